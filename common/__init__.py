@@ -1,0 +1,1 @@
+"""What no model owns: sound, data and the training engine."""

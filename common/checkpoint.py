@@ -1,0 +1,228 @@
+"""Checkpoints: written whole or not at all, read without running what is in them, old layouts included.
+
+Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest.
+"""
+
+from __future__ import annotations
+
+import _codecs
+import errno
+import os
+import re
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.errors import DataError
+
+WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
+NAMES_SHOWN = 4
+
+
+def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
+    """The checkpoint written after `epoch`."""
+    return Path(output_dir) / f"checkpoint_{model_name}_{epoch}.pt"
+
+
+def last_link(output_dir: Path, model_name: str) -> Path:
+    """The link to the newest checkpoint."""
+    return Path(output_dir) / f"checkpoint_{model_name}_last.pt"
+
+
+def find_last(output_dir: Path, model_name: str) -> Path | None:
+    """The newest checkpoint: where the link leads, or else the file of the highest epoch; None where there is none."""
+    link = last_link(output_dir, model_name)
+    if link.exists():  # follows the link: False where it dangles
+        return link
+    name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+)\.pt")
+    epochs = [int(match[1]) for path in Path(output_dir).glob("*.pt") if (match := name.fullmatch(path.name))]
+    return checkpoint_path(output_dir, model_name, max(epochs)) if epochs else None
+
+
+def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None = None) -> None:
+    """Write `checkpoint` to `path` and point `link` at it; a failure at any moment leaves the old file and link alone.
+
+    Raises DataError where the system refuses to write (disk full, no permission).
+    """
+    path = Path(path)
+    try:
+        with atomic_write(path) as file:
+            torch.save(checkpoint, file)
+        if link is not None:
+            _point(Path(link), path)
+    except (OSError, RuntimeError) as error:
+        # torch.save, closing its archive on a full disk, covers the system's error with one of its own.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise DataError(
+            f"{path}: cannot write the checkpoint ({cause.strerror}); older checkpoints are untouched: "
+            "free the disk or choose another --output, then --resume-from-last"
+        ) from error
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when the block ends well, and leaves no trace when it does not."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # else the rename may reach the disk before the bytes do
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
+    """Read a checkpoint without running code from it. A bare state_dict, all tensors, comes back as {"state_dict": …}.
+
+    Raises DataError where the file is missing, cut short, no checkpoint, or pickles anything but plain data.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(_missing(path))
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{path}: no permission to read the checkpoint")
+    try:
+        with torch.serialization.safe_globals(_plain_data()):
+            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+    except Exception as error:  # bytes that are no pickle raise whatever they happen to spell
+        raise DataError(_unreadable(path, error)) from error
+    if not isinstance(checkpoint, dict):
+        raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
+    if isinstance(checkpoint.get("state_dict"), dict):
+        return checkpoint
+    if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
+        return {"state_dict": checkpoint}
+    keys = _some(map(str, checkpoint)) or "none"
+    raise DataError(f"{path}: wanted a state_dict among the keys, got {keys}; is it a model's checkpoint?")
+
+
+def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights under the model's own names (no leading `module.` or `module.1.`), half precision as float32."""
+    return {WRAPPERS.sub("", name): _widened(value) for name, value in state_dict.items()}
+
+
+def current_layout(
+    checkpoint: Mapping[str, Any], upgrade: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """A checkpoint's weights in today's names and float32, whichever published layout they came in."""
+    return upgrade(clean_state_dict(checkpoint["state_dict"]))
+
+
+def load_weights(model: nn.Module, state_dict: Mapping[str, Any], path: Path) -> None:
+    """Load `state_dict`, read from `path`, into `model`: every weight, and no other.
+
+    Raises DataError with the names that are missing or unknown and the shapes that differ, all at once.
+    """
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    found = {name: tuple(getattr(value, "shape", ())) for name, value in state_dict.items()}
+    missing = [name for name in wanted if name not in found]
+    unexpected = [name for name in found if name not in wanted]
+    differing = [
+        f"{name}: {found[name]} in file, {shape} in model"
+        for name, shape in wanted.items()
+        if name in found and found[name] != shape
+    ]
+    counts = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
+    faults = [f"{len(names)} {kind} ({_some(names)})" for kind, names in counts.items() if names]
+    if faults:
+        raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
+    model.load_state_dict(dict(state_dict))
+
+
+def _point(link: Path, target: Path) -> None:
+    """Make `link` a relative link to `target` in one step, or a copy of it where the file system has no links."""
+    temporary = link.with_name(f"{link.name}.tmp")
+    try:
+        temporary.unlink(missing_ok=True)
+        try:
+            temporary.symlink_to(os.path.relpath(target, link.parent))
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            shutil.copyfile(target, temporary)
+        os.replace(temporary, link)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the renames in `folder` outlive a power cut, on the file systems that can."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some network mounts sync files only
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _plain_data() -> list[Any]:
+    """The classes, all inert, that old checkpoints hold besides tensors: containers, NumPy's arrays and numbers."""
+    containers = [OrderedDict, dict, list, tuple, set, int, float, _codecs.encode]
+    dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
+    array = np.empty(0).__reduce__()[0]
+    number = np.float64(0).__reduce__()[0]
+    # NumPy 2 moved its core: a file names whichever place its writer had.
+    moved = [
+        (function, f"numpy.{core}.multiarray.{name}")
+        for core in ("core", "_core")
+        for function, name in ((array, "_reconstruct"), (number, "scalar"))
+    ]
+    return [*containers, (_default_dict, "collections.defaultdict"), np.ndarray, np.dtype, *dtypes, *moved]
+
+
+def _default_dict(*_factory: type) -> dict[Any, Any]:
+    """An old file's defaultdict as a dict, since the weights-only reader fills no other kind."""
+    return {}
+
+
+def _missing(path: Path) -> str:
+    if path.is_dir():
+        return f"{path}: is a folder, wanted a checkpoint file; in it: {_checkpoints(path)}"
+    if not path.parent.is_dir():
+        return f"{path}: no such checkpoint, nor a folder {path.parent}"
+    beside = _checkpoints(path.parent)
+    if path.is_symlink():
+        return f"{path}: links to {os.readlink(path)}, which is gone; beside it: {beside}"
+    return f"{path}: no such checkpoint; beside it: {beside}"
+
+
+def _checkpoints(folder: Path) -> str:
+    return _some(sorted(entry.name for entry in folder.glob("*.pt") if entry.is_file())) or "no .pt file"
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if refused:
+        return (
+            f"{path}: refused: it pickles {refused[1]}, and unpickling anything but tensors and plain data can run "
+            "code from the file; where you trust it, load it in Python and save its state_dict() alone"
+        )
+    detail = str(error).rpartition("WeightsUnpickler error:")[2].strip()
+    reason = f"{type(error).__name__}: {detail}".splitlines()[0][:120]
+    return f"{path}: no checkpoint, or one cut short ({path.stat().st_size} bytes; {reason}); copy or save it again"
+
+
+def _widened(value: Any) -> Any:
+    half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    return value.float() if half else value
+
+
+def _some(items: Iterable[str]) -> str:
+    names = list(items)
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more

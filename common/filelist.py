@@ -1,0 +1,156 @@
+"""Lists of utterances and of phrases: text files with one item a line, every mistake reported as file:line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from common.errors import DataError
+
+MAX_REPORTED = 200  # a filelist that is another kind of file has thousands of bad rows
+
+Item = TypeVar("Item")
+
+
+class Utterance(NamedTuple):
+    """A row of a filelist: a wav or mel file, relative to the dataset's folder, and what is said in it."""
+
+    path: str
+    text: str
+
+
+class _RowError(ValueError):
+    """What is wrong with one row, without its place."""
+
+
+def read_filelist(path: str | os.PathLike[str]) -> list[Utterance]:
+    """Rows `path|text` of a UTF-8 file, in order: item i is line i + 1. Blank lines at the end do not count.
+
+    Raises:
+        DataError: the file is missing or empty, or rows are bad; all bad rows in one message.
+    """
+    return _read_items(path, _parse_utterance, _missing_filelist_hint(path))
+
+
+def read_phrases(path: str | os.PathLike[str]) -> list[str]:
+    """Phrases of a UTF-8 file, one a line, in order: item i is line i + 1. Blank lines at the end do not count.
+
+    Raises:
+        DataError: the file is missing or empty, or lines are bad; all bad lines in one message.
+    """
+    return _read_items(path, _parse_phrase, "expected a text file with one phrase a line (-i)")
+
+
+def check_files(
+    utterances: Sequence[Utterance], filelist_path: str | os.PathLike[str], dataset_path: str | os.PathLike[str]
+) -> None:
+    """See that every file of a filelist exists under the dataset's folder.
+
+    Args:
+        utterances: as `read_filelist` returned them, so that an item's place is its line.
+        filelist_path: where they come from, for the message.
+        dataset_path: the folder that the paths are relative to.
+
+    Raises:
+        DataError: files are missing; all of them in one message.
+    """
+    missing = [
+        (line, item.path)
+        for line, item in enumerate(utterances, 1)
+        if not os.path.isfile(os.path.join(dataset_path, item.path))
+    ]
+    if not missing:
+        return
+    report = _report([f"{os.fspath(filelist_path)}:{line}: no file {path}" for line, path in missing])
+    folder = os.fspath(dataset_path)
+    where = f"under {folder}" if os.path.isdir(dataset_path) else f"since there is no folder {folder}"
+    advice = f"paths are relative to --dataset-path, now {folder}{_missing_files_hint(missing[0][1])}"
+    raise DataError(f"{report}\n{len(missing)} of {len(utterances)} files are missing {where}: {advice}")
+
+
+def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], missing_hint: str) -> list[Item]:
+    """Parse every line of a file; the reasons of all that fail make one DataError."""
+    name = os.fspath(path)
+    items: list[Item] = []
+    problems: list[str] = []
+    for number, line in enumerate(_read_lines(name, missing_hint), 1):
+        try:
+            items.append(parse(_decode(line)))
+        except _RowError as error:
+            problems.append(f"{name}:{number}: {error}")
+    if problems:
+        raise DataError(_report(problems))
+    return items
+
+
+def _read_lines(name: str, missing_hint: str) -> list[bytes]:
+    """Lines of a file without byte-order mark, carriage returns and blank lines at the end."""
+    try:
+        with open(name, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise DataError(f"{name}: no such file; {missing_hint}") from None
+    except OSError as error:  # a folder, no permission
+        raise DataError(f"{name}: cannot be read ({error.strerror})") from None
+    content = content.removeprefix(b"\xef\xbb\xbf").rstrip()
+    if not content:
+        raise DataError(f"{name}: empty, expected at least one line")
+    return content.split(b"\n")  # before decoding: to str.splitlines() a form feed or U+2028 ends a line as well
+
+
+def _decode(line: bytes) -> str:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _RowError(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8") from None
+    if "\0" in text:
+        raise _RowError("holds a NUL character: not a text file, or not UTF-8")
+    return text.strip()
+
+
+def _parse_utterance(row: str) -> Utterance:
+    fields = row.split("|")
+    if not row:
+        raise _RowError("blank line, expected path|text")
+    if len(fields) != 2:
+        raise _RowError(f"{len(fields) - 1} '|' in the line, expected one: path|text")
+    path, text = fields[0].rstrip(), fields[1]
+    if not path:
+        raise _RowError("no path before '|', expected path|text")
+    if not text:
+        raise _RowError("no text after '|', expected path|text")
+    return Utterance(path, text)
+
+
+def _parse_phrase(row: str) -> str:
+    if not row:  # outputs are named by line number, so a line cannot be skipped
+        raise _RowError("blank line, expected a phrase: remove the line")
+    return row
+
+
+def _report(problems: list[str]) -> str:
+    """One line per problem; of very many, the first ones and a count."""
+    rest = len(problems) - MAX_REPORTED
+    return "\n".join(problems[:MAX_REPORTED] + ([f"… and {rest} more lines"] if rest > 0 else []))
+
+
+def _missing_filelist_hint(path: str | os.PathLike[str]) -> str:
+    match = re.fullmatch(r"ljs_(audio|mel)_text_.*", os.path.basename(os.fspath(path)))
+    if not match:
+        return "expected a text file with one path|text a line"
+    stem = f"filelists/clock_{match[1]}_text"
+    return (
+        "either make it from LJSpeech with `bash scripts/prepare_dataset.sh`, or take the embedded corpus: "
+        f"--training-files {stem}_train_filelist.txt --validation-files {stem}_val_filelist.txt"
+    )
+
+
+def _missing_files_hint(path: str) -> str:
+    """Which script makes a file of LJSpeech's standard layout; nothing to say about other corpora."""
+    if path.startswith("LJSpeech-1.1/mels/"):
+        return "; `bash scripts/prepare_mels.sh` makes LJSpeech's mels"
+    if path.startswith("LJSpeech-1.1/"):
+        return "; `bash scripts/prepare_dataset.sh` fetches LJSpeech"
+    return ""

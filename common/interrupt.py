@@ -1,0 +1,40 @@
+"""Ctrl-C and SIGTERM as a request to stop after the current step, so that a run can save before it ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType, TracebackType
+
+
+class StopRequest:
+    """Context manager: the first signal sets `requested`; a second one ends the process at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has come."""
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """130 after Ctrl-C, as shells expect; 0 after SIGTERM, by which a scheduler takes a machine back."""
+        return 130 if self.signal == signal.SIGINT else 0
+
+    def __enter__(self) -> StopRequest:
+        self._before = {number: signal.signal(number, self._request) for number in self.SIGNALS}
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.signal = signal.Signals(number)
+        print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)

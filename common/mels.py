@@ -1,0 +1,120 @@
+"""Cached log-mels: one .pt tensor a clip, written once by this module's command and read by training.
+
+    python -m common.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
+        --mel-filelist filelists/clock_mel_text_train_filelist.txt --dataset-path ./
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import fields
+from functools import cache, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from common.audio_processing import load_audio
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.checkpoint import atomic_write
+from common.filelist import check_files, read_filelist
+from common.spec import from_options
+from common.stft import AudioConfig, TacotronSTFT
+
+# M mels, T frames
+
+
+def load_mel(path: Path, n_mel_channels: int) -> Tensor:
+    """A cached log-mel (M, T), float32. DataError if the file is missing, damaged, or of another shape."""
+    try:
+        mel = torch.load(path, weights_only=True)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such mel; `bash scripts/prepare_mels.sh` makes them") from None
+    except Exception as error:  # torch.load raises whatever the damage leads to
+        raise DataError(f"{path}: not a mel, or damaged ({type(error).__name__}); delete it and prepare mels again") from None
+    if not isinstance(mel, Tensor) or mel.dim() != 2 or mel.shape[0] != n_mel_channels or mel.shape[1] == 0:
+        found = tuple(mel.shape) if isinstance(mel, Tensor) else type(mel).__name__
+        raise DataError(f"{path}: {found}, expected a mel of shape ({n_mel_channels}, frames)")
+    if not torch.isfinite(mel).all():
+        raise DataError(f"{path}: values that are NaN or infinite; delete it and prepare mels again")
+    return mel.float()
+
+
+def save_mel(path: Path, mel: Tensor) -> None:
+    """Write a log-mel (M, T), whole or not at all."""
+    try:
+        with atomic_write(path) as file:
+            torch.save(mel.float().cpu().contiguous(), file)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+@cache
+def _transform(config: AudioConfig) -> TacotronSTFT:
+    return TacotronSTFT.from_config(config)
+
+
+def prepare_mel(paths: tuple[Path, Path], config: AudioConfig) -> str | None:
+    """Make one mel from one audio file; returns what was wrong with the audio, or None."""
+    audio_path, mel_path = paths
+    try:
+        audio = load_audio(audio_path, config.sampling_rate)
+        save_mel(mel_path, _transform(config).mel_spectrogram(audio[None])[0])
+    except DataError as error:
+        return str(error) if str(audio_path) in str(error) else f"{audio_path}: {error}"
+    return None
+
+
+def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: int) -> list[str]:
+    """Make the mels that are not there yet, in parallel; returns every problem."""
+    todo = [(audio, mel) for audio, mel in pairs if not mel.exists()]
+    print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
+    make = partial(prepare_mel, config=config)
+    if not todo:
+        return []
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        results = pool.map(make, todo, chunksize=8)
+        return [problem for problem in tqdm(results, total=len(todo), desc="mels", unit="clip") if problem]
+
+
+def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> list[tuple[Path, Path]]:
+    """Audio and mel paths of two filelists whose rows correspond."""
+    audio, mels = read_filelist(audio_filelist), read_filelist(mel_filelist)
+    check_files(audio, audio_filelist, dataset_path)
+    if [row.text for row in audio] != [row.text for row in mels]:
+        raise DataError(f"{mel_filelist}: its texts are not those of {audio_filelist}, row by row")
+    return [(dataset_path / a.path, dataset_path / m.path) for a, m in zip(audio, mels, strict=True)]
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command's flags."""
+    parser = argparse.ArgumentParser(prog="python -m common.mels", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--audio-filelist", type=Path, nargs="+", required=True, help="rows audio|text")
+    parser.add_argument("--mel-filelist", type=Path, nargs="+", required=True, help="rows mel|text, in the same order")
+    parser.add_argument("-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at")
+    parser.add_argument("--num-workers", type=int, default=os.cpu_count() or 1, help="processes")
+    for field in fields(AudioConfig):
+        parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Make every mel of the filelists that does not exist yet."""
+    args = parse_args(argv)
+    if len(args.audio_filelist) != len(args.mel_filelist):
+        raise UsageError("--mel-filelist: as many lists as --audio-filelist are expected")
+    config = from_options(AudioConfig, vars(args))
+    pairs = []
+    for audio, mels in zip(args.audio_filelist, args.mel_filelist, strict=True):
+        pairs += read_pairs(audio, mels, args.dataset_path)
+    problems = prepare_mels(pairs, config, args.num_workers)
+    if problems:
+        raise DataError("\n".join(problems) + f"\n{len(problems)} clips have no mel; mend or drop them and run again")
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

@@ -1,0 +1,324 @@
+"""The run's log: DLLL lines in a file, readable lines on stdout, TensorBoard, and a progress bar on a terminal.
+
+One record a line, `DLLL ` and then strict JSON. JSON has no NaN or infinity, and Python's own spelling of them stops
+other readers, so they are written as the strings "NaN", "Infinity" and "-Infinity": float() takes them back in Python,
+Number() in JavaScript, read_log here. Only the main rank holds an NvLog; the others hold a NullLog, so that no caller
+asks which rank it is on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tqdm import tqdm
+
+from common.errors import DataError
+from common.reports import figure_pixels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+    from torch.utils.tensorboard import SummaryWriter
+    from typing_extensions import Self
+
+# N samples
+T = TypeVar("T")
+Step = str | tuple[int, ...]  # "PARAMETER", or (), (epoch,), (epoch, iteration), (epoch, iteration, val_iteration)
+
+PREFIX = "DLLL "
+PARAMETER = "PARAMETER"
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Metric(NamedTuple):
+    """How a number is shown: its unit ("" for none) and the format spec of its value."""
+
+    unit: str
+    format: str
+
+
+LOSS, RATE, SECONDS = Metric("", ".5f"), Metric("items/s", ".1f"), Metric("s", ".4f")
+
+METRICS = {
+    "train_loss": LOSS,
+    "train_items_per_sec": RATE,
+    "train_iter_items/sec": RATE,
+    "train_epoch_items/sec": RATE,
+    "train_iter_time": SECONDS,
+    "train_epoch_time": Metric("s", ".2f"),
+    "val_loss": LOSS,
+    "val_items_per_sec": RATE,
+    "run_time": Metric("s", ".2f"),
+    "tacotron2_items_per_sec": RATE,
+    "tacotron2_latency": SECONDS,
+    "waveglow_items_per_sec": RATE,
+    "waveglow_latency": SECONDS,
+    "denoiser_latency": SECONDS,
+    "latency": SECONDS,
+}
+
+
+class Log:
+    """What a training or inference loop may say of itself. This base says nothing; NvLog overrides every method."""
+
+    def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
+        """Record `data` at `step`: (), (epoch,), (epoch, iteration) or (epoch, iteration, val_iteration)."""
+
+    def metadata(self, metric: str, metadata: Mapping[str, str]) -> None:
+        """Record a metric's "unit" and "format" (a format spec such as ".3f"), and show it so from now on."""
+
+    def parameters(self, flags: Mapping[str, Any]) -> None:
+        """Record each flag under the step "PARAMETER"; a value JSON has no word for becomes its str()."""
+
+    def scalars(self, tag_prefix: str, values: Mapping[str, float | int], step: int) -> None:
+        """Add each value to TensorBoard as `tag_prefix/name`."""
+
+    def figure(self, tag: str, figure: Figure, step: int) -> None:
+        """Add a picture to TensorBoard."""
+
+    def audio(self, tag: str, waveform: Tensor, step: int, sampling_rate: int) -> None:
+        """Add a waveform (N,) in [-1, 1] (clipped to it) to TensorBoard."""
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence for people, under no bar; it is no record."""
+
+    def progress(self, iterable: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+        """Pass `iterable` through, under a bar of `total` (its length where None) steps where bars are shown."""
+        return iterable
+
+    def close(self) -> None:
+        """Write out what is pending and close the files; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class NullLog(Log):
+    """The log of every rank but the main one: it writes nothing anywhere."""
+
+
+class NvLog(Log):
+    """The main rank's log. Appends to `path`, so that a resumed run goes on in the file of the one before.
+
+    Args:
+        path: the file of DLLL records; its folder is made where missing.
+        tensorboard_dir: where TensorBoard's event files go; None for no TensorBoard.
+        progress: show bars on stderr, in place of the stdout lines of single iterations (the file has them all);
+            None shows them where stdout and stderr are both a terminal, so that a piped or saved stdout is complete.
+        purge_step: on resuming, the first step to be done again; TensorBoard then hides what was logged from there on.
+
+    Raises DataError, here and in `log`, where the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        tensorboard_dir: Path | None = None,
+        progress: bool | None = None,
+        purge_step: int | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._tensorboard_dir = tensorboard_dir
+        self._purge_step = purge_step
+        self._show_bars = sys.stdout.isatty() and sys.stderr.isatty() if progress is None else progress
+        self._bars: list[tqdm] = []
+        self._metrics: dict[str, Metric] = {}
+        self._start = time.monotonic()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _end_last_line(self.path)
+            # Unbuffered: a killed run loses no record, and closing does not try again what a full disk refused.
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        for metric, shown in METRICS.items():
+            self.metadata(metric, shown._asdict())
+
+    def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
+        _check_step(step)
+        for name, value in data.items():
+            if not isinstance(value, (Real, str)):
+                raise TypeError(f"log: {name} is a {type(value).__name__}, wanted a number or a string")
+        self._log(step, data)
+
+    def metadata(self, metric: str, metadata: Mapping[str, str]) -> None:
+        spec = metadata.get("format", "").lstrip(":")
+        self._metrics[metric] = Metric(metadata.get("unit") or "", spec)
+        self._write({"type": "METADATA", "metric": metric, "metadata": _json_safe(metadata)})
+
+    def parameters(self, flags: Mapping[str, Any]) -> None:
+        for name, value in flags.items():
+            self._log(PARAMETER, {name: value})
+
+    def scalars(self, tag_prefix: str, values: Mapping[str, float | int], step: int) -> None:
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(f"{tag_prefix}/{name}", value, step)
+
+    def figure(self, tag: str, figure: Figure, step: int) -> None:
+        if self._writer is not None:
+            # Not add_figure: it goes through pyplot, whose global state wants a display.
+            self._writer.add_image(tag, figure_pixels(figure), step, dataformats="HWC")
+
+    def audio(self, tag: str, waveform: Tensor, step: int, sampling_rate: int) -> None:
+        if self._writer is not None:
+            clipped = waveform.detach().float().cpu().clamp(-1, 1)
+            self._writer.add_audio(tag, clipped.unsqueeze(0), step, sample_rate=sampling_rate)
+
+    def say(self, sentence: str) -> None:
+        if self._bars:
+            tqdm.write(sentence, file=sys.stdout)  # print would tear the bar
+        else:
+            print(sentence, flush=True)
+
+    def progress(self, iterable: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
+        if not self._show_bars:
+            return iterable
+        bar = tqdm(iterable, desc=description, total=total, file=sys.stderr, leave=False, dynamic_ncols=True)
+        return self._with_bar(bar)
+
+    def close(self) -> None:
+        for bar in self._bars:  # those of loops that an exception ended
+            bar.close()
+        self._file.close()
+        writer = self.__dict__.get("_writer")  # not the attribute, which would make a writer only to close it
+        if writer is not None:
+            writer.close()
+
+    @cached_property
+    def _writer(self) -> SummaryWriter | None:
+        if self._tensorboard_dir is None:
+            return None
+        # Imported at the first use: it takes a second or more, which inference and every --help would wait for.
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._tensorboard_dir), purge_step=self._purge_step)
+
+    def _with_bar(self, bar: tqdm) -> Iterable[Any]:
+        self._bars.append(bar)
+        try:
+            yield from bar
+        finally:
+            bar.close()
+            self._bars.remove(bar)
+
+    def _log(self, step: Step, data: Mapping[str, Any]) -> None:
+        written = step if isinstance(step, str) else list(step)
+        stamp = self._write({"type": "LOG", "step": written, "data": _json_safe(data)})
+        if self._bars and step != PARAMETER and len(step) >= 2:
+            shown = {name: self._value(name, value) for name, value in data.items() if name.endswith("loss")}
+            self._bars[-1].set_postfix(shown)
+            return
+        self.say(f"DLL {stamp} - {step} {' '.join(self._shown(name, value) for name, value in data.items())}")
+
+    def _write(self, record: dict[str, Any]) -> str:
+        """Append one record under the time of now; returns its "datetime"."""
+        now = time.time()
+        stamp = datetime.fromtimestamp(now).isoformat(sep=" ", timespec="microseconds")
+        elapsed = time.monotonic() - self._start
+        times = {"timestamp": f"{now:.6f}", "datetime": stamp, "elapsedtime": f"{elapsed:.6f}"}
+        rest = f"{PREFIX}{json.dumps({**times, **record}, allow_nan=False)}\n".encode()
+        try:
+            while rest:  # a full disk may take a part, and says so at the next try
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+        return stamp
+
+    def _shown(self, name: str, value: Any) -> str:
+        unit = self._metrics[name].unit if name in self._metrics else ""
+        return f"{name} : {self._value(name, value)} {unit}".rstrip()
+
+    def _value(self, name: str, value: Any) -> str:
+        if not isinstance(value, Real) or isinstance(value, bool):
+            return str(value)
+        spec = self._metrics[name].format if name in self._metrics else ""
+        return format(value, spec or ("d" if isinstance(value, Integral) else ".6g"))
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All records of a log, in order, with non-finite numbers as floats again.
+
+    Raises DataError for a file that cannot be read and, as `path:line`, for the first line that is not a record.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot read the log ({error})") from error
+    if not lines[-1]:  # the end of the last line, not a line
+        lines.pop()
+    return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
+    except json.JSONDecodeError:
+        record = None
+    if not isinstance(record, dict):
+        raise DataError(
+            f"{where}: got {line[:60]!r}, wanted '{PREFIX}' and a JSON object; "
+            "delete the line if a killed run cut it short"
+        )
+    if isinstance(record.get("data"), dict):
+        record["data"] = {name: _number_again(value) for name, value in record["data"].items()}
+    return record
+
+
+def _number_again(value: Any) -> Any:
+    return NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _json_safe(value: Any) -> Any:
+    """The same value in what strict JSON has: Path and the like become strings, NumPy's numbers Python's, NaN "NaN"."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Real):
+        return _json_number(value)
+    if isinstance(value, Mapping):
+        return {str(name): _json_safe(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_safe(item) for item in value]
+    return str(value)
+
+
+def _json_number(value: Real) -> int | float | str:
+    if isinstance(value, Integral):
+        return int(value)
+    number = float(value)
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def _check_step(step: Step) -> None:
+    numbers = isinstance(step, tuple) and len(step) <= 3 and all(isinstance(part, int) for part in step)
+    if step != PARAMETER and not numbers:
+        raise TypeError(f"log: step {step!r}, wanted '{PARAMETER}' or a tuple of at most three ints")
+
+
+def _end_last_line(path: Path) -> None:
+    """End a last line that a killed process left half-written, so that the next record starts a line of its own."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
+def _unwritable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot write the log ({error.strerror}); free the disk or choose another --log-file")

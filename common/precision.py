@@ -1,0 +1,91 @@
+"""Device, autocast, loss scaling, TF32 and random numbers: the only file that names cuda."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
+    """This process's GPU, or the CPU where there is none or it is asked for."""
+    if cpu or not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def configure(cudnn_enabled: bool, cudnn_benchmark: bool) -> None:
+    """Set cuDNN as the flags say, and let matrix products use TF32 where the GPU has it."""
+    torch.backends.cudnn.enabled = cudnn_enabled
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+    torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def distributed_backend(device: torch.device) -> str:
+    """The collective library for a device: NCCL between GPUs, Gloo between CPUs."""
+    return "nccl" if device.type == "cuda" else "gloo"
+
+
+def autocast(device: torch.device, enabled: bool) -> torch.autocast:
+    """Mixed precision: float16 on a GPU; bfloat16 on a CPU, which has no fast float16."""
+    dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+    return torch.autocast(device.type, dtype=dtype, enabled=enabled)
+
+
+def grad_scaler(device: torch.device, enabled: bool) -> torch.amp.GradScaler:
+    """Dynamic loss scaling where gradients are float16; bfloat16 has float32's range and needs none."""
+    return torch.amp.GradScaler(device.type, enabled=enabled and device.type == "cuda")
+
+
+def apex_loss_scale(amp_state: dict) -> float | None:
+    """The loss scale in the state that NVIDIA Apex's amp left in older checkpoints."""
+    scalers = [state for name, state in amp_state.items() if name.startswith("loss_scaler")]
+    return float(scalers[0]["loss_scale"]) if scalers else None
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that a clock read next tells the truth."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def draw_seed() -> int:
+    """A seed that nobody chose."""
+    return secrets.randbelow(2**31)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed this process's generators, on all its devices."""
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def separate_rng(device: torch.device, seed: int) -> Iterator[None]:
+    """Inside, random numbers start at `seed`; afterwards the generators go on where they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def rng_states(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """State of the CPU's generator, and of the GPU's where this process uses one."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def restore_rng_states(device: torch.device, cpu_state: Tensor, gpu_state: Tensor | None) -> None:
+    """Put back what rng_states returned; a GPU's state is passed over on a CPU."""
+    torch.set_rng_state(cpu_state.cpu().byte())
+    if gpu_state is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(gpu_state.cpu().byte(), device)
+
+
+def gpu_count() -> int:
+    """GPUs this process may use."""
+    return torch.cuda.device_count()

@@ -1,0 +1,196 @@
+"""Pictures and numbers that tell whether a model is learning: spectrograms, alignments, gates, the focus of attention.
+
+Pictures use matplotlib's objects and its Agg canvas, never pyplot: no display, no global state. matplotlib is imported
+where a picture is made, since most uses of the code draw none and its import takes most of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from common.checkpoint import atomic_write
+from common.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+# B batch, S symbols, T frames (or decoder steps), M mels
+Array = Tensor | npt.NDArray[Any]
+
+DPI = 120
+MAX_SYMBOL_TICKS = 80  # more characters than this are too small to read
+
+
+def plot_spectrogram(
+    mel: Array, title: str = "", *, hop_length: int | None = None, sampling_rate: int | None = None
+) -> Figure:
+    """Draw a log-mel spectrogram (M, T), over seconds where hop_length and sampling_rate are given, else frames."""
+    figure = _new_figure(9, 3.4)
+    axes = figure.add_subplot()
+    image = _draw_mel(axes, _masked(mel), _frame_seconds(hop_length, sampling_rate))
+    axes.set_title(title)
+    axes.set_xlabel(_time_label(hop_length, sampling_rate))
+    figure.colorbar(image, ax=axes, label="log magnitude (nat)", pad=0.01)
+    return figure
+
+
+def plot_mel_pair(
+    target: Array, predicted: Array, title: str = "", *, hop_length: int | None = None, sampling_rate: int | None = None
+) -> Figure:
+    """Draw a target log-mel spectrogram (M, T) above a predicted one (M, T'), on one time axis and one colour scale."""
+    figure = _new_figure(9, 5.4)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    mels = [_masked(target), _masked(predicted)]
+    limits = _limits(mels)
+    seconds = _frame_seconds(hop_length, sampling_rate)
+    for axes, mel, name in zip((upper, lower), mels, ("target", "predicted"), strict=True):
+        image = _draw_mel(axes, mel, seconds, limits)
+        axes.set_title(name, loc="left")
+    lower.set_xlim(0, max(mel.shape[1] for mel in mels) * seconds or 1)
+    lower.set_xlabel(_time_label(hop_length, sampling_rate))
+    figure.suptitle(title)
+    figure.colorbar(image, ax=(upper, lower), label="log magnitude (nat)", pad=0.01)
+    return figure
+
+
+def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title: str = "") -> Figure:
+    """Draw attention weights (T, S): decoder steps across, input symbols upwards.
+
+    `symbols` are the S characters of the text; up to 80 of them are written along the axis.
+    """
+    weights = _masked(alignment).T
+    count = weights.shape[0]
+    spelled = symbols is not None and count == len(symbols) <= MAX_SYMBOL_TICKS
+    figure = _new_figure(9, min(max(4.0, 0.13 * count), 10.0) if spelled else 5.0)
+    axes = figure.add_subplot()
+    image = _draw(axes, weights, "viridis", 1.0, (0.0, float(weights.max()) if weights.count() else 1.0))
+    axes.set_title(title)
+    axes.set_xlabel("decoder step")
+    axes.set_ylabel("input symbol")
+    if spelled and symbols is not None:
+        size = 9.0 if count <= 45 else 7.0
+        ticks = np.arange(count) + 0.3  # of the letters' baseline: centred one by one, commas would float
+        axes.set_yticks(ticks, [_spelled(symbol) for symbol in symbols], fontsize=size, va="baseline")
+        axes.tick_params(axis="y", length=0)
+    figure.colorbar(image, ax=axes, label="attention weight", pad=0.01, aspect=40)
+    return figure
+
+
+def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
+    """Draw the stop gate over decoder steps: its target (T,), 0 and then 1, and the predicted probability (T,)."""
+    figure = _new_figure(9, 3.0)
+    axes = figure.add_subplot()
+    axes.plot(_masked(target), drawstyle="steps-mid", color="0.45", linewidth=2, label="target")
+    axes.plot(_masked(predicted), color="tab:orange", linewidth=1.5, label="predicted")
+    axes.set(title=title, xlabel="decoder step", ylabel="probability of stopping", ylim=(-0.05, 1.05))
+    axes.margins(x=0.01)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def figure_pixels(figure: Figure) -> npt.NDArray[np.uint8]:
+    """Render a figure into RGB pixels (height, width, 3)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def save_figure(path: Path, figure: Figure) -> None:
+    """Write a figure as PNG, whole or not at all. Raises DataError where the system refuses to write."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    path = Path(path)
+    try:
+        with atomic_write(path) as file:
+            FigureCanvasAgg(figure).print_png(file)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot write the picture ({error.strerror}); free the disk or choose another --output"
+        ) from error
+
+
+def attention_focus(alignments: Tensor, lengths: Tensor) -> Tensor:
+    """How sharply each item attends (B,): the mean, over its decoder steps, of the step's largest weight.
+
+    1 is attention on one symbol at a time, 1/S attention spread evenly; a model that reads is above about 0.5.
+
+    Args:
+        alignments: attention weights (B, T, S); what is past an item's length does not count.
+        lengths: decoder steps of each item (B,); an item of none gets 0.
+    """
+    peaks = alignments.amax(dim=2)
+    steps = torch.arange(alignments.shape[1], device=alignments.device)
+    lengths = lengths.to(alignments.device)
+    inside = steps[None, :] < lengths[:, None]
+    return peaks.where(inside, peaks.new_zeros(())).sum(dim=1) / lengths.clamp(min=1)
+
+
+def _new_figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def _draw_mel(
+    axes: Axes, mel: np.ma.MaskedArray, seconds: float, limits: tuple[float, float] | None = None
+) -> AxesImage:
+    axes.set_ylabel("mel channel")
+    return _draw(axes, mel, "magma", seconds, limits or _limits([mel]))
+
+
+def _draw(
+    axes: Axes,
+    values: np.ma.MaskedArray,
+    colours: str,
+    column_width: float,
+    limits: tuple[float, float],
+) -> AxesImage:
+    """Draw a matrix, first row at the bottom; cell (r, c) covers r to r + 1 and c to c + 1 column widths."""
+    rows, columns = values.shape
+    low, high = limits
+    return axes.imshow(
+        values,
+        cmap=colours,
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+        extent=(0.0, max(columns, 1) * column_width, 0.0, max(rows, 1)),
+        vmin=low,
+        vmax=high,
+    )
+
+
+def _limits(mels: list[np.ma.MaskedArray]) -> tuple[float, float]:
+    finite = np.concatenate([mel.compressed() for mel in mels])
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+
+
+def _masked(values: Array) -> np.ma.MaskedArray:
+    """The values as a float32 array in which NaN and infinity, which a diverged run brings, are left blank."""
+    array = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, np.float32)
+    return np.ma.masked_invalid(array)
+
+
+def _frame_seconds(hop_length: int | None, sampling_rate: int | None) -> float:
+    return hop_length / sampling_rate if hop_length and sampling_rate else 1.0
+
+
+def _time_label(hop_length: int | None, sampling_rate: int | None) -> str:
+    return "time (s)" if hop_length and sampling_rate else "frame"
+
+
+def _spelled(symbol: str) -> str:
+    """A symbol as a tick label: a space made visible, ARPAbet without the mark that tells it from letters."""
+    return "·" if symbol == " " else symbol.removeprefix("@") or symbol

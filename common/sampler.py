@@ -1,0 +1,72 @@
+"""Which items make which batch: shuffled by epoch, the same on any number of processes, and able to start in mid-epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch.utils.data import Sampler
+
+from common.spec import Key
+
+
+class EpochBatches(Sampler[list[Key]]):
+    """Batches of one process for the epoch set with `start_at`.
+
+    Every process derives the same global batches from (seed, epoch) and takes its share of each, so W processes with batches of b
+    see what one process with batches of W·b sees. With bucket_batches = n, each n global batches' worth of shuffled items is sorted
+    by length before it is cut, which spares padding and still mixes the batches.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        batch_size: int,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        training: bool = True,
+        bucket_batches: int = 0,
+    ) -> None:
+        self.lengths = lengths
+        self.global_size = batch_size * world_size
+        self.seed, self.rank, self.world_size = seed, rank, world_size
+        self.training, self.bucket_batches = training, bucket_batches
+        self.epoch = 0
+        self.skip = 0
+
+    def start_at(self, epoch: int, skip: int = 0) -> None:
+        """Choose the epoch, and how many of its batches are done already."""
+        self.epoch, self.skip = epoch, skip
+
+    def batches_per_epoch(self) -> int:
+        """Global batches in a whole epoch: full ones only in training, so that every process has as many."""
+        full, rest = divmod(len(self.lengths), self.global_size)
+        return full if self.training else full + (rest > 0)
+
+    def __len__(self) -> int:
+        return self.batches_per_epoch() - self.skip
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        for batch in self._global_batches()[self.skip :]:
+            share = batch[self.rank :: self.world_size]
+            if share:  # the last validation batch may not reach every process
+                yield [Key(self.epoch, index) for index in share]
+
+    def _global_batches(self) -> list[list[int]]:
+        if not self.training:
+            return self._cut(list(range(len(self.lengths))))
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        order = torch.randperm(len(self.lengths), generator=generator).tolist()
+        if not self.bucket_batches:
+            return self._cut(order)[: self.batches_per_epoch()]
+        pool = self.bucket_batches * self.global_size
+        kept = order[: self.batches_per_epoch() * self.global_size]  # left-outs are random, not the longest
+        batches: list[list[int]] = []
+        for start in range(0, len(kept), pool):
+            batches += self._cut(sorted(kept[start : start + pool], key=lambda index: self.lengths[index]))
+        return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def _cut(self, order: list[int]) -> list[list[int]]:
+        return [order[i : i + self.global_size] for i in range(0, len(order), self.global_size)]

@@ -1,0 +1,141 @@
+"""What a model package must say of itself, so that training and inference need no model's name."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from common.filelist import Utterance
+    from common.stft import AudioConfig, TacotronSTFT
+
+Options = Mapping[str, Any]  # parsed flags by name
+Config = TypeVar("Config")
+
+
+class Key(NamedTuple):
+    """Which item, and in which epoch: an item's random choices depend on both and on nothing else."""
+
+    epoch: int
+    index: int
+
+
+class Batch(Protocol):
+    """A NamedTuple of tensors; `names` are the files it came from."""
+
+    names: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The model's positional arguments."""
+
+    @property
+    def targets(self) -> Any:
+        """What the criterion compares the outputs with."""
+
+    @property
+    def num_items(self) -> Tensor:
+        """Scalar: unpadded mel frames or audio samples, the unit of items_per_sec."""
+
+
+class SpeechDataset(Protocol):
+    """Map-style dataset; `lengths` orders items for length bucketing."""
+
+    lengths: list[int]
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Key) -> Any: ...
+    def collate(self, items: list[Any]) -> Any: ...
+
+
+class Criterion(Protocol):
+    """The loss as named terms; their sum is the scalar to minimise."""
+
+    def terms(self, outputs: Any, targets: Any, iteration: int = 0) -> dict[str, Tensor]: ...
+    def __call__(self, outputs: Any, targets: Any, iteration: int = 0) -> Tensor: ...
+    def train(self, mode: bool = True) -> Any: ...
+    def to(self, device: torch.device) -> Any: ...
+
+
+class Preview(NamedTuple):
+    """What a validation shows: pictures, sounds (N,) in [-1, 1], and numbers, by name."""
+
+    figures: dict[str, Figure]
+    sounds: dict[str, Tensor]
+    scalars: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingDefaults:
+    """Defaults of train.py's flags that differ between models."""
+
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    batch_size_amp: int
+    weight_decay: float
+    grad_clip_thresh: float | None
+    anneal_steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcousticInference:
+    """Text to mels. The model's infer(ids, lengths) returns (mels (B, M, T), lengths (B,), alignments (B, K, S))."""
+
+    encode: Callable[[list[str], Options], tuple[Tensor, Tensor]]  # texts -> padded ids (B, S), lengths (B,)
+    spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
+
+
+class Denoiser(Protocol):
+    """Takes a vocoder's own noise out of its audio (B, N), as far as `strength` says."""
+
+    def __call__(self, audio: Tensor, strength: float) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocoderInference:
+    """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
+
+    prepare: Callable[[nn.Module], nn.Module]  # what speeds inference up and needs no training any more
+    denoiser: Callable[[nn.Module, AudioConfig], Denoiser]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """One entry of models.REGISTRY."""
+
+    name: str  # what -m takes and checkpoints are named after
+    build: Callable[..., nn.Module]  # build(**config)
+    add_arguments: Callable[[argparse.ArgumentParser], None]  # flags of the model, for training and inference
+    add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
+    config_from_options: Callable[[Options], dict[str, Any]]  # flags that are present -> config keys
+    training: TrainingDefaults
+    make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
+    make_loss: Callable[[Options], Criterion]
+    preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
+    upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
+    stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
+    inference: AcousticInference | VocoderInference
+
+    @property
+    def flag(self) -> str:
+        """The name of its checkpoint's flag in inference.py and of its rates in the log."""
+        return self.name.lower()
+
+    @property
+    def role(self) -> Literal["acoustic", "vocoder"]:
+        """Which end of text -> mel -> audio it does."""
+        return "acoustic" if isinstance(self.inference, AcousticInference) else "vocoder"
+
+
+def from_options(cls: type[Config], options: Options) -> Config:
+    """Build a dataclass from the options that are among its fields; the others keep their defaults."""
+    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in options.items() if name in names})

@@ -1,0 +1,70 @@
+"""Datasets and loaders of the model chosen with -m."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from torch.utils.data import DataLoader
+
+import torch
+from common.distributed import Dist
+from common.errors import DataError
+from common.filelist import check_files, read_filelist
+from common.sampler import EpochBatches
+from common.spec import Options, SpeechDataset
+from models import get_spec
+
+
+class Loaders(NamedTuple):
+    """Batches for training and for validation; each loader's batch_sampler is an EpochBatches."""
+
+    training: DataLoader
+    validation: DataLoader
+
+
+def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
+    """The dataset of a filelist, once every file it names is seen to exist. DataError lists all bad rows."""
+    utterances = read_filelist(filelist)
+    check_files(utterances, filelist, options["dataset_path"])
+    return get_spec(name).make_dataset(options, utterances)
+
+
+def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: bool) -> DataLoader:
+    """Batches of this process, pinned where a GPU will want them."""
+    sampler = EpochBatches(
+        dataset.lengths,
+        options["batch_size"],
+        seed=options["seed"],
+        rank=dist.rank,
+        world_size=dist.world_size,
+        training=training,
+        bucket_batches=options["bucket_batches"],
+    )
+    on_gpu = dist.device.type != "cpu"
+    workers = options["num_workers"]
+    if workers is None:
+        workers = min(4, os.cpu_count() or 1) if on_gpu else 0
+    return DataLoader(
+        cast(Any, dataset),
+        batch_sampler=sampler,
+        num_workers=workers,
+        collate_fn=dataset.collate,
+        pin_memory=on_gpu,
+        persistent_workers=workers > 0,
+        generator=torch.Generator(),  # its own, for the default one belongs to the model and is restored on resume
+    )
+
+
+def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
+    """Both loaders of a run. DataError if the training list cannot fill one batch."""
+    training = get_dataset(name, options, options["training_files"])
+    needed = options["batch_size"] * dist.world_size
+    if len(training) < needed:
+        raise DataError(
+            f"{options['training_files']}: {len(training)} clips, expected at least --batch-size "
+            f"{options['batch_size']} x {dist.world_size} processes: lower --batch-size"
+        )
+    validation = get_dataset(name, options, options["validation_files"])
+    return Loaders(get_loader(training, options, dist, True), get_loader(validation, options, dist, False))

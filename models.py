@@ -1,0 +1,51 @@
+"""The models this recipe knows: build one by name, or from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+import tacotron2.spec
+import waveglow.spec
+from common.checkpoint import current_layout, load_checkpoint, load_weights
+from common.errors import DataError, UsageError
+from common.spec import ModelSpec
+
+REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (tacotron2.spec.SPEC, waveglow.spec.SPEC)}
+
+
+def get_spec(name: str) -> ModelSpec:
+    """The spec of a registered model; UsageError lists the names."""
+    if name not in REGISTRY:
+        raise UsageError(f"--model-name: {name!r}, expected one of {', '.join(REGISTRY)}")
+    return REGISTRY[name]
+
+
+def get_model(name: str, config: Mapping[str, Any], uniform_initialize_bn_weight: bool = False) -> nn.Module:
+    """A model with fresh weights, on the CPU, in float32; optionally with BatchNorm weights uniform in [0, 1)."""
+    try:
+        model = get_spec(name).build(**config)
+    except TypeError as error:
+        raise DataError(f"{name} config: {error}") from error
+    if uniform_initialize_bn_weight:
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                nn.init.uniform_(module.weight)
+    return model
+
+
+def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | str) -> nn.Module:
+    """The model a checkpoint's stored config describes, with its weights; DataError if either is missing or does not fit."""
+    if "config" not in checkpoint:
+        raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
+    model = get_model(spec.name, checkpoint["config"])
+    load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path)
+    return model
+
+
+def load_model(name: str, path: Path | str) -> nn.Module:
+    """The model in a checkpoint file, on the CPU, in evaluation mode."""
+    return restore_model(get_spec(name), load_checkpoint(Path(path)), path).eval()

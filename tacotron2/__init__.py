@@ -1,0 +1,1 @@
+"""Tacotron 2: text to mel spectrograms."""

@@ -1,0 +1,134 @@
+"""Tacotron 2's own flags; their defaults are those of its config dataclasses."""
+
+from __future__ import annotations
+
+import argparse
+
+from tacotron2.config import Tacotron2Config as Model
+from tacotron2.data_function import Tacotron2DataConfig as Data
+from tacotron2.loss_function import Tacotron2LossConfig as Loss
+
+
+def add_tacotron2_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model's flags, group by group, in the order of the signal path."""
+    _add_text(parser.add_argument_group("Tacotron 2: text"))
+    _add_encoder(parser.add_argument_group("Tacotron 2: encoder"))
+    _add_decoder(parser.add_argument_group("Tacotron 2: decoder"))
+    _add_attention(parser.add_argument_group("Tacotron 2: attention"))
+    _add_postnet(parser.add_argument_group("Tacotron 2: postnet"))
+
+
+def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only training reads."""
+    group = parser.add_argument_group("Tacotron 2: data and loss")
+    group.add_argument(
+        "--load-mel-from-disk",
+        action=argparse.BooleanOptionalAction,
+        default=Data.load_mel_from_disk,
+        help="the filelists name .pt mels instead of audio",
+    )
+    group.add_argument(
+        "--guided-attention-weight",
+        type=float,
+        default=Loss.guided_attention_weight,
+        metavar="W",
+        help="weight of a penalty on attention far from the diagonal; 1 to 10 helps where data is small; 0: off",
+    )
+    group.add_argument(
+        "--guided-attention-sigma",
+        type=float,
+        default=Loss.guided_attention_sigma,
+        metavar="S",
+        help="width of the diagonal band, as a share of the clip",
+    )
+    group.add_argument(
+        "--guided-attention-decay",
+        type=float,
+        default=Loss.guided_attention_decay,
+        metavar="D",
+        help="factor on its weight each iteration",
+    )
+
+
+def _add_text(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--text-cleaners",
+        nargs="+",
+        default=list(Data.text_cleaners),
+        metavar="NAME",
+        help="english_cleaners, basic_cleaners or transliteration_cleaners",
+    )
+    group.add_argument("--n-symbols", type=int, default=Model.n_symbols, help="size of the symbol table")
+    group.add_argument(
+        "--symbols-embedding-dim", type=int, default=Model.symbols_embedding_dim, help="channels of an embedded symbol"
+    )
+    group.add_argument(
+        "--mask-padding",
+        action=argparse.BooleanOptionalAction,
+        default=Model.mask_padding,
+        help="keep padding out of outputs, loss and BatchNorm statistics",
+    )
+
+
+def _add_encoder(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--encoder-kernel-size", type=int, default=Model.encoder_kernel_size, help="symbols, odd")
+    group.add_argument(
+        "--encoder-n-convolutions", type=int, default=Model.encoder_n_convolutions, help="convolution layers"
+    )
+    group.add_argument("--encoder-embedding-dim", type=int, default=Model.encoder_embedding_dim, help="channels")
+
+
+def _add_decoder(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--n-frames-per-step",
+        type=int,
+        default=Model.n_frames_per_step,
+        help="mel frames a decoder step predicts (reduction factor): 2 or 3 trains and speaks faster",
+    )
+    group.add_argument("--decoder-rnn-dim", type=int, default=Model.decoder_rnn_dim, help="units of the decoder LSTM")
+    group.add_argument("--prenet-dim", type=int, default=Model.prenet_dim, help="units of each prenet layer")
+    group.add_argument(
+        "--max-decoder-steps", type=int, default=Model.max_decoder_steps, help="where inference stops at the latest"
+    )
+    group.add_argument(
+        "--gate-threshold", type=float, default=Model.gate_threshold, help="stop probability that ends a clip"
+    )
+    group.add_argument(
+        "--p-attention-dropout", type=float, default=Model.p_attention_dropout, help="dropout on the attention LSTM"
+    )
+    group.add_argument(
+        "--p-decoder-dropout", type=float, default=Model.p_decoder_dropout, help="dropout on the decoder LSTM"
+    )
+    group.add_argument(
+        "--decoder-no-early-stopping",
+        action=argparse.BooleanOptionalAction,
+        default=Model.decoder_no_early_stopping,
+        help="run inference to --max-decoder-steps, whatever the gate says",
+    )
+
+
+def _add_attention(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--attention-rnn-dim", type=int, default=Model.attention_rnn_dim, help="units of the attention LSTM"
+    )
+    group.add_argument("--attention-dim", type=int, default=Model.attention_dim, help="channels of the energies")
+    group.add_argument(
+        "--attention-location-n-filters",
+        type=int,
+        default=Model.attention_location_n_filters,
+        help="filters over the previous weights",
+    )
+    group.add_argument(
+        "--attention-location-kernel-size",
+        type=int,
+        default=Model.attention_location_kernel_size,
+        help="their width in symbols, odd",
+    )
+
+
+def _add_postnet(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--postnet-embedding-dim", type=int, default=Model.postnet_embedding_dim, help="channels")
+    group.add_argument("--postnet-kernel-size", type=int, default=Model.postnet_kernel_size, help="frames, odd")
+    group.add_argument(
+        "--postnet-n-convolutions", type=int, default=Model.postnet_n_convolutions, help="convolution layers"
+    )

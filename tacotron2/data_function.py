@@ -1,0 +1,118 @@
+"""Tacotron 2's data: rows of a filelist to (symbol ids, mel) pairs, and those to padded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from common.audio_processing import load_audio
+from common.filelist import Utterance
+from common.mels import load_mel
+from common.spec import Key, Options, from_options
+from common.stft import AudioConfig, TacotronSTFT
+from tacotron2.loss_function import Tacotron2Targets
+from tacotron2.text import symbols, text_to_sequence
+
+# B batch, S symbols, T frames, M mels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tacotron2DataConfig:
+    """Options of the dataset and the defaults of their flags."""
+
+    dataset_path: str = "./"
+    text_cleaners: Sequence[str] = ("english_cleaners",)
+    load_mel_from_disk: bool = False
+    n_frames_per_step: int = 1
+
+
+class Item(NamedTuple):
+    """A clip: ids (S,), mel (M, T), and the file it came from."""
+
+    ids: Tensor
+    mel: Tensor
+    name: str
+
+
+class Tacotron2Batch(NamedTuple):
+    """Clips by falling text length: text (B, S), mels (B, M, T) and gates (B, T), zero-padded."""
+
+    text: Tensor
+    text_lengths: Tensor
+    mels: Tensor
+    gates: Tensor
+    mel_lengths: Tensor
+    names: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return self.text, self.text_lengths, self.mels, self.mel_lengths
+
+    @property
+    def targets(self) -> Tacotron2Targets:
+        return Tacotron2Targets(self.mels, self.gates, self.mel_lengths, self.text_lengths)
+
+    @property
+    def num_items(self) -> Tensor:
+        return self.mel_lengths.sum()
+
+
+class TextMelDataset:
+    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols."""
+
+    def __init__(self, options: Options, utterances: list[Utterance]) -> None:
+        self.config = from_options(Tacotron2DataConfig, options)
+        self.audio = from_options(AudioConfig, options)
+        self.utterances = utterances
+        self.ids = [text_to_sequence(text, self.config.text_cleaners) for _, text in utterances]
+        self.lengths = [len(ids) for ids in self.ids]
+        self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __getitem__(self, key: Key) -> Item:
+        path = Path(self.config.dataset_path, self.utterances[key.index].path)
+        return Item(torch.tensor(self.ids[key.index]), self._mel(path), str(path))
+
+    def _mel(self, path: Path) -> Tensor:
+        if self.stft is None:
+            return load_mel(path, self.audio.n_mel_channels)
+        return self.stft.mel_spectrogram(load_audio(path, self.audio.sampling_rate)[None])[0]
+
+    def collate(self, items: list[Item]) -> Tacotron2Batch:
+        """Pad items to a batch. A gate target is 1 from the first frame of the decoder step that holds the last frame."""
+        items = sorted(items, key=lambda item: len(item.ids), reverse=True)
+        text_lengths = torch.tensor([len(item.ids) for item in items])
+        mel_lengths = torch.tensor([item.mel.shape[1] for item in items])
+        frames = int(mel_lengths.max())
+        r = self.config.n_frames_per_step
+        last_step = (mel_lengths - 1) // r * r
+        return Tacotron2Batch(
+            text=torch.nn.utils.rnn.pad_sequence([item.ids for item in items], batch_first=True),
+            text_lengths=text_lengths,
+            mels=torch.stack([F.pad(item.mel, (0, frames - item.mel.shape[1])) for item in items]),
+            gates=(torch.arange(frames) >= last_step[:, None]).float(),
+            mel_lengths=mel_lengths,
+            names=tuple(item.name for item in items),
+        )
+
+
+def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
+    """Texts -> padded symbol ids (B, S) and lengths (B,)."""
+    cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
+    ids = [torch.tensor(text_to_sequence(text, cleaners)) for text in texts]
+    lengths = torch.tensor([len(sequence) for sequence in ids])
+    return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
+
+
+def spell(text: str, options: Options) -> list[str]:
+    """The symbols a text is read as, one for each of its ids."""
+    cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
+    return [symbols[i] for i in text_to_sequence(text, cleaners)]

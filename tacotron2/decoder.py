@@ -1,0 +1,188 @@
+"""Tacotron 2's attention decoder: text memory and previous frames in, mel frames, stop gates and alignments out.
+
+Inference, and teacher forcing in evaluation mode, take the same plain steps. Training runs the same equations for all steps
+together, in tacotron2/teacher_forcing.py. The prenet and the projections always see all the frames that are known at once.
+Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitive attention).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from common.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, length_mask
+from tacotron2.config import Tacotron2Config
+from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
+
+# B batch, S symbols, T frames, M mels, r frames a step, K decoder steps (T / r, rounded up), E encoder channels
+# A attention channels, H attention LSTM size, D decoder LSTM size, P prenet size
+
+
+class Prenet(nn.Module):
+    """Two bias-free linear layers whose dropout stays on in inference: without it the decoder repeats itself."""
+
+    def __init__(self, in_dim: int, dim: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([LinearNorm(in_dim, dim, bias=False), LinearNorm(dim, dim, bias=False)])
+        self.p_dropout = 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, r·M) -> (…, P)."""
+        for layer in self.layers:
+            x = F.dropout(torch.relu(layer(x)), self.p_dropout, training=True)
+        return x
+
+
+class LocationLayer(nn.Module):
+    """Features of where attention has been: a convolution over [previous, cumulative] weights and a projection."""
+
+    def __init__(self, attention_dim: int, n_filters: int, kernel_size: int) -> None:
+        super().__init__()
+        self.location_conv = ConvNorm(2, n_filters, kernel_size, bias=False)
+        self.location_dense = LinearNorm(n_filters, attention_dim, bias=False, gain="tanh")
+
+    def forward(self, history: Tensor) -> Tensor:
+        """[previous, cumulative] weights (B, 2, S) -> features (B, S, A)."""
+        return self.location_dense(self.location_conv(history).transpose(1, 2))
+
+
+class Memory(NamedTuple):
+    """What attention reads at every step: encoder outputs (B, S, E), their keys (B, S, A), True past a text's end (B, S)."""
+
+    values: Tensor
+    keys: Tensor
+    padding: Tensor
+
+
+class Attention(nn.Module):
+    """Location-sensitive attention: energies v·tanh(W_q h + W_m memory + W_l location)."""
+
+    def __init__(self, config: Tacotron2Config) -> None:
+        super().__init__()
+        dim = config.attention_dim
+        self.query_layer = LinearNorm(config.attention_rnn_dim, dim, bias=False, gain="tanh")
+        self.memory_layer = LinearNorm(config.encoder_embedding_dim, dim, bias=False, gain="tanh")
+        self.v = LinearNorm(dim, 1, bias=False)
+        self.location_layer = LocationLayer(
+            dim, config.attention_location_n_filters, config.attention_location_kernel_size
+        )
+
+    def prepare(self, memory: Tensor, lengths: Tensor) -> Memory:
+        """memory (B, S, E) and its lengths (B,) -> what every step reads."""
+        return Memory(memory, self.memory_layer(memory), ~length_mask(lengths, memory.shape[1]))
+
+    def forward(self, hidden: Tensor, history: Tensor, memory: Memory) -> Tensor:
+        """Weights (B, S) for an attention LSTM's hidden state (B, H), given [previous, cumulative] weights (B, 2, S)."""
+        features = self.query_layer(hidden[:, None]) + self.location_layer(history) + memory.keys
+        energies = at_least_float32(self.v(torch.tanh(features))[:, :, 0])
+        return torch.softmax(energies.masked_fill(memory.padding, float("-inf")), dim=1)
+
+
+class DecoderState(NamedTuple):
+    """What decoding carries from step to step: both LSTMs, the context (B, E), weights and their sum so far (B, S)."""
+
+    attention: LSTMState
+    context: Tensor
+    weights: Tensor
+    cumulative: Tensor
+    decoder: LSTMState
+
+
+class DecoderOutput(NamedTuple):
+    """Frames (B, M, T), gate logits (B, T), alignments (B, K, S), lengths in frames (B,)."""
+
+    mels: Tensor
+    gates: Tensor
+    alignments: Tensor
+    lengths: Tensor
+
+
+class Decoder(nn.Module):
+    """Attention LSTM, location-sensitive attention, decoder LSTM, and linear projections to r frames and one gate."""
+
+    def __init__(self, config: Tacotron2Config) -> None:
+        super().__init__()
+        self.n_mel_channels = config.n_mel_channels
+        self.n_frames_per_step = config.n_frames_per_step
+        self.max_decoder_steps = config.max_decoder_steps
+        self.gate_threshold = config.gate_threshold
+        self.early_stopping = not config.decoder_no_early_stopping
+        self.p_attention_dropout = config.p_attention_dropout
+        self.p_decoder_dropout = config.p_decoder_dropout
+        memory_dim, step_dim = config.encoder_embedding_dim, config.n_mel_channels * config.n_frames_per_step
+        self.prenet = Prenet(step_dim, config.prenet_dim)
+        self.attention_rnn = nn.LSTMCell(config.prenet_dim + memory_dim, config.attention_rnn_dim)
+        self.attention_layer = Attention(config)
+        self.decoder_rnn = nn.LSTMCell(config.attention_rnn_dim + memory_dim, config.decoder_rnn_dim)
+        self.linear_projection = LinearNorm(config.decoder_rnn_dim + memory_dim, step_dim)
+        self.gate_layer = LinearNorm(config.decoder_rnn_dim + memory_dim, 1, gain="sigmoid")
+
+    def forward(self, memory: Tensor, memory_lengths: Tensor, mels: Tensor, mel_lengths: Tensor) -> DecoderOutput:
+        """Teacher forcing: memory (B, S, E), target mels (B, M, T); T need not be a multiple of r."""
+        prenet = self.prenet(self._previous_frames(mels))
+        prepared = self.attention_layer.prepare(memory, memory_lengths)
+        run = run_all_steps if self.training else run_step_by_step
+        outputs, alignments = run(self, prenet, prepared)
+        mel_outputs, gates = self._project(outputs)
+        frames = mels.shape[2]
+        return DecoderOutput(mel_outputs[:, :, :frames], gates[:, :frames], alignments, mel_lengths)
+
+    @torch.no_grad()
+    def infer(self, memory: Tensor, memory_lengths: Tensor) -> DecoderOutput:
+        """Feed the decoder its own frames until every item's gate has fired or max_decoder_steps is reached.
+
+        An item's length counts the frames before its gate fired.
+        """
+        prepared = self.attention_layer.prepare(memory, memory_lengths)
+        state = self.start(memory)
+        frame = memory.new_zeros(memory.shape[0], self.n_mel_channels * self.n_frames_per_step)
+        running, steps = torch.ones_like(memory_lengths, dtype=torch.bool), torch.zeros_like(memory_lengths)
+        outputs, alignments = [], []
+        for _ in range(self.max_decoder_steps):
+            state = self.step(self.prenet(frame), state, prepared)
+            outputs.append(torch.cat((state.decoder.hidden, state.context), dim=1))
+            alignments.append(state.weights)
+            frame = self.linear_projection(outputs[-1])
+            running = running & (torch.sigmoid(self.gate_layer(outputs[-1]))[:, 0] <= self.gate_threshold)
+            steps += running
+            if self.early_stopping and not running.any():  # host sync, once a step
+                break
+        mels, gates = self._project(torch.stack(outputs))
+        return DecoderOutput(mels, gates, torch.stack(alignments, dim=1), steps * self.n_frames_per_step)
+
+    def start(self, memory: Tensor) -> DecoderState:
+        """The state before the first step: zeros."""
+        batch, symbols, channels = memory.shape
+        attention = LSTMState.zeros(memory[:, 0], self.attention_rnn.hidden_size)
+        decoder = LSTMState.zeros(memory[:, 0], self.decoder_rnn.hidden_size)
+        weights = attention.hidden.new_zeros(batch, symbols)
+        return DecoderState(attention, attention.hidden.new_zeros(batch, channels), weights, weights, decoder)
+
+    def step(self, prenet: Tensor, state: DecoderState, memory: Memory) -> DecoderState:
+        """One decoder step for the prenet's view (B, P) of the previous frames."""
+        rnn_input = torch.cat((prenet, state.context), dim=1)
+        attention = LSTMState(*self.attention_rnn(rnn_input, state.attention))
+        attention = attention.dropout(self.p_attention_dropout, self.training)
+        history = torch.stack((state.weights, state.cumulative), dim=1)
+        weights = self.attention_layer(attention.hidden, history, memory)
+        context = torch.bmm(weights[:, None], memory.values)[:, 0]
+        decoder = LSTMState(*self.decoder_rnn(torch.cat((attention.hidden, context), dim=1), state.decoder))
+        decoder = decoder.dropout(self.p_decoder_dropout, self.training)
+        return DecoderState(attention, context, weights, state.cumulative + weights, decoder)
+
+    def _previous_frames(self, mels: Tensor) -> Tensor:
+        """Target mels (B, M, T) -> what each step is fed (K, B, r·M): zeros, then the frames of the step before."""
+        r = self.n_frames_per_step
+        mels = F.pad(mels, (0, -mels.shape[2] % r))
+        steps = mels.transpose(1, 2).unflatten(1, (-1, r)).flatten(2).transpose(0, 1)
+        return F.pad(steps[:-1], (0, 0, 0, 0, 1, 0))
+
+    def _project(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """[decoder hidden, context] (K, B, D + E) -> frames (B, M, T), gate logits (B, T): a step's gate is that of its r frames."""
+        r = self.n_frames_per_step
+        outputs = outputs.transpose(0, 1)
+        mels = self.linear_projection(outputs).unflatten(2, (r, self.n_mel_channels)).flatten(1, 2)
+        return mels.transpose(1, 2), self.gate_layer(outputs)[:, :, 0].repeat_interleave(r, dim=1)

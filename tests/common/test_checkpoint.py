@@ -1,0 +1,291 @@
+import builtins
+import os
+import random
+import re
+import resource
+import signal
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from common.checkpoint import (
+    atomic_write,
+    checkpoint_path,
+    clean_state_dict,
+    find_last,
+    last_link,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+)
+from common.errors import DataError
+
+FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
+
+
+def weights(value=1.0):
+    return {"state_dict": {"w": torch.full((3, 2), value)}, "epoch": 4}
+
+
+def names(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+class Fault:
+    """An object whose pickling calls `action`: saving gets halfway and no further."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def __reduce__(self):
+        self.action()
+
+
+class Call:
+    """An object whose unpickling calls a function: what a hostile file holds."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+def fail():
+    raise RuntimeError("cannot pickle this")
+
+
+def test_names_are_the_published_ones(tmp_path):
+    assert checkpoint_path(tmp_path, "Tacotron2", 50) == tmp_path / "checkpoint_Tacotron2_50.pt"
+    assert last_link(tmp_path, "WaveGlow") == tmp_path / "checkpoint_WaveGlow_last.pt"
+
+
+def test_save_then_load_gives_the_same(tmp_path):
+    path, link = tmp_path / "out" / "checkpoint_Tacotron2_4.pt", tmp_path / "out" / "checkpoint_Tacotron2_last.pt"
+    saved = {**weights(0.1), "config": {"n": 80, "WN_config": {"n_layers": 8}}, "random_rng_states_all": [torch.get_rng_state()]}
+    save_checkpoint(path, saved, link)
+    loaded = load_checkpoint(link)
+    assert loaded["epoch"] == 4 and loaded["config"] == saved["config"]
+    assert torch.equal(loaded["state_dict"]["w"], saved["state_dict"]["w"])
+    assert torch.equal(loaded["random_rng_states_all"][0], saved["random_rng_states_all"][0])
+    assert os.readlink(link) == path.name  # relative: the folder can be moved
+    assert names(path.parent) == [path.name, link.name]
+
+
+def test_the_link_moves_on(tmp_path):
+    link = last_link(tmp_path, "WaveGlow")
+    for epoch in (0, 50):
+        save_checkpoint(checkpoint_path(tmp_path, "WaveGlow", epoch), {**weights(), "epoch": epoch}, link)
+        assert load_checkpoint(link)["epoch"] == epoch
+    assert len(names(tmp_path)) == 3
+
+
+def test_a_failed_save_leaves_file_and_link_alone(tmp_path):
+    path, link = checkpoint_path(tmp_path, "M", 1), last_link(tmp_path, "M")
+    save_checkpoint(path, weights(), link)
+    before, listing = path.read_bytes(), names(tmp_path)
+    for target in (path, checkpoint_path(tmp_path, "M", 2)):
+        with pytest.raises(RuntimeError, match="cannot pickle this"):
+            save_checkpoint(target, {**weights(2.0), "bad": Fault(fail)}, link)
+    assert path.read_bytes() == before and names(tmp_path) == listing and os.readlink(link) == path.name
+
+
+def test_a_save_killed_halfway_leaves_the_old_checkpoint(tmp_path):
+    path, link = checkpoint_path(tmp_path, "M", 1), last_link(tmp_path, "M")
+    save_checkpoint(path, weights(), link)
+    child = os.fork()
+    if child == 0:
+        save_checkpoint(path, {**weights(2.0), "x": Fault(lambda: os.kill(os.getpid(), signal.SIGKILL))}, link)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    assert load_checkpoint(link)["state_dict"]["w"][0, 0] == 1.0
+    save_checkpoint(path, weights(3.0), link)
+    assert load_checkpoint(link)["state_dict"]["w"][0, 0] == 3.0
+    assert names(tmp_path) == [path.name, link.name]
+
+
+def test_a_full_disk_is_a_data_error(tmp_path):
+    path = checkpoint_path(tmp_path, "M", 1)
+    save_checkpoint(path, weights())
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(DataError, match=re.escape(f"{path}: cannot write the checkpoint (File too large)")):
+            save_checkpoint(path, {"state_dict": {"w": torch.ones(500_000)}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before and names(tmp_path) == [path.name]
+
+
+def test_a_folder_that_cannot_be_made_is_a_data_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot write the checkpoint"):
+        save_checkpoint(tmp_path / "file" / "c.pt", weights())
+
+
+def test_atomic_write_shows_nothing_before_the_end(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    with atomic_write(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new" and names(tmp_path) == ["f"]
+
+
+def test_find_last(tmp_path):
+    assert find_last(tmp_path / "none", "M") is None
+    for name in ["checkpoint_M_9.pt", "checkpoint_M_100.pt", "checkpoint_M_x.pt", "checkpoint_MM_500.pt", "notes.pt"]:
+        (tmp_path / name).write_bytes(b"")
+    assert find_last(tmp_path, "M") == tmp_path / "checkpoint_M_100.pt"
+    link = last_link(tmp_path, "M")
+    link.symlink_to("gone.pt")
+    assert find_last(tmp_path, "M") == tmp_path / "checkpoint_M_100.pt"
+    link.unlink()
+    link.symlink_to("checkpoint_M_9.pt")
+    assert find_last(tmp_path, "M").resolve() == (tmp_path / "checkpoint_M_9.pt").resolve()
+    assert find_last(tmp_path, "Other") is None
+
+
+@FORMATS
+def test_old_files_with_numpy_and_python_state_load(tmp_path, zipped):
+    path = tmp_path / "c.pt"
+    values = {
+        "rng": np.random.RandomState(3).get_state(),
+        "python": random.Random(3).getstate(),
+        "loss": np.float64(1.25),
+        "step": np.int64(7),
+        "rate": np.float32(0.5),
+        "flag": np.bool_(True),
+        "counts": defaultdict(dict, {1: {"a": 2}}),
+        "names": {"x"},
+    }
+    torch.save({**weights(), **values}, path, _use_new_zipfile_serialization=zipped)
+    loaded = load_checkpoint(path)
+    generator = np.random.RandomState(0)
+    generator.set_state(loaded["rng"])
+    assert np.array_equal(generator.rand(5), np.random.RandomState(3).rand(5))
+    for name in ("python", "loss", "step", "rate", "flag", "counts", "names"):
+        assert loaded[name] == values[name]
+
+
+@pytest.mark.parametrize("core", [b"numpy.core", b"numpy._core"])
+def test_numpy_1_and_2_files_load_under_either(tmp_path, core):
+    path = tmp_path / "c.pt"
+    values = {"loss": np.float64(1.25), "array": np.arange(4, dtype=np.uint32)}
+    torch.save({**weights(), **values}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(re.sub(rb"numpy\._?core", core, path.read_bytes()))
+    assert core + b".multiarray" in path.read_bytes()
+    loaded = load_checkpoint(path)
+    assert loaded["loss"] == 1.25 and np.array_equal(loaded["array"], [0, 1, 2, 3])
+
+
+@FORMATS
+def test_a_bare_state_dict_is_accepted(tmp_path, zipped):
+    torch.save(nn.Linear(2, 3).state_dict(), tmp_path / "c.pt", _use_new_zipfile_serialization=zipped)
+    assert list(load_checkpoint(tmp_path / "c.pt")) == ["state_dict"]
+    assert load_checkpoint(tmp_path / "c.pt")["state_dict"]["weight"].shape == (3, 2)
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [(os.mkdir, "posix.mkdir"), (builtins.eval, "builtins.eval"), (np.save, "numpy.save")],
+    ids=["os", "eval", "numpy"],
+)
+def test_a_file_that_would_run_code_is_refused_and_does_not(tmp_path, zipped, function, named):
+    trap = str(tmp_path / "sprung")
+    arguments = {"posix.mkdir": (trap,), "builtins.eval": (f"open({trap!r}, 'w')",), "numpy.save": (trap, 0)}[named]
+    torch.save({**weights(), "x": Call(function, *arguments)}, tmp_path / "c.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(DataError, match=rf"c\.pt: refused: it pickles {named.removeprefix('builtins.')}|refused.*{named}"):
+        load_checkpoint(tmp_path / "c.pt")
+    assert names(tmp_path) == ["c.pt"]
+
+
+def test_a_pickled_model_is_refused_by_name(tmp_path):
+    torch.save({"model": nn.Linear(2, 2)}, tmp_path / "c.pt")
+    with pytest.raises(DataError, match=r"refused: it pickles torch\.nn\.modules\.linear\.Linear.*state_dict"):
+        load_checkpoint(tmp_path / "c.pt")
+
+
+@FORMATS
+@pytest.mark.parametrize("kept", [0, 20, 300, 3000])
+def test_a_cut_file_says_so(tmp_path, zipped, kept):
+    path = tmp_path / "c.pt"
+    torch.save({"state_dict": {"w": torch.zeros(1000)}}, path, _use_new_zipfile_serialization=zipped)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(DataError, match=rf"c\.pt: no checkpoint, or one cut short \({kept} bytes"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("content", [b"hello world", b"RIFF....WAVEfmt ", b"\x80\x02", b"PK\x03\x04", bytes(range(256))])
+def test_another_kind_of_file_says_so(tmp_path, content):
+    (tmp_path / "c.pt").write_bytes(content)
+    with pytest.raises(DataError, match=r"c\.pt: no checkpoint"):
+        load_checkpoint(tmp_path / "c.pt")
+
+
+def test_a_missing_file_says_what_is_there(tmp_path):
+    with pytest.raises(DataError, match=r"no such checkpoint; beside it: no \.pt file"):
+        load_checkpoint(tmp_path / "c.pt")
+    for epoch in range(6):
+        checkpoint_path(tmp_path, "M", epoch).write_bytes(b"")
+    with pytest.raises(DataError, match=r"beside it: checkpoint_M_0\.pt, .*checkpoint_M_3\.pt and 2 more"):
+        load_checkpoint(tmp_path / "c.pt")
+    with pytest.raises(DataError, match=r"is a folder.*checkpoint_M_0\.pt"):
+        load_checkpoint(tmp_path)
+    with pytest.raises(DataError, match="nor a folder"):
+        load_checkpoint(tmp_path / "none" / "c.pt")
+    last_link(tmp_path, "M").symlink_to("gone.pt")
+    with pytest.raises(DataError, match=r"links to gone\.pt, which is gone"):
+        load_checkpoint(last_link(tmp_path, "M"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"epoch": 3, "optimizer": {}}, "wanted a state_dict among the keys, got epoch, optimizer"),
+        ({}, "got none"),
+        ([torch.ones(1)], "holds a list, wanted a dict with a state_dict"),
+    ],
+)
+def test_no_state_dict(tmp_path, content, message):
+    torch.save(content, tmp_path / "c.pt")
+    with pytest.raises(DataError, match=message):
+        load_checkpoint(tmp_path / "c.pt")
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "module.1.", "module.module.", "module.1.module."])
+def test_wrappers_names_and_half_precision_go(prefix):
+    half = {f"{prefix}encoder.module.w": torch.tensor([0.1], dtype=torch.float16)}
+    bfloat = {f"{prefix}bn.1.n": torch.tensor([0.1], dtype=torch.bfloat16), f"{prefix}count": torch.tensor(5)}
+    clean = clean_state_dict({**half, **bfloat})
+    assert list(clean) == ["encoder.module.w", "bn.1.n", "count"]
+    assert clean["encoder.module.w"].dtype == clean["bn.1.n"].dtype == torch.float32
+    assert clean["encoder.module.w"].item() == float(np.float16(0.1))
+    assert clean["bn.1.n"].item() == 0.10009765625  # 0.1 to the 8 bits of bfloat16
+    assert clean["count"].dtype == torch.int64
+
+
+def test_load_weights_fills_the_model(tmp_path):
+    model = nn.Linear(2, 3)
+    load_weights(model, {"weight": torch.full((3, 2), 2.0), "bias": torch.full((3,), 0.5)}, tmp_path)
+    assert torch.equal(model(torch.ones(1, 2)), torch.full((1, 3), 4.5))
+
+
+def test_load_weights_tells_all_that_is_wrong_at_once(tmp_path):
+    model = nn.Linear(2, 3)
+    before = model.weight.clone()
+    extra = {f"extra.{i}": torch.ones(1) for i in range(6)}
+    with pytest.raises(DataError) as error:
+        load_weights(model, {"weight": torch.ones(4, 2), **extra}, tmp_path / "c.pt")
+    assert str(error.value) == (
+        f"{tmp_path / 'c.pt'}: not this model's weights: 1 missing (bias); "
+        "6 unexpected (extra.0, extra.1, extra.2, extra.3 and 2 more); "
+        "1 of another shape (weight: (4, 2) in file, (3, 2) in model); check the model's name and config"
+    )
+    assert torch.equal(model.weight, before)

@@ -1,0 +1,148 @@
+import io
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from common.errors import DataError
+from common.reports import (
+    attention_focus,
+    figure_pixels,
+    plot_alignment,
+    plot_gate,
+    plot_mel_pair,
+    plot_spectrogram,
+    save_figure,
+)
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def colour_at(figure, axes, x, y):
+    """The RGB drawn at the data coordinates (x, y)."""
+    pixels = figure_pixels(figure)
+    column, row = axes.transData.transform((x, y))
+    return pixels[pixels.shape[0] - 1 - int(row), int(column)].tolist()
+
+
+def colour_of(name, share):
+    return [round(part * 255) for part in matplotlib.colormaps[name](share)[:3]]
+
+
+def figures():
+    mel = np.linspace(-11, 1, 80 * 30).reshape(80, 30)
+    gate = torch.linspace(0, 1, 30)
+    return {
+        "spectrogram": plot_spectrogram(mel, "a title"),
+        "pair": plot_mel_pair(mel, torch.tensor(mel[:, :20]), "a title"),
+        "alignment": plot_alignment(torch.eye(30, 12), "hello, world", "a title"),
+        "gate": plot_gate(gate > 0.9, gate, "a title"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["spectrogram", "pair", "alignment", "gate"])
+def test_saved_pictures_are_png_and_not_blank(tmp_path, kind):
+    figure = figures()[kind]
+    path = tmp_path / "new" / f"{kind}.png"
+    save_figure(path, figure)
+    content = path.read_bytes()
+    assert content.startswith(PNG)
+    pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+    assert np.array_equal(pixels, figure_pixels(figure))
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 30
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_no_pyplot():
+    figures()
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_spectrogram_puts_low_channels_below_and_time_in_seconds():
+    mel = torch.full((80, 100), -11.5)
+    mel[10, 60] = 2.0
+    figure = plot_spectrogram(mel, hop_length=256, sampling_rate=22050)
+    axes = figure.axes[0]
+    at = 60.5 * 256 / 22050
+    assert colour_at(figure, axes, at, 10.5) == colour_of("magma", 1.0)
+    assert colour_at(figure, axes, at, 69.5) == colour_of("magma", 0.0)
+    assert axes.get_xlim() == pytest.approx((0, 100 * 256 / 22050))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time (s)", "mel channel")
+    assert plot_spectrogram(mel).axes[0].get_xlabel() == "frame"
+
+
+def test_alignment_has_steps_across_and_symbols_upwards():
+    weights = torch.zeros(50, 10)
+    weights[40, 2] = 0.8
+    weights[5, 7] = 0.4
+    figure = plot_alignment(weights)
+    axes = figure.axes[0]
+    assert colour_at(figure, axes, 40.5, 2.5) == colour_of("viridis", 1.0)
+    assert colour_at(figure, axes, 5.5, 7.5) == colour_of("viridis", 0.5)
+    assert colour_at(figure, axes, 20.5, 5.5) == colour_of("viridis", 0.0)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("decoder step", "input symbol")
+
+
+def test_alignment_spells_the_text_up_to_80_symbols():
+    def spelled(symbols):
+        axes = plot_alignment(torch.zeros(5, len(symbols)), symbols).axes[0]
+        return [label.get_text() for label in axes.get_yticklabels()]
+
+    assert spelled(["H", "i", " ", "@AH0", "!"]) == ["H", "i", "·", "AH0", "!"]
+    assert spelled("a" * 80) == ["a"] * 80
+    assert "a" not in spelled("a" * 81)
+    mismatched = plot_alignment(torch.zeros(5, 4), "abc").axes[0]
+    assert "a" not in [label.get_text() for label in mismatched.get_yticklabels()]
+
+
+def test_mel_pair_shares_colours_and_time():
+    target, predicted = torch.zeros(80, 30), torch.full((80, 40), 4.0)
+    target[0, 0] = -4.0
+    figure = plot_mel_pair(target, predicted)
+    upper, lower = figure.axes[:2]
+    assert colour_at(figure, upper, 15.5, 40.5) == colour_of("magma", 0.5)
+    assert colour_at(figure, lower, 15.5, 40.5) == colour_of("magma", 1.0)
+    assert upper.get_xlim() == lower.get_xlim() == (0, 40)
+    assert colour_at(figure, upper, 35.5, 40.5) == [255, 255, 255]  # past the shorter one
+
+
+def test_gate_draws_both_curves():
+    target, predicted = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.1, 0.4, 0.9], dtype=torch.bfloat16)
+    lines = plot_gate(target, predicted).axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["target", "predicted"]
+    assert np.array_equal(lines[0].get_ydata(), [0, 0, 1])
+    assert np.allclose(lines[1].get_ydata(), [0.1, 0.4, 0.9], rtol=2**-8)
+
+
+@pytest.mark.filterwarnings("error")
+def test_diverged_and_empty_inputs_still_draw(tmp_path):
+    mel = np.zeros((80, 10))
+    mel[3, 4], mel[5, 6], mel[7, 8] = np.nan, np.inf, -2.0
+    figure = plot_spectrogram(mel)
+    axes = figure.axes[0]
+    assert colour_at(figure, axes, 4.5, 3.5) == colour_at(figure, axes, 6.5, 5.5) == [255, 255, 255]
+    assert colour_at(figure, axes, 8.5, 7.5) == colour_of("magma", 0.0)
+    assert colour_at(figure, axes, 0.5, 0.5) == colour_of("magma", 1.0)
+    empty, lost = np.zeros((80, 0)), np.full((80, 3), np.nan)
+    drawn = [plot_spectrogram(lost), plot_mel_pair(empty, lost), plot_alignment(np.zeros((0, 2)), "hi")]
+    for figure in [*drawn, plot_gate(np.zeros(0), np.zeros(0))]:
+        assert figure_pixels(figure).shape[2] == 3
+
+
+def test_a_failed_save_leaves_no_trace(tmp_path):
+    (tmp_path / "p.png").mkdir()
+    with pytest.raises(DataError, match=r"p\.png: cannot write the picture \(Is a directory\)"):
+        save_figure(tmp_path / "p.png", plot_gate(np.zeros(2), np.zeros(2)))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["p.png"]
+
+
+def test_attention_focus_in_closed_form():
+    alignments = torch.full((4, 5, 4), 0.25)  # item 0: spread evenly
+    alignments[1] = torch.eye(4)[[0, 1, 2, 3, 3]]  # item 1: one symbol at a time
+    alignments[2, :3] = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0.5, 0.5, 0]])
+    alignments[2, 3:] = torch.nan  # past the length: must not count
+    focus = attention_focus(alignments, torch.tensor([5, 5, 3, 0]))
+    assert focus.tolist() == pytest.approx([0.25, 1.0, 2.5 / 3, 0.0])

@@ -1,0 +1,112 @@
+"""Text to ids and back: places in the table, braces, what is dropped, and each mistake by its message."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from common.errors import DataError, UsageError
+from tacotron2.text import dropped_symbols, sequence_to_text, symbols, text_to_sequence
+
+ENGLISH = ["english_cleaners"]
+
+
+def test_ids_are_places_in_the_table() -> None:
+    # "a" stands behind the pad, the 11 punctuation marks and the 26 capitals.
+    assert text_to_sequence("Cab, z.", ENGLISH) == [40, 38, 39, 6, 11, 63, 7]
+    assert text_to_sequence("Cab", []) == [14, 38, 39]
+    assert text_to_sequence("", ENGLISH) == []
+
+
+def test_arpabet_passes_through_and_the_rest_is_cleaned() -> None:
+    ids = text_to_sequence("Say 2 {HH AH0  L OW1}, Dr. {W ER1 L D}!", ENGLISH)
+    assert [symbols[i] for i in ids] == [
+        *"say two ",
+        *("@HH", "@AH0", "@L", "@OW1"),
+        *", doctor ",
+        *("@W", "@ER1", "@L", "@D"),
+        "!",
+    ]
+
+
+@pytest.mark.parametrize("empty", ["{}", "{ }"])
+def test_empty_braces_say_nothing(empty: str) -> None:
+    assert text_to_sequence(f"a {empty} b", ENGLISH) == text_to_sequence("a ", ENGLISH) + text_to_sequence(" b", [])
+
+
+def test_a_newline_does_not_hide_braces() -> None:
+    assert sequence_to_text(text_to_sequence("One\ntwo {AH0} three", ENGLISH)) == "one two {AH0} three"
+
+
+def test_characters_without_a_symbol_leave_the_spaces_around_them() -> None:
+    assert sequence_to_text(text_to_sequence('"100%", #5 & @home ~ _ ^', ENGLISH)) == "one hundred, five  home  _ "
+    assert sequence_to_text(text_to_sequence("Mr. 5é", ["basic_cleaners"])) == "mr. "
+
+
+def test_sequence_to_text_joins_arpabet() -> None:
+    names = ["H", "i", " ", "@HH", "@AH0", " ", "@B", "_"]
+    assert sequence_to_text(symbols.index(name) for name in names) == "Hi {HH AH0} {B}_"
+
+
+def test_every_sequence_survives_the_round_trip() -> None:
+    assert text_to_sequence(sequence_to_text(range(148)), []) == list(range(148))
+    rng = random.Random(0)
+    for _ in range(200):
+        ids = rng.choices(range(148), k=rng.randrange(30))
+        assert text_to_sequence(sequence_to_text(ids), []) == ids
+
+
+def test_any_text_without_braces_becomes_known_symbols_twice_the_same() -> None:
+    rng = random.Random(1)
+    alphabet = "".join(map(chr, [*range(32, 127), *range(0xA0, 0x180), *range(0x2010, 0x2040)]))
+    alphabet = alphabet.replace("{", "").replace("}", "") + "$$,,..0123456789" * 5
+    for _ in range(300):
+        text = "".join(rng.choices(alphabet, k=40))
+        ids = text_to_sequence(text, ENGLISH)
+        spoken = sequence_to_text(ids)
+        assert set(spoken) <= set("_-!'(),.:;? abcdefghijklmnopqrstuvwxyz")
+        if "  " not in spoken:  # spaces around a dropped sign collapse the second time
+            assert sequence_to_text(text_to_sequence(spoken, ["basic_cleaners"])) == spoken
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        ("to {HH AW1 S", ["'{' at character 4 (near 'to {HH AW1 S') has no closing '}'"]),
+        ("to HH} go", ["'}' at character 6 (near 'to HH} go') has no opening '{'"]),
+        ("{HH {AW1} S}", ["'{' at character 1 ", "'}' at character 12 ", "braces do not nest"]),
+        ("a {HH XX ow1}", ["'{HH XX ow1}' at character 3: no ARPAbet symbol 'XX', 'ow1'"]),
+        (
+            "} {AH9} {",
+            ["'}' at character 1 ", "'{AH9}' at character 3: no ARPAbet symbol 'AH9'", "'{' at character 9 "],
+        ),
+        ("{HH,AH0}", ["no ARPAbet symbol 'HH,AH0'", "{HH AH0 L OW1}", "stress 0, 1, 2 or none AA AE", "Y Z ZH"]),
+    ],
+)
+def test_bad_braces_are_all_named_with_their_place(text: str, mistakes: list[str]) -> None:
+    for function in (text_to_sequence, dropped_symbols):
+        with pytest.raises(DataError) as caught:
+            function(text, ENGLISH)
+        message = str(caught.value)
+        assert message.startswith("text: ")
+        assert "\n" not in message
+        for mistake in mistakes:
+            assert mistake in message
+
+
+def test_unknown_cleaner() -> None:
+    with pytest.raises(UsageError, match="got 'german_cleaners', wanted names from english_cleaners, basic_cleaners"):
+        text_to_sequence("a", ["german_cleaners"])
+
+
+def test_ids_outside_the_table() -> None:
+    with pytest.raises(DataError, match=r"^symbol ids: got -1, 148, wanted 0 to 147$"):
+        sequence_to_text([5, 148, -1, 148])
+
+
+def test_dropped_symbols_are_those_that_leave_no_trace() -> None:
+    assert dropped_symbols("Plain text, 5 of $5; naïve \u2018quote\u2019 {AH0}\n", ENGLISH) == []
+    assert dropped_symbols('£5 — "5%" £', ENGLISH) == ["£", "—", '"', "%"]
+    assert dropped_symbols("$5 and $x", ENGLISH) == ["$"]
+    assert dropped_symbols("$5 é", ["basic_cleaners"]) == ["$", "5", "é"]

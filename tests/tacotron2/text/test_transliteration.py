@@ -1,0 +1,49 @@
+"""Transliteration: letters by their Unicode decomposition, signs one by one."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+
+from tacotron2.text.transliteration import to_ascii
+
+
+def test_ascii_is_left_alone() -> None:
+    every_character = "".join(map(chr, range(128)))
+    assert to_ascii(every_character) == every_character
+
+
+def test_accented_latin_letters_lose_their_accents() -> None:
+    letters = [chr(i) for i in range(0xC0, 0x180) if chr(i) not in "ÄÖÜäöü"]
+    checked = 0
+    for letter in letters:
+        base, *marks = list(unicodedata.normalize("NFD", letter))
+        if marks and base.isascii():
+            checked += 1
+            assert to_ascii(letter) == base, letter
+            assert to_ascii(base + marks[0]) == base, letter
+    assert checked > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "ascii_text"),
+    [
+        ("café naïve résumé", "cafe naive resume"),
+        ("Müller, Österreich, Bär", "Mueller, Oesterreich, Baer"),
+        ("Mu\u0308ller", "Mueller"),
+        ("Straße, œuvre, Æsop, smørrebrød, Łódź", "Strasse, oeuvre, AEsop, smorrebrod, Lodz"),
+        ("\u2018single\u2019 it\u2019s \u201cdouble\u201d", "'single' it's \"double\""),
+        ("1984\u20132001, well\u2010known, \u22125", "1984-2001, well-known, -5"),
+        ("a\u00a0b\u2003c", "a b c"),
+        ("\uff11\uff12\uff0c\uff21\uff01", "12,A!"),
+        ("Москва", "Moskva"),
+    ],
+)
+def test_letters_spaces_and_twins(text: str, ascii_text: str) -> None:
+    assert to_ascii(text) == ascii_text
+
+
+@pytest.mark.parametrize("sign", "—…£€¢½²°™©«»¡¿§→😀\u200b\ufeff\u00ad")
+def test_signs_without_a_twin_are_dropped(sign: str) -> None:
+    assert to_ascii(f"a{sign}b") == "ab"

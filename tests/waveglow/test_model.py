@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from common.errors import DataError, UsageError
+from waveglow.model import WaveGlow, WaveGlowConfig, WeightNormConv1d
+
+SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
+
+
+def speech(n_frames: int, batch: int = 2, dtype=torch.float64):
+    """Mels and as much audio, for the small model's hop of 16."""
+    generator = torch.Generator().manual_seed(1)
+    mels = torch.randn(batch, 3, n_frames, generator=generator, dtype=torch.float64)
+    audio = 0.3 * torch.randn(batch, 16 * n_frames, generator=generator, dtype=torch.float64)
+    return mels.to(dtype), audio.to(dtype)
+
+
+# --- the plain version: one sample, one tap, one layer at a time, in float64 ---
+
+
+def plain_conv(weight, bias, x, dilation=1):
+    """Same-length convolution of x (in, G)."""
+    reach = dilation * (weight.shape[2] // 2)
+    padded = np.pad(x, ((0, 0), (reach, reach)))
+    taps = (weight[:, :, j] @ padded[:, j * dilation : j * dilation + x.shape[1]] for j in range(weight.shape[2]))
+    return sum(taps) + bias[:, None]
+
+
+def plain_wn(w, prefix, half, condition, n_layers):
+    def conv(name, x, dilation=1):
+        v, g = w[f"{prefix}.{name}.weight_v"], w[f"{prefix}.{name}.weight_g"]
+        weight = g * v / np.sqrt((v**2).sum((1, 2), keepdims=True))
+        return plain_conv(weight, w[f"{prefix}.{name}.bias"], x, dilation)
+
+    x, skips = conv("start", half), 0.0
+    n = len(x)
+    for i in range(n_layers):
+        h = conv(f"in_layers.{i}", x, 2**i) + conv(f"cond_layers.{i}", condition)
+        y = conv(f"res_skip_layers.{i}", np.tanh(h[:n]) / (1 + np.exp(-h[n:])))
+        if i < n_layers - 1:
+            x, y = x + y[:n], y[n:]
+        skips = skips + y
+    return np.split(plain_conv(w[f"{prefix}.end.weight"], w[f"{prefix}.end.bias"], skips), 2)
+
+
+def plain_forward(model, mels, audio):
+    """z, log s and log|det W| of one clip: mels (M, T), audio (N,)."""
+    w = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
+    c = model.config
+    kernel = w["upsample.weight"].shape[2]
+    upsampled = np.zeros((c.n_mel_channels, (mels.shape[1] - 1) * c.hop_length + kernel)) + w["upsample.bias"][:, None]
+    for t in range(mels.shape[1]):
+        upsampled[:, t * c.hop_length : t * c.hop_length + kernel] += np.einsum(
+            "i,iok->ok", mels[:, t], w["upsample.weight"]
+        )
+    n_groups = len(audio) // c.n_group
+    condition = np.zeros((c.n_mel_channels * c.n_group, n_groups))
+    for mel in range(c.n_mel_channels):
+        for j in range(c.n_group):
+            condition[mel * c.n_group + j] = upsampled[mel, j : len(audio) : c.n_group]
+    x = np.stack([audio[j :: c.n_group] for j in range(c.n_group)])
+    z, log_s_list, log_det_list = [], [], []
+    for k in range(c.n_flows):
+        if k in range(c.n_early_every, c.n_flows, c.n_early_every):
+            z.append(x[: c.n_early_size])
+            x = x[c.n_early_size :]
+        mixing = w[f"convinv.{k}.conv.weight"][:, :, 0]
+        x = mixing @ x
+        half = len(x) // 2
+        b, log_s = plain_wn(w, f"WN.{k}", x[:half], condition, c.WN_config.n_layers)
+        x = np.concatenate([x[:half], np.exp(log_s) * x[half:] + b])
+        log_s_list.append(log_s)
+        log_det_list.append(np.log(abs(np.linalg.det(mixing))))
+    return np.concatenate([*z, x]), log_s_list, log_det_list
+
+
+def test_forward_equals_the_plain_version(small_model):
+    model = small_model()
+    mels, audio = speech(5)
+    out = model(mels, audio)
+    for b in range(2):
+        z, log_s, log_det = plain_forward(model, mels[b].numpy(), audio[b].numpy())
+        np.testing.assert_allclose(out.z[b].detach(), z, atol=1e-12)
+        for k in range(5):
+            np.testing.assert_allclose(out.log_s_list[k][b].detach(), log_s[k], atol=1e-12)
+            assert out.log_det_W_list[k].item() == pytest.approx(2 * 10 * log_det[k], rel=1e-10)
+
+
+# --- the flow ---
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("n_frames", [1, 9])
+def test_infer_inverts_forward(small_model, dtype, tolerance, n_frames):
+    model = small_model(dtype)
+    mels, audio = speech(n_frames, dtype=dtype)
+    with torch.no_grad():
+        z = model(mels, audio).z
+        assert z.dtype == dtype
+        assert (z - audio.reshape(2, -1, 8).transpose(1, 2)).abs().max() > 0.1  # it does something
+        torch.testing.assert_close(model.infer(mels, sigma=1.0, z=z), audio, atol=tolerance, rtol=0)
+        torch.testing.assert_close(model.infer(mels, sigma=0.5, z=2 * z), audio, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_log_determinants_are_those_of_the_full_jacobian(small_model, seed):
+    model = small_model(seed=seed, n_flows=3, n_group=4, WN_config=SMALL_WN)
+    mels, audio = speech(1, batch=1)
+    out = model(mels, audio)
+    jacobian = torch.autograd.functional.jacobian(lambda a: model(mels, a).z, audio).reshape(16, 16)
+    summed = sum(s.sum() for s in out.log_s_list) + sum(out.log_det_W_list)
+    assert abs(summed) > 0.05
+    torch.testing.assert_close(summed, torch.linalg.slogdet(jacobian).logabsdet, atol=1e-10, rtol=0)
+
+
+def test_fresh_model_is_a_rotation():
+    torch.manual_seed(0)
+    model = WaveGlow(n_mel_channels=3, WN_config=SMALL_WN).double()
+    for convinv in model.convinv:
+        w = convinv.conv.weight[:, :, 0]
+        torch.testing.assert_close(w @ w.T, torch.eye(len(w)).double(), atol=1e-6, rtol=0)
+        assert torch.linalg.det(w).item() == pytest.approx(1.0, abs=1e-6)
+    audio = torch.randn(2, 256).double()
+    out = model(torch.randn(2, 3, 1).double(), audio)
+    assert all(not s.any() for s in out.log_s_list)
+    assert out.z.square().sum().item() == pytest.approx(audio.square().sum().item(), rel=1e-5)
+    assert (out.z - audio.reshape(2, -1, 8).transpose(1, 2)).abs().max() > 0.5
+
+
+def test_noise_has_the_asked_standard_deviation():
+    torch.manual_seed(0)
+    model = WaveGlow(n_mel_channels=3, WN_config=SMALL_WN)  # fresh: a rotation of the noise
+    mels = torch.zeros(1, 3, 100)
+    with torch.no_grad():
+        assert model.infer(mels, sigma=0.7).std().item() == pytest.approx(
+            0.7, rel=0.02
+        )  # 25,600 draws: 1 % is 2 errors
+        assert model.infer(mels).std().item() == pytest.approx(0.9, rel=0.02)
+        assert not model.infer(mels, sigma=0.0).any()
+        assert (model.infer(mels) - model.infer(mels)).abs().max() > 0.5
+
+
+def test_clips_of_a_batch_do_not_touch(small_model):
+    model = small_model()
+    mels, audio = speech(3)
+    with torch.no_grad():
+        z = model(mels, audio).z
+        for b in range(2):
+            torch.testing.assert_close(model(mels[b : b + 1], audio[b : b + 1]).z[0], z[b], atol=1e-12, rtol=0)
+
+
+def test_one_frame_in_the_published_framing():
+    model = WaveGlow(WN_config=SMALL_WN)
+    with torch.no_grad():
+        audio = model.infer(torch.zeros(1, 80, 1))
+        assert audio.shape == (1, 256)
+        assert model(torch.zeros(1, 80, 1), audio).z.shape == (1, 8, 32)
+
+
+def test_precision_under_autocast(small_model):
+    model = small_model(torch.float32)
+    mels, audio = speech(4, dtype=torch.float32)
+    with torch.no_grad():
+        exact = model(mels, audio)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = model(mels, audio)
+            made = model.infer(mels, sigma=1.0, z=out.z)
+            mixed = model.convinv[0](exact.z)[0]
+            back = model.convinv[0].inverse(mixed)
+    assert out.z.dtype == made.dtype == out.log_s_list[0].dtype == torch.float32
+    torch.testing.assert_close(back, exact.z, atol=1e-5, rtol=0)  # bfloat16 would miss by 1e-2
+    assert 1e-5 < (out.z - exact.z).abs().max() < 0.1  # the networks did run in bfloat16
+    assert [d.item() for d in out.log_det_W_list] == [d.item() for d in exact.log_det_W_list]
+
+
+# --- lengths ---
+
+
+def test_what_goes_past_the_audio_is_cut(small_model):
+    model = small_model()
+    mels, audio = speech(5)
+    with torch.no_grad():
+        z = model(mels[:, :, :3], audio[:, :48]).z
+        torch.testing.assert_close(model(mels, audio[:, :48]).z, z, atol=0, rtol=0)
+        torch.testing.assert_close(model(mels, audio[:, :55]).z, z, atol=1e-12, rtol=0)  # 7 samples are no group
+
+
+def test_mels_may_end_as_far_before_the_audio_as_the_upsampling_reaches(small_model):
+    model = small_model()  # one frame reaches over 64 samples
+    mels, audio = speech(5)
+    assert model(mels[:, :, :1], audio[:, :64]).z.shape == (2, 8, 8)
+    with pytest.raises(
+        DataError, match="mels of 1 frames reach over 64 samples, but the audio has 72: expected at least 5"
+    ):
+        model(mels[:, :, :1], audio[:, :72])
+
+
+def test_audio_below_one_group(small_model):
+    mels, audio = speech(1)
+    with pytest.raises(DataError, match="audio of 7 samples, expected at least one group of 8"):
+        small_model()(mels, audio[:, :7])
+
+
+def test_noise_of_another_shape(small_model):
+    mels, _ = speech(3)
+    with pytest.raises(DataError, match=r"z of shape \[2, 8, 5\], expected \[2, 8, 6\]"):
+        small_model().infer(mels, z=torch.zeros(2, 8, 5))
+
+
+# --- weight normalisation ---
+
+
+def test_weight_norm_equals_pytorch_forward_and_gradient():
+    torch.manual_seed(0)
+    ours = WeightNormConv1d(5, 7, 3, dilation=4).double()
+    theirs = nn.Conv1d(5, 7, 3, dilation=4, padding=4).double()
+    theirs.load_state_dict({"weight": ours.weight_v.detach(), "bias": ours.bias.detach()})
+    theirs = nn.utils.parametrizations.weight_norm(theirs)
+    x = torch.randn(2, 5, 11).double()
+    g = theirs.parametrizations.weight.original0
+    torch.testing.assert_close(ours.weight_g.detach(), g.detach(), atol=0, rtol=1e-6)  # at the start the norm of v
+    with torch.no_grad():
+        ours.weight_g.uniform_(0.5, 2.0)
+        g.copy_(ours.weight_g)
+    torch.testing.assert_close(ours(x), theirs(x), atol=1e-14, rtol=0)
+    v = ours.weight_v.detach().numpy()
+    by_formula = ours.weight_g.detach().numpy() * v / np.sqrt((v**2).sum((1, 2), keepdims=True))
+    np.testing.assert_allclose(ours.weight().detach(), by_formula, atol=1e-14)
+    ours(x).square().sum().backward()
+    theirs(x).square().sum().backward()
+    torch.testing.assert_close(ours.weight_g.grad, g.grad, atol=1e-11, rtol=0)
+    torch.testing.assert_close(ours.weight_v.grad, theirs.parametrizations.weight.original1.grad, atol=1e-11, rtol=0)
+    torch.testing.assert_close(ours.bias.grad, theirs.bias.grad, atol=1e-11, rtol=0)
+
+
+def test_folded_copied_pickled_and_scripted_models_speak_alike(small_model):
+    model = small_model(torch.float32)
+    mels, audio = speech(4, dtype=torch.float32)
+    with torch.no_grad():
+        z = model(mels, audio).z
+        made = model.infer(mels, sigma=0.8, z=z)
+        folded = copy.deepcopy(model).fold_weight_norm()
+        assert not any(name.endswith(("weight_g", "weight_v", "inverse_weight")) for name in folded.state_dict())
+        assert {"WN.4.start.weight", "WN.0.in_layers.2.weight"} < set(folded.state_dict())
+        assert not any(p.requires_grad for p in folded.parameters())
+        scripted = torch.jit.script(folded)
+        torch.jit.save(scripted, buffer := io.BytesIO())
+        buffer.seek(0)
+        copies = [folded, copy.deepcopy(folded), pickle.loads(pickle.dumps(folded)), scripted, torch.jit.load(buffer)]
+        for twin in copies:
+            torch.testing.assert_close(twin.infer(mels, sigma=0.8, z=z), made, atol=1e-6, rtol=0)
+            torch.testing.assert_close(twin(mels, audio)[0], z, atol=1e-6, rtol=0)
+        assert scripted.infer(mels[:, :, :1]).shape == (2, 16)
+
+
+def test_loading_into_a_folded_model_renews_its_inverses(small_model):
+    folded = small_model().fold_weight_norm()
+    other = small_model(seed=5).fold_weight_norm()
+    folded.load_state_dict(other.state_dict())
+    mels, audio = speech(2)
+    z = folded(mels, audio).z
+    torch.testing.assert_close(folded.infer(mels, sigma=1.0, z=z), audio, atol=1e-12, rtol=0)
+
+
+def test_model_in_half_precision_keeps_the_flow_in_float32(small_model):
+    model = small_model(torch.float32).fold_weight_norm()
+    mels, audio = speech(4, dtype=torch.float32)
+    exact = model.infer(mels, sigma=1.0, z=model(mels, audio).z)
+    halved = model.to(torch.bfloat16)
+    made = halved.infer(mels, sigma=1.0, z=halved(mels, audio).z)
+    assert made.dtype == torch.float32
+    torch.testing.assert_close(made, exact, atol=0.1, rtol=0)
+
+
+# --- the published layout ---
+
+
+def published_layout(n: int) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes, in order, of the published model of n channels."""
+    rows = [("upsample.weight", (80, 80, 1024)), ("upsample.bias", (80,))]
+
+    def normed(name, out, *rest):
+        rows.extend([(f"{name}.bias", (out,)), (f"{name}.weight_g", (out, 1, 1)), (f"{name}.weight_v", (out, *rest))])
+
+    halves = [4, 4, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2]
+    for k, half in enumerate(halves):
+        for i in range(8):
+            normed(f"WN.{k}.in_layers.{i}", 2 * n, n, 3)
+        for i in range(8):
+            normed(f"WN.{k}.res_skip_layers.{i}", n if i == 7 else 2 * n, n, 1)
+        for i in range(8):
+            normed(f"WN.{k}.cond_layers.{i}", 2 * n, 640, 1)
+        normed(f"WN.{k}.start", n, half, 1)
+        rows.extend([(f"WN.{k}.end.weight", (2 * half, n, 1)), (f"WN.{k}.end.bias", (2 * half,))])
+    return rows + [(f"convinv.{k}.conv.weight", (2 * half, 2 * half, 1)) for k, half in enumerate(halves)]
+
+
+@pytest.mark.parametrize("n_channels", [256, 512])
+def test_state_dict_has_the_published_layout(n_channels):
+    with torch.device("meta"):
+        model = WaveGlow(WN_config={"n_channels": n_channels})
+    layout = [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]
+    assert len(layout) == 938
+    assert layout == published_layout(n_channels)
+    # an optimizer's state goes by the parameters' order
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in layout]
+
+
+# --- config ---
+
+
+def test_published_config_takes_our_keys_by_default():
+    wn_config = {"n_layers": 8, "kernel_size": 3, "n_channels": 512}
+    published = dict(n_mel_channels=80, n_flows=12, n_group=8, n_early_every=4, n_early_size=2, WN_config=wn_config)
+    config = WaveGlowConfig.from_dict(published)
+    assert config == WaveGlowConfig()
+    assert config.to_dict() == {**published, "hop_length": 256, "upsample_kernel_size": 1024} == asdict(config)
+    assert WaveGlowConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "flags"),
+    [
+        ({"n_flows": 0}, ["--flows 0"]),
+        ({"n_group": 7}, ["--groups 7"]),
+        ({"n_group": 0}, ["--groups 0"]),
+        ({"n_early_every": 0}, ["--early-every 0"]),
+        ({"n_early_size": 3}, ["--early-size 3"]),
+        ({"n_early_size": 4}, ["--early-size 4: 2 early outputs", "--groups 8, --flows 12, --early-every 4"]),
+        ({"n_mel_channels": -1}, ["--n-mel-channels -1"]),
+        ({"hop_length": 2048}, ["--hop-length 2048: expected at most 1024"]),
+        ({"WN_config": {"n_layers": 0}}, ["--wn-layers 0"]),
+        ({"WN_config": {"kernel_size": 4}}, ["--wn-kernel-size 4: expected an odd number"]),
+        ({"WN_config": {"n_channels": 255}}, ["--wn-channels 255: expected an even number"]),
+        ({"n_flows": 0, "n_group": 3, "WN_config": {"n_layers": -2}}, ["--flows 0", "--groups 3", "--wn-layers -2"]),
+    ],
+)
+def test_config_errors_name_every_flag_at_once(config, flags):
+    with pytest.raises(UsageError) as caught:
+        WaveGlow(**config)
+    for flag in flags:
+        assert flag in str(caught.value)
+
+
+def test_another_models_config():
+    with pytest.raises(DataError, match="unknown keys prenet_dim, n_heads, expected n_mel_channels"):
+        WaveGlow(prenet_dim=256, WN_config={"n_heads": 2})
+
+
+@pytest.mark.parametrize("n_flows", [1, 4, 5, 9])
+def test_channels_leave_after_every_n_early_every_flows(n_flows):
+    model = WaveGlow(n_mel_channels=2, n_flows=n_flows, WN_config=SMALL_WN)
+    assert [len(c.conv.weight) for c in model.convinv] == [8, 8, 8, 8, 6, 6, 6, 6, 4][:n_flows]
+    mels, audio = torch.zeros(1, 2, 1), torch.randn(1, 256)
+    with torch.no_grad():
+        made = model.infer(mels, sigma=1.0, z=model(mels, audio).z)
+    torch.testing.assert_close(made, audio, atol=1e-5, rtol=0)

@@ -1,0 +1,1 @@
+"""WaveGlow: mel spectrograms to audio."""

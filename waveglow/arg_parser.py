@@ -1,0 +1,32 @@
+"""WaveGlow's own flags; their defaults are those of its config dataclasses."""
+
+from __future__ import annotations
+
+import argparse
+
+from waveglow.data_function import WaveGlowDataConfig as Data
+from waveglow.loss_function import LossConfig as Loss
+from waveglow.model import WaveGlowConfig as Model
+from waveglow.model import WNConfig as WN
+
+
+def add_waveglow_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the model's flags: the flow, then the network inside each of its couplings."""
+    flow = parser.add_argument_group("WaveGlow: flow")
+    flow.add_argument("--flows", type=int, default=Model.n_flows, help="steps of flow")
+    flow.add_argument("--groups", type=int, default=Model.n_group, help="samples a group, the flow's channels; even")
+    flow.add_argument("--early-every", type=int, default=Model.n_early_every, help="flows between early outputs")
+    flow.add_argument("--early-size", type=int, default=Model.n_early_size, help="channels that leave there")
+    wn = parser.add_argument_group("WaveGlow: network of a coupling (WN)")
+    wn.add_argument("--wn-kernel-size", type=int, default=WN.kernel_size, help="width of its convolutions, odd")
+    wn.add_argument("--wn-channels", type=int, default=WN.n_channels, help="channels; 256 is the fast one, 512 the default")
+    wn.add_argument("--wn-layers", type=int, default=WN.n_layers, help="layers, the dilation doubling at each")
+
+
+def add_waveglow_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only training reads."""
+    group = parser.add_argument_group("WaveGlow: data and loss")
+    group.add_argument(
+        "--segment-length", type=int, default=Data.segment_length, help="samples of each clip that an epoch takes"
+    )
+    group.add_argument("--sigma", type=float, default=Loss.sigma, help="standard deviation of the latent Gaussian")

@@ -1,0 +1,53 @@
+"""Takes the hum that WaveGlow adds by itself out of its audio, by spectral subtraction (Boll, 1979)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from common.errors import UsageError
+from common.stft import STFT
+from waveglow.model import WaveGlow
+
+# B batch, N samples, F frequency bins, T frames
+
+N_BIAS_FRAMES = 88  # mel frames of silence to listen to; part of the definition, although only the first frame counts
+
+
+class Denoiser(nn.Module):
+    """Subtracts the magnitudes of what the model says of zero mels without noise.
+
+    Raises:
+        UsageError: lengths of the STFT that cannot work.
+    """
+
+    bias_spectrum: Tensor
+
+    def __init__(
+        self, model: WaveGlow, filter_length: int = 1024, hop_length: int = 256, win_length: int = 1024
+    ) -> None:
+        super().__init__()
+        weight = model.upsample.weight
+        self.stft = STFT(filter_length, hop_length, win_length).to(weight.device)
+        silence = torch.zeros(1, model.config.n_mel_channels, N_BIAS_FRAMES, device=weight.device)
+        with torch.no_grad():
+            bias = self.stft.spectrum(model.infer(silence, sigma=0.0)).abs()
+        self.register_buffer("bias_spectrum", bias[:, :, :1], persistent=False)  # (1, F, 1)
+
+    def forward(self, audio: Tensor, strength: float = 0.1) -> Tensor:
+        """Denoise audio (B, N) into audio (B, N), float32: strength 0 keeps it, 1 takes away the whole of the bias.
+
+        Raises:
+            UsageError: a negative strength.
+        """
+        if not strength >= 0:
+            raise UsageError(f"--denoising-strength {strength}: expected 0 or more")
+        n_samples = audio.shape[1]
+        # A clip of a frame or two is shorter than what the STFT reflects at its edges.
+        audio = F.pad(audio, (0, max(0, self.stft.filter_length - n_samples)))
+        spectrum = self.stft.spectrum(audio)
+        magnitude = spectrum.abs()
+        kept = (magnitude - strength * self.bias_spectrum).clamp(min=0)
+        gain = kept / magnitude.clamp(min=torch.finfo(magnitude.dtype).tiny)  # real, hence the phase stays
+        return self.stft.from_spectrum(gain * spectrum, length=audio.shape[1])[:, :n_samples]

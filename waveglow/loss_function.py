@@ -1,0 +1,57 @@
+"""WaveGlow's loss: the negative log-likelihood of audio under the flow, per sample and without its constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import UsageError
+from waveglow.model import WaveGlowOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig:
+    """What the loss can be told.
+
+    Raises:
+        UsageError: a sigma that is not positive.
+    """
+
+    sigma: float = 1.0  # standard deviation of the noise that audio is trained to become
+
+    def __post_init__(self) -> None:
+        if not self.sigma > 0:
+            raise UsageError(f"--sigma {self.sigma}: expected a positive number")
+
+
+class WaveGlowLoss(nn.Module):
+    """(sum z^2 / (2 sigma^2) - sum log s - sum log|det W|) / numel(z) (Prenger et al., 2018, arXiv:1811.00002, eq. 3).
+
+    Raises:
+        UsageError: a sigma that is not positive.
+    """
+
+    def __init__(self, sigma: float = LossConfig.sigma) -> None:
+        super().__init__()
+        self.sigma = LossConfig(sigma=sigma).sigma
+
+    def terms(self, outputs: WaveGlowOutput, audio: Tensor | None = None, iteration: int = 0) -> dict[str, Tensor]:
+        """The loss in named scalars whose sum it is, at least float32; audio and iteration do not matter to it."""
+        z = _at_least_float32(outputs.z)
+        log_s = torch.stack([_at_least_float32(log_s).sum() for log_s in outputs.log_s_list]).sum()
+        log_det_W = torch.stack([_at_least_float32(log_det) for log_det in outputs.log_det_W_list]).sum()
+        return {
+            "likelihood": z.square().sum() / (2 * self.sigma**2 * z.numel()),
+            "log_s": -log_s / z.numel(),
+            "log_det_W": -log_det_W / z.numel(),
+        }
+
+    def forward(self, outputs: WaveGlowOutput, audio: Tensor | None = None, iteration: int = 0) -> Tensor:
+        """The loss, a scalar."""
+        return torch.stack(list(self.terms(outputs, audio, iteration).values())).sum()
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

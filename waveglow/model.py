@@ -1,0 +1,384 @@
+"""WaveGlow: an invertible network between audio and noise, given mels (Prenger et al., 2018, arXiv:1811.00002)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import DataError, UsageError
+
+# B batch, N samples, T frames, M mels, g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
+
+
+@dataclass(frozen=True, kw_only=True)
+class WNConfig:
+    """Sizes of the network inside each flow."""
+
+    n_layers: int = 8
+    kernel_size: int = 3
+    n_channels: int = 512
+
+    def problems(self) -> list[str]:
+        """What cannot work, one line per flag."""
+        problems = _not_positive(self, {"n_layers": "--wn-layers", "n_channels": "--wn-channels"})
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            problems.append(f"--wn-kernel-size {self.kernel_size}: expected an odd number, to keep the layers' length")
+        if self.n_channels % 2:
+            problems.append(f"--wn-channels {self.n_channels}: expected an even number")
+        return problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveGlowConfig:
+    """WaveGlow's keyword arguments, as checkpoints store them.
+
+    Raises:
+        UsageError: values that cannot work, all of them at once, each by its flag.
+    """
+
+    n_mel_channels: int = 80
+    n_flows: int = 12
+    n_group: int = 8  # samples that become the channels of one time step
+    n_early_every: int = 4  # flows between two early outputs
+    n_early_size: int = 2  # channels that leave at each
+    WN_config: WNConfig = field(default_factory=WNConfig)
+    hop_length: int = 256  # samples between two mel frames
+    upsample_kernel_size: int = 1024
+
+    def __post_init__(self) -> None:
+        if problems := self.problems():
+            raise UsageError("\n".join(problems))
+
+    @property
+    def n_exits(self) -> int:
+        """How many times channels leave before the last flow."""
+        return (self.n_flows - 1) // self.n_early_every
+
+    def problems(self) -> list[str]:
+        """What cannot work, one line per flag."""
+        positive = {
+            "n_mel_channels": "--n-mel-channels",
+            "n_flows": "--flows",
+            "n_group": "--groups",
+            "n_early_every": "--early-every",
+            "n_early_size": "--early-size",
+            "hop_length": "--hop-length",
+        }
+        problems = _not_positive(self, positive) + self.WN_config.problems()
+        if self.n_group % 2:
+            problems.append(
+                f"--groups {self.n_group}: expected an even number, as one half of the channels moves the other"
+            )
+        if self.n_early_size % 2:
+            problems.append(f"--early-size {self.n_early_size}: expected an even number, as --groups")
+        if self.upsample_kernel_size < self.hop_length:
+            problems.append(
+                f"--hop-length {self.hop_length}: expected at most {self.upsample_kernel_size}, the upsampling kernel"
+            )
+        if not problems and self.n_group - self.n_exits * self.n_early_size < 2:
+            problems.append(
+                f"--early-size {self.n_early_size}: {self.n_exits} early outputs leave nothing to the last flow, "
+                f"with --groups {self.n_group}, --flows {self.n_flows}, --early-every {self.n_early_every}"
+            )
+        return problems
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> WaveGlowConfig:
+        """The config of plain keys and values, WN_config a dict; keys left out take their default.
+
+        Raises:
+            DataError: a key that WaveGlow does not have.
+            UsageError: a value that cannot work.
+        """
+        wn_config = config.get("WN_config", {})
+        if isinstance(wn_config, WNConfig):
+            wn_config = asdict(wn_config)
+        if unknown := [*_unknown(cls, config), *_unknown(WNConfig, wn_config)]:
+            known = [f.name for f in (*fields(cls), *fields(WNConfig))]
+            raise DataError(f"WaveGlow config: unknown keys {', '.join(unknown)}, expected {', '.join(known)}")
+        return cls(**{**config, "WN_config": WNConfig(**wn_config)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain keys and values, for a checkpoint."""
+        return asdict(self)
+
+
+def _not_positive(config: object, flags: dict[str, str]) -> list[str]:
+    values = {flag: getattr(config, name) for name, flag in flags.items()}
+    return [f"{flag} {value}: expected at least 1" for flag, value in values.items() if value < 1]
+
+
+def _unknown(cls: type, config: Mapping[str, Any]) -> list[str]:
+    return sorted(set(config) - {f.name for f in fields(cls)})
+
+
+class WaveGlowOutput(NamedTuple):
+    """What the likelihood needs: noise z (B, g, G), early channels first, and the terms of its log-determinant.
+
+    For each flow log_s_list has log s (B, C/2, G) and log_det_W_list the scalar B * G * log|det W|.
+    """
+
+    z: Tensor
+    log_s_list: list[Tensor]
+    log_det_W_list: list[Tensor]
+
+
+class WeightNormConv1d(nn.Module):
+    """Convolution with weight g * v / |v|, one norm per output channel (Salimans and Kingma, 2016, arXiv:1602.07868).
+
+    The weight is computed afresh in each call and never stored, so that the module can be copied and pickled.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int = 1, dilation: int = 1) -> None:
+        super().__init__()
+        conv = nn.Conv1d(in_channels, out_channels, kernel_size)  # for its initial values
+        assert conv.bias is not None
+        self.dilation = dilation
+        self.padding = dilation * (kernel_size - 1) // 2
+        self.bias = conv.bias
+        self.weight_g = nn.Parameter(conv.weight.detach().norm(dim=(1, 2), keepdim=True))
+        self.weight_v = conv.weight
+
+    def weight(self) -> Tensor:
+        """The effective weight (out, in, kernel)."""
+        # One fused kernel, as in torch.nn.utils; the formula in tensor operations takes three and their backward.
+        return torch._weight_norm(self.weight_v, self.weight_g, 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in, G) -> (B, out, G)."""
+        return nn.functional.conv1d(x, self.weight(), self.bias, padding=self.padding, dilation=self.dilation)
+
+    def folded(self) -> nn.Conv1d:
+        """A plain convolution that computes the same."""
+        out_channels, in_channels, kernel_size = self.weight_v.shape
+        conv = nn.utils.skip_init(
+            nn.Conv1d,
+            in_channels,
+            out_channels,
+            kernel_size,
+            padding=self.padding,
+            dilation=self.dilation,
+            device=self.weight_v.device,
+            dtype=self.weight_v.dtype,
+        )
+        with torch.no_grad():
+            conv.weight.copy_(self.weight())
+            conv.bias.copy_(self.bias)
+        return conv.train(self.training)
+
+
+class Invertible1x1Conv(nn.Module):
+    """A square matrix over the channels, at first a random rotation (Kingma and Dhariwal, 2018, arXiv:1807.03039).
+
+    Both directions keep the input's precision, under autocast too: they are a millionth of the work, and rounding here
+    would break the inverse.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels, channels, kernel_size=1, bias=False)
+        rotation = torch.linalg.qr(torch.randn(channels, channels)).Q
+        rotation[:, 0] *= torch.linalg.det(rotation).sign()  # a reflection becomes a rotation
+        with torch.no_grad():
+            self.conv.weight.copy_(rotation[:, :, None])
+        self.register_buffer("inverse_weight", None, persistent=False)
+        self.register_load_state_dict_post_hook(_refresh_inverse)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, G) -> W x (B, C, G) and log|det W|, a scalar."""
+        weight = self.conv.weight[:, :, 0].to(x.dtype)
+        return _mix_channels(weight, x), torch.linalg.slogdet(weight).logabsdet
+
+    @torch.jit.export
+    def inverse(self, x: Tensor) -> Tensor:
+        """(B, C, G) -> W^-1 x (B, C, G)."""
+        inverse: Tensor | None = self.inverse_weight  # type: ignore[assignment]
+        if inverse is None:
+            inverse = self.inverted()
+        return _mix_channels(inverse.to(x.dtype), x)
+
+    def inverted(self) -> Tensor:
+        """W^-1 (C, C), at least float32."""
+        weight = self.conv.weight[:, :, 0]
+        return torch.linalg.inv(weight.to(torch.promote_types(weight.dtype, torch.float32)))
+
+    def store_inverse(self) -> None:
+        """Keep W^-1 from now on; loading a state dict renews it, other changes of the weights do not."""
+        self.inverse_weight = self.inverted().detach()
+
+
+def _refresh_inverse(module: nn.Module, _incompatible_keys: Any) -> None:
+    assert isinstance(module, Invertible1x1Conv)
+    if module.inverse_weight is not None:
+        module.store_inverse()
+
+
+def _mix_channels(weight: Tensor, x: Tensor) -> Tensor:
+    """weight (C, C) times x (B, C, G)."""
+    if torch.jit.is_scripting():  # TorchScript knows no autocast for a device that is a variable
+        return torch.matmul(weight, x)
+    with torch.autocast(x.device.type, enabled=False):
+        return torch.matmul(weight, x)
+
+
+class WN(nn.Module):
+    """Dilated gated convolutions as in WaveNet, but not causal; `end` starts at zero, so that b = log s = 0."""
+
+    def __init__(self, half_channels: int, condition_channels: int, config: WNConfig) -> None:
+        super().__init__()
+        n = config.n_channels
+        layers = range(config.n_layers)
+        self.n_channels = n
+        self.in_layers = nn.ModuleList(WeightNormConv1d(n, 2 * n, config.kernel_size, dilation=2**i) for i in layers)
+        self.res_skip_layers = nn.ModuleList(WeightNormConv1d(n, n if i == layers[-1] else 2 * n) for i in layers)
+        self.cond_layers = nn.ModuleList(WeightNormConv1d(condition_channels, 2 * n) for _ in layers)
+        self.start = WeightNormConv1d(half_channels, n)
+        self.end = nn.Conv1d(n, 2 * half_channels, kernel_size=1)
+        nn.init.zeros_(self.end.weight)
+        nn.init.zeros_(self.end.bias)  # type: ignore[arg-type]
+
+    def forward(self, half: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """Half of the channels (B, C/2, G) and the condition (B, M * g, G) -> shift b and log s, (B, C/2, G) each."""
+        x = self.start(half.to(self.end.weight.dtype))
+        skip_sum = x
+        layers = zip(self.in_layers, self.cond_layers, self.res_skip_layers)
+        for i, (in_layer, cond_layer, res_skip_layer) in enumerate(layers):
+            res_skip = res_skip_layer(gate(in_layer(x), cond_layer(condition)))
+            skip = res_skip[:, -self.n_channels :]
+            skip_sum = skip if i == 0 else skip_sum + skip
+            if res_skip.shape[1] > self.n_channels:  # the last layer has no residual
+                x = x + res_skip[:, : self.n_channels]
+        b, log_s = self.end(skip_sum).to(half.dtype).chunk(2, dim=1)
+        return b, log_s
+
+
+def gate(x: Tensor, condition: Tensor) -> Tensor:
+    """Gated activation of WaveNet: x and condition (B, 2H, G) -> (B, H, G)."""
+    signal, opening = (x + condition).chunk(2, dim=1)
+    return torch.tanh(signal) * torch.sigmoid(opening)
+
+
+class WaveGlow(nn.Module):
+    """WaveGlow of the sizes in its keyword arguments (WaveGlowConfig's fields, WN_config a dict).
+
+    Raises:
+        UsageError: sizes that cannot work, each by its flag.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config = WaveGlowConfig.from_dict(config)
+        c = self.config
+        self.n_group, self.hop_length, self.upsample_kernel_size = c.n_group, c.hop_length, c.upsample_kernel_size
+        self.n_early_every, self.n_early_size, self.n_exits = c.n_early_every, c.n_early_size, c.n_exits
+        # channels of each flow: n_early_size fewer after every n_early_every flows
+        channels = [c.n_group - k // c.n_early_every * c.n_early_size for k in range(c.n_flows)]
+        self.upsample = nn.ConvTranspose1d(
+            c.n_mel_channels, c.n_mel_channels, c.upsample_kernel_size, stride=c.hop_length
+        )
+        self.WN = nn.ModuleList(WN(n // 2, c.n_mel_channels * c.n_group, c.WN_config) for n in channels)
+        self.convinv = nn.ModuleList(Invertible1x1Conv(n) for n in channels)
+
+    def forward(self, mels: Tensor, audio: Tensor) -> WaveGlowOutput:
+        """Turn audio (B, N) and its mels (B, M, T) into noise; what is past the last whole group of samples is cut.
+
+        Raises:
+            DataError: audio shorter than one group, or mels too short for it.
+        """
+        n_groups = self._check_length(mels, audio)
+        n_samples = n_groups * self.n_group
+        frames = (n_samples + self.hop_length - 1) // self.hop_length  # later ones would touch only what is cut
+        condition = self._condition(mels[:, :, :frames], n_samples)
+        x = audio[:, :n_samples].reshape(-1, n_groups, self.n_group).transpose(1, 2)
+        x = x.to(self._flow_dtype())
+        z: list[Tensor] = []
+        log_s_list: list[Tensor] = []
+        log_det_W_list: list[Tensor] = []
+        for k, (convinv, wn) in enumerate(zip(self.convinv, self.WN)):
+            if k > 0 and k % self.n_early_every == 0:
+                z.append(x[:, : self.n_early_size])
+                x = x[:, self.n_early_size :]
+            x, log_det = convinv(x)
+            fixed, moved = x.chunk(2, dim=1)
+            b, log_s = wn(fixed, condition)
+            x = torch.cat([fixed, torch.exp(log_s) * moved + b], dim=1)
+            log_s_list.append(log_s)
+            log_det_W_list.append(len(audio) * n_groups * log_det)  # W acts once at each time step
+        z.append(x)
+        return WaveGlowOutput(torch.cat(z, dim=1), log_s_list, log_det_W_list)
+
+    @torch.jit.export
+    def infer(self, mels: Tensor, sigma: float = 0.9, z: Tensor | None = None) -> Tensor:
+        """Vocode mels (B, M, T) into audio (B, N), N = T * hop_length cut to whole groups, about in [-1, 1].
+
+        Args:
+            sigma: standard deviation of the noise.
+            z: noise (B, g, G) in forward's layout, still to be scaled by sigma; white by default.
+
+        Raises:
+            DataError: z of another shape.
+        """
+        n_groups = mels.shape[2] * self.hop_length // self.n_group
+        condition = self._condition(mels, n_groups * self.n_group)
+        shape = [mels.shape[0], self.n_group, n_groups]
+        if z is None:
+            z = torch.randn(shape, dtype=self._flow_dtype(), device=mels.device)
+        if list(z.shape) != shape:
+            raise DataError(f"z of shape {list(z.shape)}, expected {shape} for mels of shape {list(mels.shape)}")
+        z = sigma * z.to(self._flow_dtype())
+        early = self.n_exits * self.n_early_size
+        x = z[:, early:]
+        last = len(self.WN) - 1
+        for i, (convinv, wn) in enumerate(zip(self.convinv[::-1], self.WN[::-1])):
+            fixed, moved = x.chunk(2, dim=1)
+            b, log_s = wn.forward(fixed, condition)  # TorchScript calls no module out of a slice
+            x = torch.cat([fixed, (moved - b) * torch.exp(-log_s)], dim=1)
+            x = convinv.inverse(x)  # type: ignore[operator]
+            k = last - i
+            if k > 0 and k % self.n_early_every == 0:
+                x = torch.cat([z[:, early - self.n_early_size : early], x], dim=1)
+                early -= self.n_early_size
+        return x.transpose(1, 2).reshape(mels.shape[0], -1)
+
+    @torch.jit.unused
+    def fold_weight_norm(self) -> WaveGlow:
+        """Turn this model, in place, into its inference form and return it.
+
+        The form computes the same with plain convolutions and stored inverses of W, and has no gradients. Its state
+        dict has `weight` for weight_g and weight_v, and torch.jit.script takes it.
+        """
+        for parent in list(self.modules()):
+            for name, child in list(parent.named_children()):
+                if isinstance(child, WeightNormConv1d):
+                    setattr(parent, name, child.folded())
+                elif isinstance(child, Invertible1x1Conv):
+                    child.store_inverse()
+        return self.requires_grad_(False)
+
+    def _flow_dtype(self) -> torch.dtype:
+        """The dtype that audio and noise go through the flow in: the weights', but at least float32."""
+        return torch.promote_types(self.upsample.weight.dtype, torch.float32)
+
+    def _check_length(self, mels: Tensor, audio: Tensor) -> int:
+        """The number of whole groups in the audio; DataError where there are none, or too few mels for them."""
+        n_samples = audio.shape[1]
+        covered = (mels.shape[2] - 1) * self.hop_length + self.upsample_kernel_size
+        if n_samples < self.n_group:
+            raise DataError(f"audio of {n_samples} samples, expected at least one group of {self.n_group}")
+        if covered < n_samples:
+            raise DataError(
+                f"mels of {mels.shape[2]} frames reach over {covered} samples, but the audio has {n_samples}: "
+                f"expected at least {(n_samples + self.hop_length - 1) // self.hop_length} frames"
+            )
+        return n_samples // self.n_group
+
+    def _condition(self, mels: Tensor, n_samples: int) -> Tensor:
+        """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, M * g, G), by mel, then by sample."""
+        upsampled = self.upsample(mels.to(self.upsample.weight.dtype))[:, :, :n_samples]
+        batch, n_mels = upsampled.shape[0], upsampled.shape[1]
+        grouped = upsampled.reshape(batch, n_mels, -1, self.n_group).transpose(2, 3)
+        return grouped.reshape(batch, n_mels * self.n_group, -1)
