@@ -89,15 +89,14 @@ def normalise(text: str) -> str:
     """Reduce a sentence to lower-case words, with every number spelled out."""
     text = text.lower().replace("\u2019", "'")
     text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
+    text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)
-    text = re.sub(r"\b([ap])\.\s?m\b\.?", r" \1 m ", text)
-    text = re.sub(r"(?<=[\d ])([ap])m\b(?!')", lambda m: f" {m[1]} m ", text) if re.search(r"\d|o'clock", text) else text
     text = re.sub(r"\$(\d[\d,]*)(?:\.(\d\d))?", money, text)
     text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(NUMBERS.number_to_words(m[0], andword="")), text)
     text = re.sub(r"\b\d+\.\d+\b", lambda m: cardinal(m[0]), text)
     text = re.sub(r"\b\d{1,3}(?:,\d{3})+\b|\d+", lambda m: f" {year_or_number(m[0])} ", text)
-    text = text.replace("%", " percent ").replace("'", "")
-    return " ".join(re.findall(r"[a-z]+", text))
+    words = re.findall(r"[a-z]+", text.replace("%", " percent ").replace("'", ""))
+    return " ".join("oh" if word == "o" else word for word in words)
 
 
 def pairs_of_filelist(filelist: Path, dataset: Path) -> Iterator[Pair]:

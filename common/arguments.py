@@ -26,6 +26,10 @@ RETIRED = (
 )
 
 
+# Names of inference.py in the published recipe.
+ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
+
+
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Defaults after each help text, except where there is none to show."""
 
@@ -60,7 +64,7 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("audio")
     for field in fields(AudioConfig):
         kind, flag = type(field.default), "--" + field.name.replace("_", "-")
-        group.add_argument(flag, type=kind, default=field.default, help=helps[field.name])
+        group.add_argument(*ALIASES.get(flag, ()), flag, dest=field.name, type=kind, default=field.default, help=helps[field.name])
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
@@ -186,6 +190,13 @@ def parse_training_arguments(
         args = parser.parse_args(config_file_words(args.config_file) + argv)
     _resolve(args, spec.training)
     return args, spec
+
+
+def given_options(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, Any]:
+    """Only the options that the command line names, without the others' defaults."""
+    unset = object()
+    blank = argparse.Namespace(**{action.dest: unset for action in parser._actions})
+    return {name: value for name, value in vars(parser.parse_args(argv, blank)).items() if value is not unset}
 
 
 def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:

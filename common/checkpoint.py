@@ -206,7 +206,7 @@ def _checkpoints(folder: Path) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
-    refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+    refused = re.search(r"GLOBAL ([\w.]*\w)\s", str(error))
     if refused:
         return (
             f"{path}: refused: it pickles {refused[1]}, and unpickling anything but tensors and plain data can run "

@@ -122,6 +122,7 @@ class ModelSpec:
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
+    free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference
 
     @property

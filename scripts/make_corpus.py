@@ -28,6 +28,8 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parent.parent
 TEXT_DIR = ROOT / "corpus" / "text"
 VOICE = "cmu_us_slt_arctic_hts"
+# the lexicon has a flap in thirty but a hard t in forty, which the voice makes sound like `four g`
+FLAPPED_FORTY = "(lex.add.entry '(\"forty\" nil (((f ao r) 1) ((d iy) 0))))"
 APT_PACKAGES = "festival festvox-us-slt-hts vorbis-tools"
 
 SAMPLING_RATE = 22050  # Hz, of the corpus
@@ -69,11 +71,11 @@ TEMPLATES = (
     "It is {digital} {half}.",
     "Good {greeting}, it is {relative}.",
     "The clock says {digital}.",
-    "At the tone, it is {digital} {half}.",
+    "At the moment, it is {digital} {half}.",
     "It is now exactly {digital}.",
     "Is it already {relative}?",
     "Your alarm is set for {digital}.",
-    "The next train leaves at {digital} {half}.",
+    "The next show begins at {digital} {half}.",
     "Wake up, it is {relative}!",
 )
 NAMING_TEMPLATES = tuple(template for template in TEMPLATES if "{relative}" in template)
@@ -216,7 +218,7 @@ def require_tools() -> None:
 
 def speak(clips: list[Clip], folder: Path) -> Iterator[tuple[Clip, Path]]:
     """Speak all clips in one festival process; yield each with its wave file (VOICE_RATE, mono) when that is written."""
-    lines = [f"(voice_{VOICE})"]
+    lines = [f"(voice_{VOICE})", FLAPPED_FORTY]
     for clip in clips:
         wave = folder / f"{clip.name}.wav"
         lines.append(f'(utt.save.wave (utt.synth (Utterance Text "{clip.spoken}")) "{wave}" \'riff)')

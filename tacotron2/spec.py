@@ -43,5 +43,6 @@ SPEC = ModelSpec(
     make_loss=make_loss,
     preview=preview,
     stored_options=("text_cleaners",),
+    free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
     inference=AcousticInference(encode=encode, spell=spell),
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 from common.layers import DeferredProduct, at_least_float32, lstm_sequence, lstm_update
 
 if TYPE_CHECKING:
-    from tacotron2.decoder import Decoder, Memory
+    from tacotron2.decoder import Decoder, LocationLayer, Memory
 
 # B batch, S symbols, K decoder steps, E encoder channels, A attention channels, H attention LSTM size, D decoder LSTM size
 
@@ -42,23 +42,32 @@ def _attend(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, T
     attention, state = decoder.attention_layer, decoder.start(memory.values)
     lstm, context, weights, cumulative = state.attention, state.context, state.weights, state.cumulative
     recurrent, query, read = _deferred_products(decoder, prenet, memory)
-    # The location layer's convolution and projection are both linear: one convolution with their composed kernel (A, 2, k).
-    location = attention.location_layer
-    kernel = torch.einsum("af,fck->ack", location.location_dense.linear_layer.weight, location.location_conv.conv.weight)
-    keys, v = memory.keys.transpose(1, 2).contiguous(), attention.v.linear_layer.weight
+    kernel, v = _location_kernel(attention.location_layer), attention.v.linear_layer.weight
     steps = []
     for _ in range(len(prenet)):
         lstm = lstm_update(recurrent(torch.cat((context, lstm.hidden), dim=1)), lstm.cell)
         lstm = lstm.dropout(decoder.p_attention_dropout, decoder.training)
-        features = F.conv1d(torch.stack((weights, cumulative), dim=1), kernel, padding=kernel.shape[2] // 2)
-        features = torch.tanh(features + keys + query(lstm.hidden)[:, :, None])
-        energies = at_least_float32(torch.matmul(v, features)[:, 0])
+        location = F.linear(_windows(torch.stack((weights, cumulative), dim=1), kernel.shape[1] // 2), kernel)
+        features = torch.tanh(location + memory.keys + query(lstm.hidden)[:, None])
+        energies = at_least_float32(F.linear(features, v)[:, :, 0])
         weights = torch.softmax(energies.masked_fill(memory.padding, float("-inf")), dim=1)
         cumulative = cumulative + weights
         context = read(weights)
         steps.append((lstm.hidden, context, weights))
     hidden, contexts, alignments = zip(*steps, strict=True)
     return torch.stack(hidden), torch.stack(contexts), torch.stack(alignments, dim=1)
+
+
+def _location_kernel(layer: LocationLayer) -> Tensor:
+    """The location layer's convolution and projection, both linear, as one matrix (A, 2k) for the windows of _windows."""
+    conv, dense = layer.location_conv.conv.weight, layer.location_dense.linear_layer.weight
+    return dense @ conv.flatten(1)
+
+
+def _windows(history: Tensor, size: int) -> Tensor:
+    """[previous, cumulative] weights (B, 2, S) -> the window of `size` of both around each symbol (B, S, 2·size)."""
+    padded = F.pad(history, (size // 2, size // 2))
+    return padded.unfold(2, size, 1).transpose(1, 2).flatten(2)
 
 
 def _deferred_products(

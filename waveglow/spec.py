@@ -20,6 +20,7 @@ FLAGS = {  # config key: flag
     "n_group": "groups",
     "n_early_every": "early_every",
     "n_early_size": "early_size",
+    "hop_length": "hop_length",
 }
 WN_FLAGS = {"n_layers": "wn_layers", "kernel_size": "wn_kernel_size", "n_channels": "wn_channels"}
 

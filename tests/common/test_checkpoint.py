@@ -15,6 +15,7 @@ from common.checkpoint import (
     atomic_write,
     checkpoint_path,
     clean_state_dict,
+    current_layout,
     find_last,
     last_link,
     load_checkpoint,
@@ -65,7 +66,11 @@ def test_names_are_the_published_ones(tmp_path):
 
 def test_save_then_load_gives_the_same(tmp_path):
     path, link = tmp_path / "out" / "checkpoint_Tacotron2_4.pt", tmp_path / "out" / "checkpoint_Tacotron2_last.pt"
-    saved = {**weights(0.1), "config": {"n": 80, "WN_config": {"n_layers": 8}}, "random_rng_states_all": [torch.get_rng_state()]}
+    saved = {
+        **weights(0.1),
+        "config": {"n": 80, "WN_config": {"n_layers": 8}},
+        "random_rng_states_all": [torch.get_rng_state()],
+    }
     save_checkpoint(path, saved, link)
     loaded = load_checkpoint(link)
     assert loaded["epoch"] == 4 and loaded["config"] == saved["config"]
@@ -77,6 +82,7 @@ def test_save_then_load_gives_the_same(tmp_path):
 
 def test_the_link_moves_on(tmp_path):
     link = last_link(tmp_path, "WaveGlow")
+    link.with_name(f"{link.name}.tmp").symlink_to("left by a killed run")
     for epoch in (0, 50):
         save_checkpoint(checkpoint_path(tmp_path, "WaveGlow", epoch), {**weights(), "epoch": epoch}, link)
         assert load_checkpoint(link)["epoch"] == epoch
@@ -194,14 +200,13 @@ def test_a_bare_state_dict_is_accepted(tmp_path, zipped):
 @FORMATS
 @pytest.mark.parametrize(
     ("function", "named"),
-    [(os.mkdir, "posix.mkdir"), (builtins.eval, "builtins.eval"), (np.save, "numpy.save")],
-    ids=["os", "eval", "numpy"],
+    [(os.mkdir, "posix.mkdir"), (builtins.eval, "eval"), (np.save, "numpy.save")],
 )
 def test_a_file_that_would_run_code_is_refused_and_does_not(tmp_path, zipped, function, named):
     trap = str(tmp_path / "sprung")
-    arguments = {"posix.mkdir": (trap,), "builtins.eval": (f"open({trap!r}, 'w')",), "numpy.save": (trap, 0)}[named]
+    arguments = {"posix.mkdir": (trap,), "eval": (f"open({trap!r}, 'w')",), "numpy.save": (trap, 0)}[named]
     torch.save({**weights(), "x": Call(function, *arguments)}, tmp_path / "c.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(DataError, match=rf"c\.pt: refused: it pickles {named.removeprefix('builtins.')}|refused.*{named}"):
+    with pytest.raises(DataError, match=rf"c\.pt: refused: it pickles {named}, "):
         load_checkpoint(tmp_path / "c.pt")
     assert names(tmp_path) == ["c.pt"]
 
@@ -222,7 +227,9 @@ def test_a_cut_file_says_so(tmp_path, zipped, kept):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("content", [b"hello world", b"RIFF....WAVEfmt ", b"\x80\x02", b"PK\x03\x04", bytes(range(256))])
+@pytest.mark.parametrize(
+    "content", [b"hello world", b"RIFF....WAVEfmt ", b"\x80\x02", b"PK\x03\x04", bytes(range(256))]
+)
 def test_another_kind_of_file_says_so(tmp_path, content):
     (tmp_path / "c.pt").write_bytes(content)
     with pytest.raises(DataError, match=r"c\.pt: no checkpoint"):
@@ -269,6 +276,12 @@ def test_wrappers_names_and_half_precision_go(prefix):
     assert clean["encoder.module.w"].item() == float(np.float16(0.1))
     assert clean["bn.1.n"].item() == 0.10009765625  # 0.1 to the 8 bits of bfloat16
     assert clean["count"].dtype == torch.int64
+
+
+def test_current_layout_cleans_before_it_upgrades():
+    checkpoint = {"epoch": 1, "state_dict": {"module.old": torch.ones(2, dtype=torch.float16)}}
+    upgraded = current_layout(checkpoint, lambda state: {name.replace("old", "new"): state[name] for name in state})
+    assert list(upgraded) == ["new"] and upgraded["new"].dtype == torch.float32
 
 
 def test_load_weights_fills_the_model(tmp_path):

@@ -29,7 +29,7 @@ def colour_at(figure, axes, x, y):
 
 
 def colour_of(name, share):
-    return [round(part * 255) for part in matplotlib.colormaps[name](share)[:3]]
+    return list(matplotlib.colormaps[name](share, bytes=True)[:3])
 
 
 def figures():
@@ -45,13 +45,12 @@ def figures():
 
 @pytest.mark.parametrize("kind", ["spectrogram", "pair", "alignment", "gate"])
 def test_saved_pictures_are_png_and_not_blank(tmp_path, kind):
-    figure = figures()[kind]
     path = tmp_path / "new" / f"{kind}.png"
-    save_figure(path, figure)
+    save_figure(path, figures()[kind])
     content = path.read_bytes()
     assert content.startswith(PNG)
     pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
-    assert np.array_equal(pixels, figure_pixels(figure))
+    assert np.array_equal(pixels, figure_pixels(figures()[kind]))
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 30
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 

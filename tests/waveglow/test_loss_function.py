@@ -12,7 +12,10 @@ from waveglow.model import WaveGlowOutput
 
 def outputs(dtype=torch.float64, scale=1.0) -> WaveGlowOutput:
     generator = torch.Generator().manual_seed(0)
-    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)  # noqa: E731
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
     return WaveGlowOutput(scale * draw(2, 8, 5), [draw(2, 4, 5), draw(2, 3, 5)], [draw(()), draw(())])
 
 

@@ -320,7 +320,14 @@ def test_state_dict_has_the_published_layout(n_channels):
 
 def test_published_config_takes_our_keys_by_default():
     wn_config = {"n_layers": 8, "kernel_size": 3, "n_channels": 512}
-    published = dict(n_mel_channels=80, n_flows=12, n_group=8, n_early_every=4, n_early_size=2, WN_config=wn_config)
+    published = {
+        "n_mel_channels": 80,
+        "n_flows": 12,
+        "n_group": 8,
+        "n_early_every": 4,
+        "n_early_size": 2,
+        "WN_config": wn_config,
+    }
     config = WaveGlowConfig.from_dict(published)
     assert config == WaveGlowConfig()
     assert config.to_dict() == {**published, "hop_length": 256, "upsample_kernel_size": 1024} == asdict(config)

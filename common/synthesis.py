@@ -1,0 +1,125 @@
+"""The stages of inference, each a function over tensors: texts -> mels -> audio, timed and trimmed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from common import precision
+from common.audio_processing import griffin_lim
+from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
+from common.stft import MIN_MAGNITUDE, AudioConfig, TacotronSTFT
+
+# B batch, S symbols, T frames, M mels, N samples, K decoder steps
+
+SILENCE = torch.log(torch.tensor(MIN_MAGNITUDE)).item()  # a log-mel of nothing
+MIN_FRAMES = 8  # shorter clips are lengthened with silence: a transform's window has to fit
+
+
+class Loaded(NamedTuple):
+    """A model ready to infer, and the data options it was trained with."""
+
+    spec: ModelSpec
+    model: nn.Module
+    options: dict[str, Any]
+
+
+class Spoken(NamedTuple):
+    """Mels (B, M, T) with silence past their lengths (B,); alignments (B, K, S) and how much of them is each item's (B,)."""
+
+    mels: Tensor
+    lengths: Tensor
+    alignments: Tensor
+    steps: Tensor
+    text_lengths: Tensor
+    finished: list[bool]  # whether each item ended by itself
+
+
+class Vocoder(Protocol):
+    """Mels (B, M, T) and lengths (B,) in frames -> audio (B, N), and the numbers for the log."""
+
+    def __call__(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]: ...
+
+
+def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
+    """A call's result and its seconds, with the device's work in them."""
+    precision.synchronize(device)
+    start = time.perf_counter()
+    result = call()
+    precision.synchronize(device)
+    return result, time.perf_counter() - start
+
+
+@torch.inference_mode()
+def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) -> tuple[Spoken, dict[str, float]]:
+    """Texts -> mels, as one batch."""
+    stages = acoustic.spec.inference
+    assert isinstance(stages, AcousticInference)
+    ids, text_lengths = stages.encode(texts, acoustic.options)
+    ids, text_lengths = ids.to(device), text_lengths.to(device)
+    with precision.autocast(device, half):
+        (mels, lengths, alignments), seconds = timed(lambda: acoustic.model.infer(ids, text_lengths), device)
+    flag = acoustic.spec.flag
+    numbers = {f"{flag}_items_per_sec": lengths.sum().item() / seconds, f"{flag}_latency": seconds}
+    frames_per_step = mels.shape[2] // alignments.shape[1]
+    finished = (lengths < mels.shape[2]).tolist()
+    mels = _silence_past_end(mels.float(), lengths)
+    return Spoken(mels, lengths, alignments.float(), lengths // frames_per_step, text_lengths, finished), numbers
+
+
+def _silence_past_end(mels: Tensor, lengths: Tensor) -> Tensor:
+    """Mels as a vocoder should hear them: zeros, which would be a loud noise, become silence."""
+    mels = F.pad(mels, (0, max(0, MIN_FRAMES - mels.shape[2])), value=SILENCE)
+    inside = torch.arange(mels.shape[2], device=mels.device) < lengths[:, None]
+    return mels.where(inside[:, None], mels.new_tensor(SILENCE))
+
+
+def neural_vocoder(
+    loaded: Loaded, audio: AudioConfig, device: torch.device, half: bool, sigma: float, strength: float
+) -> Vocoder:
+    """A trained vocoder and its denoiser."""
+    stages = loaded.spec.inference
+    assert isinstance(stages, VocoderInference)
+    model = stages.prepare(loaded.model)
+    denoise: Denoiser | None = stages.denoiser(model, audio) if strength > 0 else None
+
+    @torch.inference_mode()
+    def vocode(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
+        with precision.autocast(device, half):
+            sound, seconds = timed(lambda: model.infer(mels, sigma=sigma), device)
+        flag, samples = loaded.spec.flag, lengths.sum().item() * audio.hop_length
+        numbers = {f"{flag}_items_per_sec": samples / seconds, f"{flag}_latency": seconds, "denoiser_latency": 0.0}
+        if denoise is not None:
+            sound, numbers["denoiser_latency"] = timed(lambda: denoise(sound.float(), strength), device)
+        return sound.float(), numbers
+
+    return vocode
+
+
+def griffin_lim_vocoder(audio: AudioConfig, device: torch.device, seed: int) -> Vocoder:
+    """No model: phases estimated from the mels alone. The first phases are the same for every clip and batch."""
+    stft = TacotronSTFT.from_config(audio).to(device)
+
+    @torch.inference_mode()
+    def vocode(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
+        def invert() -> Tensor:
+            clips = [mel[None, :, : max(MIN_FRAMES, int(n))] for mel, n in zip(mels, lengths, strict=True)]
+            sounds = [griffin_lim(clip, stft, generator=torch.Generator().manual_seed(seed))[0] for clip in clips]
+            sounds = [sound / sound.abs().max().clamp(min=1.0) for sound in sounds]
+            return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
+
+        sounds, seconds = timed(invert, device)
+        rate = lengths.sum().item() * audio.hop_length / seconds
+        return sounds, {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
+
+    return vocode
+
+
+def trim(audio: Tensor, lengths: Tensor, hop_length: int) -> list[Tensor]:
+    """Audio (B, N) and lengths (B,) in frames -> each item's own samples."""
+    return [sound[: int(frames) * hop_length] for sound, frames in zip(audio, lengths, strict=True)]  # frames to samples

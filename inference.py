@@ -1,0 +1,179 @@
+"""Speak: python inference.py -i phrases/phrase.txt, one phrase a line, with the newest checkpoints in output/ or those given.
+
+Writes audio_I.wav and alignment_I.png to --output, I being the phrase's line in the input file from 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common import precision
+from common.arguments import HelpFormatter, add_audio_arguments, given_options
+from common.audio_processing import save_audio
+from common.checkpoint import find_last, load_checkpoint
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.filelist import read_phrases
+from common.nvlog import NvLog
+from common.reports import plot_alignment, save_figure
+from common.spec import AcousticInference, ModelSpec, from_options
+from common.stft import AudioConfig
+from common.synthesis import Loaded, Spoken, Vocoder, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
+from models import REGISTRY, restore_model
+
+GRIFFIN_LIM = "griffin-lim"
+TRAINED = Path("output")  # where training leaves its checkpoints unless told otherwise
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Read phrases, load models, synthesise, write."""
+    args, given = parse_args(sys.argv[1:] if argv is None else argv)
+    texts = read_phrases(args.input)
+    device = precision.pick_device(cpu=args.cpu)
+    acoustic = load(chosen_spec("acoustic", args), args, given, device)
+    audio = from_options(AudioConfig, acoustic.options)
+    vocoder = make_vocoder(args, given, audio, device)
+    with NvLog(args.output / args.log_file) as log:
+        log.parameters(vars(args))
+        if args.include_warmup:
+            synthesise(texts, acoustic, vocoder, args, device)
+        torch.manual_seed(args.seed)
+        (spoken, sounds, numbers), seconds = timed(lambda: synthesise(texts, acoustic, vocoder, args, device), device)
+        log.log((), numbers | {"latency": seconds})
+        for line in write(texts, spoken, trim(sounds, spoken.lengths, audio.hop_length), acoustic, args):
+            log.say(line)
+
+
+def synthesise(
+    texts: list[str], acoustic: Loaded, vocoder: Vocoder, args: argparse.Namespace, device: torch.device
+) -> tuple[Spoken, torch.Tensor, dict[str, float]]:
+    """Texts -> mels -> audio (B, N), and the stages' speeds."""
+    spoken, numbers = speak(texts, acoustic, device, args.fp16)
+    sounds, vocoder_numbers = vocoder(spoken.mels, spoken.lengths)
+    return spoken, sounds, numbers | vocoder_numbers
+
+
+def write(
+    texts: list[str], spoken: Spoken, sounds: list[torch.Tensor], acoustic: Loaded, args: argparse.Namespace
+) -> list[str]:
+    """Save every item's sound and alignment; returns a line about each."""
+    rate, stages = acoustic.options["sampling_rate"], acoustic.spec.inference
+    assert isinstance(stages, AcousticInference)
+    lines = []
+    for i, (text, sound) in enumerate(zip(texts, sounds, strict=True)):
+        path = args.output / f"audio_{i}{args.suffix}.wav"
+        save_audio(path, sound, rate)
+        alignment = spoken.alignments[i, : max(1, int(spoken.steps[i])), : int(spoken.text_lengths[i])].cpu()
+        figure = plot_alignment(alignment, stages.spell(text, acoustic.options), title=text)
+        save_figure(args.output / f"alignment_{i}{args.suffix}.png", figure)
+        warning = "" if spoken.finished[i] else "  (never stopped by itself: cut at the decoder's limit)"
+        lines.append(f"{path}  {len(sound) / rate:.2f} s  {text}{warning}")
+    return lines
+
+
+def chosen_spec(role: str, args: argparse.Namespace) -> ModelSpec:
+    """The model of a role whose checkpoint is given, or else the one with a newest checkpoint in output/."""
+    specs = [spec for spec in REGISTRY.values() if spec.role == role]
+    for found in (lambda spec: getattr(args, spec.flag), lambda spec: find_last(TRAINED, spec.name)):
+        chosen = [spec for spec in specs if found(spec)]
+        if chosen:
+            return chosen[0]
+    names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
+    flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
+    instead = f", or speak without one: --vocoder {GRIFFIN_LIM}" if role == "vocoder" else ""
+    raise DataError(
+        f"no {role} model: there is no {names}; name one with {flags}, train one with "
+        f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}"
+    )
+
+
+def load(spec: ModelSpec, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
+    """A checkpoint's model as its stored config describes it, and the data options it was trained with."""
+    path = getattr(args, spec.flag) or find_last(TRAINED, spec.name)
+    checkpoint = load_checkpoint(path)
+    options = vars(args) | checkpoint.get("data", {})
+    wanted = spec.config_from_options(given)
+    stored = checkpoint.setdefault("config", spec.config_from_options(vars(args)))  # the oldest files have none
+    clashes = contradictions(wanted, stored, spec.free_at_inference)
+    clashes += contradictions({name: given[name] for name in checkpoint.get("data", {}) if name in given}, options)
+    if clashes:
+        raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint knows its settings")
+    config = stored | {name: value for name, value in wanted.items() if name in spec.free_at_inference}
+    model = restore_model(spec, checkpoint | {"config": config}, path).to(device).eval()
+    return Loaded(spec, model, options)
+
+
+def contradictions(wanted: Mapping[str, Any], stored: Mapping[str, Any], free: frozenset[str] = frozenset()) -> list[str]:
+    """Which wanted settings are not the stored ones, nested settings included."""
+    problems = []
+    for name, value in wanted.items():
+        if isinstance(value, Mapping):
+            problems += contradictions(value, stored.get(name, {}), free)
+        elif name not in free and stored.get(name, value) != value:
+            problems.append(f"{name} is {stored[name]} in it, {value} on the command line")
+    return problems
+
+
+def make_vocoder(
+    args: argparse.Namespace, given: Mapping[str, Any], audio: AudioConfig, device: torch.device
+) -> Vocoder:
+    """The vocoder that --vocoder names; DataError if its mels are not those of the acoustic model."""
+    if args.vocoder == GRIFFIN_LIM:
+        return griffin_lim_vocoder(audio, device, args.seed)
+    loaded = load(chosen_spec("vocoder", args), args, given, device)
+    theirs = from_options(AudioConfig, loaded.options)
+    differing = [f.name for f in fields(AudioConfig) if getattr(theirs, f.name) != getattr(audio, f.name)]
+    if differing:
+        raise DataError(f"the two checkpoints were trained with other audio settings: {', '.join(differing)}")
+    return neural_vocoder(loaded, audio, device, args.fp16, args.sigma_infer, args.denoising_strength)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All flags: inference's own, a checkpoint for each model, and the models' flags, which the checkpoints override."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
+    add = parser.add_argument
+    add("-i", "--input", type=Path, required=True, help="text file, one phrase a line; the lines are one batch")
+    add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")
+    add("--suffix", default="", help="at the end of the files' names")
+    for spec in REGISTRY.values():
+        newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
+        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: {newest})")
+    vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
+    add("--vocoder", choices=[*vocoders, GRIFFIN_LIM], default=vocoders[0], help=f"{GRIFFIN_LIM} needs no model")
+    add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
+    add("-d", "--denoising-strength", type=float, default=0.01, help="how much of the vocoder's hum to take out; 0: none")
+    add("--seed", type=int, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
+    number_format = parser.add_mutually_exclusive_group()
+    number_format.add_argument("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
+    number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
+    add("--log-file", default="nvlog.json", help="its name inside --output")
+    add_audio_arguments(parser)
+    for spec in REGISTRY.values():
+        spec.add_arguments(parser)
+    return parser
+
+
+def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """All options, and those that the command line names."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    wrong = []
+    if args.sigma_infer < 0:
+        wrong.append(f"--sigma-infer: {args.sigma_infer}, expected 0 or more")
+    if args.denoising_strength < 0:
+        wrong.append(f"--denoising-strength: {args.denoising_strength}, expected 0 or more")
+    if wrong:
+        raise UsageError("; ".join(wrong))
+    return args, given_options(parser, argv)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()
