@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import torch
 from torch.utils.data import DataLoader
 
-import torch
 from common.distributed import Dist
 from common.errors import DataError
 from common.filelist import check_files, read_filelist

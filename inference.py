@@ -95,7 +95,7 @@ def chosen_spec(role: str, args: argparse.Namespace) -> ModelSpec:
 
 def load(spec: ModelSpec, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
     """A checkpoint's model as its stored config describes it, and the data options it was trained with."""
-    path = getattr(args, spec.flag) or find_last(TRAINED, spec.name)
+    path = Path(getattr(args, spec.flag) or find_last(TRAINED, spec.name))
     checkpoint = load_checkpoint(path)
     options = vars(args) | checkpoint.get("data", {})
     wanted = spec.config_from_options(given)

@@ -42,7 +42,7 @@ def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | s
     if "config" not in checkpoint:
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     model = get_model(spec.name, checkpoint["config"])
-    load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path)
+    load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), Path(path))
     return model
 
 

@@ -1,6 +1,6 @@
 """Train a model: python train.py -m Tacotron2 …, or python -m multiproc train.py -m WaveGlow … on every GPU.
 
-Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.py -m MODEL --help` lists a model's flags.
+Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.py -m MODEL -h` lists a model's flags.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
     data = snapshot.stored_data_options(args, state.spec.stored_options)
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if state.dist.is_main else None
     totals = RunTotals()
-    for state.epoch in range(state.epoch, args.epochs):
+    for epoch in range(state.epoch, args.epochs):
+        state.epoch = epoch
         set_learning_rate(state, args)
         if not train_epoch(state, loaders.training, log, stop):
             path = snapshot.save(state, data, args, epoch_complete=False)
@@ -92,7 +93,8 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         if last or state.epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
         state.totals = EpochTotals()
-        if (last or stopping or state.epoch % args.epochs_per_checkpoint == 0) and not args.bench_class.startswith("perf"):
+        due = last or stopping or state.epoch % args.epochs_per_checkpoint == 0
+        if due and not args.bench_class.startswith("perf"):
             path = snapshot.save(state, data, args)
         if stopping and not last:
             log.say(f"saved {path}; add --resume-from-last to the same command to go on")

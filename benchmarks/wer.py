@@ -10,7 +10,7 @@ Runs in an environment of its own, so that the recogniser's packages never meet 
     /tmp/wer/bin/python benchmarks/wer.py --audio output/ --text phrases/clock.txt      # what inference.py wrote
     /tmp/wer/bin/python benchmarks/wer.py --audio one.wav two.wav --text two_lines.txt
 
-The recogniser is Moonshine (Jeffries et al. 2024, arXiv:2410.15608). `tiny`, the default, comes with the package. `base`:
+The recogniser is Moonshine (Jeffries et al. 2024, arXiv:2410.15608). The size `tiny` comes with the package; `base`:
 
     npm pack @usefulsensors/moonshine-js@0.1.14 && tar xzf usefulsensors-moonshine-js-0.1.14.tgz
     /tmp/wer/bin/python benchmarks/wer.py --model base --model-dir package/dist/model/base/quantized …
@@ -109,7 +109,7 @@ def pairs_of_filelist(filelist: Path, dataset: Path) -> Iterator[Pair]:
 
 
 def pairs_of_text(audio: list[Path], text_file: Path, suffix: str) -> Iterator[Pair]:
-    """Yield the lines of a text file, each with its audio: audio_I{suffix}.wav of a folder, I from 0, or the I-th file."""
+    """Yield the lines of a text file, each with its audio: a folder's audio_I{suffix}.wav or the I-th file."""
     lines = text_file.read_text(encoding="utf-8").splitlines()
     if len(audio) == 1 and audio[0].is_dir():
         audio = [audio[0] / f"audio_{index}{suffix}.wav" for index in range(len(lines))]
@@ -179,11 +179,15 @@ def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--audio", type=Path, nargs="+", help="a folder with audio_0.wav, audio_1.wav …, or files in order")
+    parser.add_argument(
+        "--audio", type=Path, nargs="+", help="a folder with audio_0.wav, audio_1.wav …, or files in order"
+    )
     parser.add_argument("--text", type=Path, help="what they should say, one line each")
     parser.add_argument("--suffix", default="", help="of the files in the folder: audio_I{suffix}.wav")
     parser.add_argument("--filelist", type=Path, help="rows `path|text`, instead of --audio and --text")
-    parser.add_argument("--dataset-path", type=Path, default=Path("./"), help="what the filelist's paths are relative to")
+    parser.add_argument(
+        "--dataset-path", type=Path, default=Path("./"), help="what the filelist's paths are relative to"
+    )
     parser.add_argument("--model", choices=("tiny", "base"), default="tiny", help="size of the recogniser")
     parser.add_argument("--model-dir", type=Path, help="folder with encoder_model and decoder_model_merged")
     args = parser.parse_args(arguments)

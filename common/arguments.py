@@ -42,7 +42,7 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
 class Retired(argparse.Action):
     """Accept a flag that does nothing any more, and say so once."""
 
-    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
+    def __call__(self, parser, namespace, values, option_string=None):
         said = parser.__dict__.setdefault("retired_flags_said", set())
         if option_string not in said:
             print(f"note: {option_string} has no effect in this recipe; it can be left out")
@@ -82,7 +82,7 @@ def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None
     group.add_argument("-o", "--output", type=Path, default=Path("output"), help="folder of checkpoints and logs")
     group.add_argument("--log-file", default="nvlog.json", help="its name inside --output; resuming appends")
     group.add_argument("--config-file", type=Path, help="JSON, {group: {flag: value}}; flags given here override it")
-    group.add_argument("--epochs", type=positive, default=defaults.epochs, help="epochs in all, those before a resume included")
+    group.add_argument("--epochs", type=positive, default=defaults.epochs, help="in all, those before a resume included")
     group.add_argument("--epochs-per-checkpoint", type=positive, default=50, help="the last epoch is always saved")
     group.add_argument("--epochs-per-validation", type=positive, default=1, help="the last epoch is always validated")
     group.add_argument("--checkpoint-path", type=Path, help="checkpoint to go on from")
@@ -108,10 +108,17 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
         help="largest norm of the gradient" + ("" if defaults.grad_clip_thresh else " (default: off)"),
     )
     group.add_argument(
-        "--anneal-steps", type=int, nargs="*", default=list(defaults.anneal_steps), metavar="EPOCH", help="epochs where the rate falls"
+        "--anneal-steps",
+        type=int,
+        nargs="*",
+        default=list(defaults.anneal_steps),
+        metavar="EPOCH",
+        help="epochs where the rate falls",
     )
     group.add_argument(
-        "--anneal-factor", type=float, help="what it falls by: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)"
+        "--anneal-factor",
+        type=float,
+        help="what it falls by: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
     )
     group.add_argument("--amp", action="store_true", help="mixed precision: float16 on a GPU, bfloat16 on a CPU")
     group.add_argument("--cudnn-enabled", action="store_true", help="use cuDNN")
@@ -125,10 +132,16 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument("-d", "--dataset-path", default="./", help="folder that the filelists' paths start at")
-    group.add_argument("--training-files", type=Path, default=Path("filelists/ljs_audio_text_train_filelist.txt"), help="rows path|text")
-    group.add_argument("--validation-files", type=Path, default=Path("filelists/ljs_audio_text_val_filelist.txt"), help="rows path|text")
+    for part, name in (("training", "train"), ("validation", "val")):
+        standard = Path(f"filelists/ljs_audio_text_{name}_filelist.txt")
+        group.add_argument(f"--{part}-files", type=Path, default=standard, help=f"{part} clips, rows path|text")
     group.add_argument("--num-workers", type=int, help="loader processes (default: up to 4 with a GPU, else none)")
-    group.add_argument("--bucket-batches", type=int, default=0, help="batches' worth of clips sorted by length before they are cut; 0: off")
+    group.add_argument(
+        "--bucket-batches",
+        type=int,
+        default=0,
+        help="batches' worth of clips that are sorted by length before they are cut, which spares padding; 0: off",
+    )
 
 
 def positive(text: str) -> int:

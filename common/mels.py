@@ -18,8 +18,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from common.audio_processing import load_audio
-from common.errors import DataError, UsageError, exit_on_user_error
 from common.checkpoint import atomic_write
+from common.errors import DataError, UsageError, exit_on_user_error
 from common.filelist import check_files, read_filelist
 from common.spec import from_options
 from common.stft import AudioConfig, TacotronSTFT

@@ -15,12 +15,12 @@ from common.checkpoint import (
     current_layout,
     find_last,
     last_link,
-    load_checkpoint,
     load_weights,
     save_checkpoint,
 )
 from common.distributed import Dist
 from common.errors import DataError
+from common.spec import config_of
 from common.stft import AudioConfig
 from common.training import EpochTotals, TrainState
 
@@ -43,7 +43,7 @@ def save(state: TrainState, data: dict[str, Any], args: argparse.Namespace, epoc
         "epoch_complete": epoch_complete,
         "iteration": state.iteration,
         "epoch_totals": asdict(state.totals),
-        "config": asdict(state.model.config),  # type: ignore[arg-type]
+        "config": config_of(state.model),
         "data": data,
         "seed": args.seed,
         "state_dict": state.model.state_dict(),
@@ -122,14 +122,14 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
     if cpu_states is None or len(cpu_states) != state.dist.world_size:
         return " (random numbers start anew: the checkpoint has none for this number of processes)"
     gpu_states, rank = checkpoint.get("cuda_rng_state_all"), state.dist.rank
-    same_devices = gpu_states is not None and len(gpu_states) == state.dist.world_size
-    precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_states[rank] if same_devices else None)
+    gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.dist.world_size else None
+    precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
     return ""
 
 
 def _config_difference(stored: dict[str, Any] | None, state: TrainState) -> str:
     """Which model settings differ, as a hint at the flags to change."""
-    current = asdict(state.model.config)  # type: ignore[arg-type]
+    current = config_of(state.model)
     known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
     pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]
     return f"; settings that differ: {'; '.join(pairs)}" if pairs else ""

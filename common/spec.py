@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class Key(NamedTuple):
     """Which item, and in which epoch: an item's random choices depend on both and on nothing else."""
 
     epoch: int
-    index: int
+    item: int
 
 
 class Batch(Protocol):
@@ -96,15 +96,15 @@ class AcousticInference:
 class Denoiser(Protocol):
     """Takes a vocoder's own noise out of its audio (B, N), as far as `strength` says."""
 
-    def __call__(self, audio: Tensor, strength: float) -> Tensor: ...
+    def __call__(self, audio: Tensor, strength: float, /) -> Tensor: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
-    prepare: Callable[[nn.Module], nn.Module]  # what speeds inference up and needs no training any more
-    denoiser: Callable[[nn.Module, AudioConfig], Denoiser]
+    prepare: Callable[[Any], nn.Module]  # what speeds inference up and needs no training any more
+    denoiser: Callable[[Any, AudioConfig], Denoiser]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,11 @@ class ModelSpec:
     def role(self) -> Literal["acoustic", "vocoder"]:
         """Which end of text -> mel -> audio it does."""
         return "acoustic" if isinstance(self.inference, AcousticInference) else "vocoder"
+
+
+def config_of(model: nn.Module) -> dict[str, Any]:
+    """The keyword arguments that build a model again: what its checkpoints keep as `config`."""
+    return asdict(cast(Any, model).config)
 
 
 def from_options(cls: type[Config], options: Options) -> Config:

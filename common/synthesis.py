@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from common import precision
 from common.audio_processing import griffin_lim
+from common.reports import attention_focus
 from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
 from common.stft import MIN_MAGNITUDE, AudioConfig, TacotronSTFT
 
@@ -25,7 +26,7 @@ class Loaded(NamedTuple):
     """A model ready to infer, and the data options it was trained with."""
 
     spec: ModelSpec
-    model: nn.Module
+    model: Any  # the spec's class
     options: dict[str, Any]
 
 
@@ -66,10 +67,11 @@ def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) 
         (mels, lengths, alignments), seconds = timed(lambda: acoustic.model.infer(ids, text_lengths), device)
     flag = acoustic.spec.flag
     numbers = {f"{flag}_items_per_sec": lengths.sum().item() / seconds, f"{flag}_latency": seconds}
-    frames_per_step = mels.shape[2] // alignments.shape[1]
     finished = (lengths < mels.shape[2]).tolist()
+    steps, alignments = lengths // (mels.shape[2] // alignments.shape[1]), alignments.float()
+    numbers["attention_focus"] = attention_focus(alignments, steps).mean().item()
     mels = _silence_past_end(mels.float(), lengths)
-    return Spoken(mels, lengths, alignments.float(), lengths // frames_per_step, text_lengths, finished), numbers
+    return Spoken(mels, lengths, alignments, steps, text_lengths, finished), numbers
 
 
 def _silence_past_end(mels: Tensor, lengths: Tensor) -> Tensor:

@@ -157,8 +157,8 @@ def _reduce(
     counts = torch.tensor([float(stop.requested)], device=device)
     means = torch.stack([loss.detach(), grad_norm.detach(), *(term.detach() for term in terms.values())]).float()
     values = torch.cat((means / state.dist.world_size, batch.num_items[None].to(device).float(), counts))
-    values = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
-    return StepResult(values[0], dict(zip(terms, values[2:], strict=False)), values[1], values[-2], values[-1] > 0)
+    total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
+    return StepResult(total[0], dict(zip(terms, total[2:], strict=False)), total[1], total[-2], total[-1] > 0)
 
 
 def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batch: Batch) -> str:
@@ -199,7 +199,7 @@ def _sampler(loader: DataLoader) -> EpochBatches:
 
 def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_epoch: int, log: Log) -> None:
     rate = result.items / seconds
-    data = {
+    data: dict[str, float | str] = {
         "glob_iter/iters_per_epoch": f"{state.iteration - 1}/{per_epoch}",
         "train_loss": result.loss,
         "train_items_per_sec": rate,

@@ -4,7 +4,7 @@
     python scripts/make_corpus.py --check    # makes it all in a temporary folder and compares: exit 1 on any difference
 
 The voice is cmu_us_slt_arctic_hts of the Festival Speech Synthesis System. Debian packages: festival festvox-us-slt-hts
-vorbis-tools. Made with festival 2.5.0, festvox-us-slt-hts 0.2010.10.25, oggenc 1.4.2 over libvorbis 1.3.7 and scipy 1.17;
+vorbis-tools. Made with festival 2.5.0, festvox-us-slt-hts 0.2010.10.25, oggenc 1.4.2 over libvorbis 1.3.7, scipy 1.17;
 other versions may round other bits.
 """
 
@@ -29,14 +29,14 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT_DIR = ROOT / "corpus" / "text"
 VOICE = "cmu_us_slt_arctic_hts"
 # the lexicon has a flap in thirty but a hard t in forty, which the voice makes sound like `four g`
-FLAPPED_FORTY = "(lex.add.entry '(\"forty\" nil (((f ao r) 1) ((d iy) 0))))"
+FLAPPED_FORTY = '(lex.add.entry \'("forty" nil (((f ao r) 1) ((d iy) 0))))'
 APT_PACKAGES = "festival festvox-us-slt-hts vorbis-tools"
 
 SAMPLING_RATE = 22050  # Hz, of the corpus
 VOICE_RATE = 32000  # Hz, of the voice
 GAIN = 1.1  # one for all clips, so that their natural levels stay
 MAX_PEAK = 0.9  # before encoding, which may add a little
-MARGIN = 0.06  # seconds of silence kept at either end, where the voice gives that much
+MARGIN = 0.06  # seconds of silence left at either end
 ACTIVE_DB = -45.0  # a frame is speech when its level is above the loudest frame's by this much
 VORBIS_QUALITY = "2"
 
@@ -147,8 +147,8 @@ def clock_sentence(template: str, hour: int, minute: int) -> str:
 def clock_slot(minute: int, use: int) -> tuple[str, int, int]:
     """Give the template, the hour and the minute of a minute's n-th use.
 
-    Hours step by 7 of 12, so that uses 0..11 of a minute fall on twelve different places of the dial; templates step by 2
-    of 11, so that hours and templates do not run in step. Every other use of o'clock, quarter and half is by name.
+    Hours step by 7 of 12, so that uses 0..11 of a minute fall on twelve different places of the dial; templates step
+    by 2 of 11, so that the two do not run in step. Every other use of o'clock, quarter and half is by name.
     """
     half = (minute + use // 2 + use // 12) % 2  # not in step with even and odd hours either
     hour = (minute * 5 + use * 7) % 12 + 12 * half
@@ -168,7 +168,7 @@ def clock_slots(split: str) -> list[tuple[str, int, int]]:
 
 
 def clock_texts(split: str) -> list[str]:
-    """List the sentences of `train`, `val` or `unseen`, each once; too short ones, such as `It is noon.`, are left out."""
+    """List the sentences of `train`, `val` or `unseen`, each once; leave out short ones, such as `It is noon.`"""
     texts = dict.fromkeys(clock_sentence(*slot) for slot in clock_slots(split))
     return [text for text in texts if len(text) >= MIN_CHARACTERS]
 
@@ -217,7 +217,7 @@ def require_tools() -> None:
 
 
 def speak(clips: list[Clip], folder: Path) -> Iterator[tuple[Clip, Path]]:
-    """Speak all clips in one festival process; yield each with its wave file (VOICE_RATE, mono) when that is written."""
+    """Speak all clips in one festival process; yield each with its wave file (VOICE_RATE, mono) once written."""
     lines = [f"(voice_{VOICE})", FLAPPED_FORTY]
     for clip in clips:
         wave = folder / f"{clip.name}.wav"
@@ -236,20 +236,23 @@ def speak(clips: list[Clip], folder: Path) -> Iterator[tuple[Clip, Path]]:
 
 
 def trim(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Cut silence (N,) at both ends down to MARGIN seconds."""
+    """Cut silence (N,) at both ends to MARGIN seconds."""
     size = rate // 200  # 5 ms
+    margin, ramp = int(MARGIN * rate), 4 * size
+    # the voice may stop within the echo of a last s: fade it, and go on with the hush of the clip's own beginning
+    faded = audio[-ramp:] * np.linspace(1, 0, ramp)
+    audio = np.concatenate([audio[:-ramp], faded, audio[ramp : ramp + margin]])
     frames = audio[: len(audio) // size * size].reshape(-1, size)
     level = 10 * np.log10(np.mean(np.square(frames), axis=1) + 1e-12)
     active = np.flatnonzero(level > level.max() + ACTIVE_DB)
-    margin = int(MARGIN * rate)
     return audio[max(0, active[0] * size - margin) : (active[-1] + 1) * size + margin]
 
 
 def resample(audio: np.ndarray) -> np.ndarray:
-    """Bring (N,) from VOICE_RATE to SAMPLING_RATE with a linear-phase filter: flat to 10.2 kHz, 80 dB down at 11.2 kHz."""
+    """Bring (N,) from VOICE_RATE to SAMPLING_RATE; linear phase, flat to 10.2 kHz, 80 dB down from 11.1 kHz on."""
     up, down = SAMPLING_RATE // 50, VOICE_RATE // 50
     # scipy's own filter for this ratio starts to fall at 8 kHz, within the mel range
-    taps = signal.firwin(2 * 32 * down + 1, 10700, window=("kaiser", 8.0), fs=VOICE_RATE * up)
+    taps = signal.firwin(2 * 64 * down + 1, 10650, window=("kaiser", 8.0), fs=VOICE_RATE * up)
     return signal.resample_poly(audio, up, down, window=taps)
 
 
@@ -319,7 +322,7 @@ def make(output: Path, filelists: Path, phrases: Path) -> list[Path]:
 
 
 def check(output: Path, filelists: Path, phrases: Path) -> list[str]:
-    """Make the corpus in a temporary folder; describe each file that is not byte for byte what is in the given folders."""
+    """Make the corpus in a temporary folder; describe each file that differs, by a byte, from the given folders'."""
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / output.name, Path(folder) / "filelists", Path(folder) / "phrases"

@@ -32,7 +32,7 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=Loss.guided_attention_weight,
         metavar="W",
-        help="weight of a penalty on attention far from the diagonal; 1 to 10 helps where data is small; 0: off",
+        help="weight of a penalty on attention far from the diagonal; about 100 helps where data is small; 0: off",
     )
     group.add_argument(
         "--guided-attention-sigma",

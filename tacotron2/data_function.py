@@ -78,8 +78,8 @@ class TextMelDataset:
         return len(self.utterances)
 
     def __getitem__(self, key: Key) -> Item:
-        path = Path(self.config.dataset_path, self.utterances[key.index].path)
-        return Item(torch.tensor(self.ids[key.index]), self._mel(path), str(path))
+        path = Path(self.config.dataset_path, self.utterances[key.item].path)
+        return Item(torch.tensor(self.ids[key.item]), self._mel(path), str(path))
 
     def _mel(self, path: Path) -> Tensor:
         if self.stft is None:

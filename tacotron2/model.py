@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import torch
@@ -81,10 +80,6 @@ class Tacotron2(nn.Module):
         self.encoder = Encoder(self.config)
         self.decoder = Decoder(self.config)
         self.postnet = Postnet(self.config)
-
-    def config_dict(self) -> dict[str, Any]:
-        """The keyword arguments that build this model again."""
-        return asdict(self.config)
 
     def forward(self, text: Tensor, text_lengths: Tensor, mels: Tensor, mel_lengths: Tensor) -> Tacotron2Output:
         """Teacher forcing: text (B, S) int64, text_lengths (B,), target mels (B, M, T), mel_lengths (B,)."""

@@ -21,10 +21,14 @@ def preview(model: Tacotron2, batch: Tacotron2Batch, outputs: Tacotron2Output, s
     steps = (batch.mel_lengths + r - 1) // r
     mel = outputs.mel_outputs_postnet[:1, :, :frames].float()
     audio = stft.config
-    timing = {"hop_length": audio.hop_length, "sampling_rate": audio.sampling_rate}
     return Preview(
         figures={
-            "mel": plot_mel_pair(batch.mels[0, :, :frames].cpu(), mel[0].cpu(), **timing),
+            "mel": plot_mel_pair(
+                batch.mels[0, :, :frames].cpu(),
+                mel[0].cpu(),
+                hop_length=audio.hop_length,
+                sampling_rate=audio.sampling_rate,
+            ),
             "alignment": plot_alignment(outputs.alignments[0, : int(steps[0]), :symbols].float().cpu()),
             "gate": plot_gate(batch.gates[0, :frames].cpu(), torch.sigmoid(outputs.gate_outputs[0, :frames]).cpu()),
         },

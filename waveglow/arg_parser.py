@@ -19,7 +19,7 @@ def add_waveglow_arguments(parser: argparse.ArgumentParser) -> None:
     flow.add_argument("--early-size", type=int, default=Model.n_early_size, help="channels that leave there")
     wn = parser.add_argument_group("WaveGlow: network of a coupling (WN)")
     wn.add_argument("--wn-kernel-size", type=int, default=WN.kernel_size, help="width of its convolutions, odd")
-    wn.add_argument("--wn-channels", type=int, default=WN.n_channels, help="channels; 256 is the fast one, 512 the default")
+    wn.add_argument("--wn-channels", type=int, default=WN.n_channels, help="channels; 256 is twice as fast")
     wn.add_argument("--wn-layers", type=int, default=WN.n_layers, help="layers, the dilation doubling at each")
 
 

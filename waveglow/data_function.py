@@ -77,7 +77,7 @@ class MelAudioDataset:
         return len(self.utterances)
 
     def __getitem__(self, key: Key) -> Item:
-        path = Path(self.config.dataset_path, self.utterances[key.index].path)
+        path = Path(self.config.dataset_path, self.utterances[key.item].path)
         audio = load_audio(path, self.audio.sampling_rate)
         length = self.config.segment_length
         start = self._start(key, len(audio) - length)

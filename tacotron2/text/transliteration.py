@@ -9,7 +9,7 @@ from unidecode import unidecode
 # Where the rule below and Unidecode fall short: umlauts are spelled out as in German, and a few signs mislead them.
 _EXCEPTIONS = {
     **{"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"},
-    **{"´": "'", "−": "-", "×": "x"},  # noqa: RUF001
+    **{"´": "'", "−": "-", "×": "x"},
     **{"¡": "", "¿": "", "¶": ""},
 }
 

@@ -1,0 +1,22 @@
+# Short names for the commands in README.md.
+python := .venv/bin/python
+
+.PHONY: demo test lint format corpus-check
+
+demo:  ## train a small voice and hear it
+	bash scripts/quickstart.sh
+
+test:  ## run the tests
+	bash scripts/test.sh
+
+lint:  ## what CI checks beside the tests
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+format:  ## rewrite the code as the formatter wants it
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+corpus-check:  ## make the embedded corpus again and compare it byte for byte (needs festival)
+	$(python) scripts/make_corpus.py --check

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Make the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [ljs|clock|sentences] [DATASET_PATH].
+# Safe to run again: mels that are there stay as they are.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+corpus=${1:-ljs}
+lists=()
+mels=()
+for part in train val test; do
+  if [ -e "filelists/${corpus}_audio_text_${part}_filelist.txt" ]; then
+    lists+=("filelists/${corpus}_audio_text_${part}_filelist.txt")
+    mels+=("filelists/${corpus}_mel_text_${part}_filelist.txt")
+  fi
+done
+if [ ${#lists[@]} -eq 0 ]; then
+  echo "error: no filelists/${corpus}_audio_text_*_filelist.txt; known: ljs (after scripts/prepare_dataset.sh), clock, sentences" >&2
+  exit 2
+fi
+python=python3
+[ -x .venv/bin/python ] && python=.venv/bin/python
+exec "$python" -m common.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "${2:-./}"

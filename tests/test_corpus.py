@@ -1,0 +1,231 @@
+"""The embedded corpus as shipped, and the script that makes it. Needs neither festival nor a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+
+import inflect
+import numpy as np
+import pytest
+import soundfile
+
+from scripts import make_corpus
+from tacotron2.text import text_to_sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+NUMBERS = inflect.engine()
+WORDS = {str(NUMBERS.number_to_words(n)).replace("-", " "): n for n in range(60)}
+SPLITS = [(part, split) for part in ("clock", "sentences") for split in ("train", "val")]
+
+
+def rows(part: str, split: str, kind: str = "audio") -> list[tuple[str, str]]:
+    """Read a shipped filelist as (path, text)."""
+    lines = (ROOT / f"filelists/{part}_{kind}_text_{split}_filelist.txt").read_bytes().decode("utf-8").split("\n")
+    assert lines.pop() == ""  # the last line ends in LF, too
+    pairs = [line.split("|") for line in lines]
+    return [(path, text) for path, text in pairs]
+
+
+def unseen() -> list[str]:
+    """Read the times that are in no filelist."""
+    return [
+        line
+        for name in ("phrases/clock.txt", "corpus/text/clock_unseen.txt")
+        for line in (ROOT / name).read_text().splitlines()
+    ]
+
+
+def words_of(texts: list[str]) -> Counter[str]:
+    return Counter(word for text in texts for word in re.findall(r"[a-z']+", text.lower()))
+
+
+def place_on_dial(text: str) -> int:
+    """Parse a clock sentence back into minutes after twelve: the inverse of the generator."""
+    name = "|".join(sorted(WORDS, key=len, reverse=True))
+    text = text.lower().replace("midnight", "twelve").replace("noon", "twelve")
+    text = re.sub(r"\bo'clock\b", "", text).replace("a quarter", "fifteen").replace("half past", "thirty past")
+    if match := re.search(rf"\b({name})(?: minutes?)? (past|to) ({name})\b", text):
+        minute, hour = WORDS[match[1]], WORDS[match[3]]
+        return (hour * 60 + (minute if match[2] == "past" else -minute)) % 720
+    twelve = "|".join(sorted((word for word, n in WORDS.items() if 1 <= n <= 12), key=len, reverse=True))
+    match = re.search(rf"\b({twelve})(?: (?:oh )?({name}))?\b", text)
+    assert match, text
+    return (WORDS[match[1]] * 60 + WORDS.get(match[2], 0)) % 720
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, np.ndarray]:
+    """Decode every recording of every audio filelist."""
+    audio = {}
+    for part, split in SPLITS:
+        for path, _ in rows(part, split):
+            samples, rate = soundfile.read(ROOT / path)
+            assert (rate, samples.ndim) == (22050, 1), path
+            audio[path] = samples
+    return audio
+
+
+def test_recordings_are_those_of_the_filelists_and_of_the_stated_length(recordings: dict[str, np.ndarray]) -> None:
+    shipped = {
+        path.relative_to(ROOT).as_posix()
+        for part in ("clock", "sentences")
+        for path in (ROOT / "corpus" / part).iterdir()
+    }
+    assert shipped == set(recordings)
+    minutes = sum(map(len, recordings.values())) / 22050 / 60
+    assert 15 < minutes < 20
+    assert f"| {minutes:.1f} |" in (ROOT / "corpus/README.md").read_text()
+    assert sum((ROOT / path).stat().st_size for path in shipped) < 8_000_000
+    seconds = [len(samples) / 22050 for samples in recordings.values()]
+    assert min(seconds) > 1.4
+    assert max(seconds) < 4.0
+
+
+def test_recordings_are_neither_clipped_nor_faint_and_have_little_silence(recordings: dict[str, np.ndarray]) -> None:
+    for path, samples in recordings.items():
+        peak = np.abs(samples).max()
+        assert 0.2 < peak < 0.95, path
+        frames = samples[: len(samples) // 110 * 110].reshape(-1, 110)  # 5 ms
+        levels = 10 * np.log10(np.mean(frames**2, axis=1) + 1e-12)
+        loud = np.flatnonzero(levels > levels.max() - 45)
+        assert 0.04 <= loud[0] * 0.005 <= 0.1, path
+        assert 0.04 <= (len(levels) - 1 - loud[-1]) * 0.005 <= 0.1, path
+
+
+@pytest.mark.parametrize(("part", "split"), SPLITS)
+def test_filelists_hold_what_the_script_makes(part: str, split: str, recordings: dict[str, np.ndarray]) -> None:
+    clips = [clip for clip in make_corpus.all_clips() if (clip.part, clip.split) == (part, split)]
+    assert rows(part, split) == [(f"corpus/{clip.file}", clip.written) for clip in clips]
+    assert rows(part, split, "mel") == [(f"corpus/mels/{clip.name}.pt", clip.written) for clip in clips]
+    # speech of 8 to 25 characters a second: a row paired with another row's clip would fall out somewhere
+    for clip in clips:
+        rate = len(clip.spoken) / (len(recordings[f"corpus/{clip.file}"]) / 22050)
+        assert 8 < rate < 25, clip
+
+
+def test_phrases_hold_what_the_script_makes() -> None:
+    assert unseen() == make_corpus.clock_texts("unseen")
+    assert len((ROOT / "phrases/clock.txt").read_text().splitlines()) == 5
+    assert len(unseen()) >= 10
+
+
+def test_clock_vocabulary_is_small_and_known_from_training() -> None:
+    train = words_of([text for _, text in rows("clock", "train")])
+    assert 55 <= len(train) <= 65
+    assert min(train.values()) >= 4
+    assert set(words_of([text for _, text in rows("clock", "val")] + unseen())) <= set(train)
+
+
+def test_no_time_of_the_dial_is_in_two_splits() -> None:
+    splits = [[text for _, text in rows("clock", "train")], [text for _, text in rows("clock", "val")], unseen()]
+    dials = [{place_on_dial(text) for text in texts} for texts in splits]
+    assert [len(texts) for texts in splits] == [238, 12, 12]
+    assert len(dials[1]) == len(dials[2]) == 12
+    assert all(not one & other for one, other in combinations(dials, 2))
+    assert {place // 60 for place in dials[0]} == set(range(12))
+    assert {place % 60 for place in dials[0]} == set(range(60))
+
+
+def test_no_text_is_there_twice() -> None:
+    texts = [text for part, split in SPLITS for _, text in rows(part, split)] + unseen()
+    assert [text for text, count in Counter(texts).items() if count > 1] == []
+
+
+def test_sentences_say_what_the_english_cleaners_read() -> None:
+    clips = [clip for clip in make_corpus.all_clips() if clip.part == "sentences"]
+    differing = [clip for clip in clips if clip.written != clip.spoken]
+    assert len(differing) > 50
+    for clip in differing:
+        assert text_to_sequence(clip.written, ["english_cleaners"]) == text_to_sequence(
+            clip.spoken, ["english_cleaners"]
+        )
+    assert all(re.fullmatch(r"[A-Za-z',.;:?! -]+", clip.spoken) for clip in clips)
+
+
+@pytest.mark.parametrize(
+    ("hour", "minute", "relative", "digital"),
+    [
+        (7, 15, "a quarter past seven", "seven fifteen"),
+        (21, 48, "twelve minutes to ten", "nine forty eight"),
+        (18, 5, "five minutes past six", "six oh five"),
+        (11, 59, "one minute to noon", "eleven fifty nine"),
+        (23, 45, "a quarter to midnight", "eleven forty five"),
+        (0, 30, "half past twelve", "twelve thirty"),
+        (12, 0, "noon", "twelve"),
+        (16, 0, "four o'clock", "four"),
+    ],
+)
+def test_times_as_words(hour: int, minute: int, relative: str, digital: str) -> None:
+    assert make_corpus.relative_time(hour, minute) == relative
+    assert make_corpus.digital_time(hour, minute) == digital
+
+
+def test_every_time_in_every_template_reads_back() -> None:
+    for number in range(60):
+        assert WORDS[make_corpus.number_words(number)] == number
+    for template in make_corpus.TEMPLATES:
+        for hour in range(24):
+            for minute in range(60):
+                assert place_on_dial(make_corpus.clock_sentence(template, hour, minute)) == hour % 12 * 60 + minute
+
+
+def test_resampling_keeps_tones_and_removes_what_the_lower_rate_cannot_hold() -> None:
+    time, new_time = np.arange(32000) / 32000, np.arange(22050) / 22050
+    inner = slice(2000, -2000)
+    for frequency in (100.0, 7900.0, 10000.0):
+        tone = make_corpus.resample(np.sin(2 * np.pi * frequency * time))
+        assert len(tone) == 22050
+        np.testing.assert_allclose(tone[inner], np.sin(2 * np.pi * frequency * new_time)[inner], atol=1e-3)
+    for frequency in (11500.0, 14000.0):
+        assert np.abs(make_corpus.resample(np.sin(2 * np.pi * frequency * time))[inner]).max() < 1e-3
+
+
+def test_trimming_leaves_the_margin() -> None:
+    silence, tone = np.zeros(32000), np.sin(np.arange(16000))
+    margin = int(make_corpus.MARGIN * 32000)
+    trimmed = make_corpus.trim(np.concatenate([silence, tone, silence]), 32000)
+    assert len(trimmed) == len(tone) + 2 * margin
+    np.testing.assert_array_equal(trimmed[margin:-margin], tone)
+    # where nothing follows the tone, its last 20 ms fade
+    trimmed = make_corpus.trim(np.concatenate([silence, tone]), 32000)
+    np.testing.assert_array_equal(trimmed[margin : margin + 15000], tone[:15000])
+    assert len(tone) + 2 * margin - 640 < len(trimmed) <= len(tone) + 2 * margin
+    assert np.abs(trimmed[-margin:]).max() < 0.01
+
+
+@pytest.mark.parametrize("line", ["", " padded", "a|b|c", "a|", 'a "quote"'])
+def test_malformed_sentences_are_named_by_file_and_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "sentences.txt"
+    path.write_text(f"Fine.\n{line}\n")
+    with pytest.raises(make_corpus.CorpusError, match=r"sentences\.txt:2: got"):
+        list(make_corpus.read_sentences(path))
+
+
+def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/make_corpus.py", "--check"]
+    result = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr == (
+        "error: festival and oggenc not found: run `apt-get install festival festvox-us-slt-hts vorbis-tools` first\n"
+    )
+
+
+def test_licence_and_readme_say_what_it_is() -> None:
+    licence, readme = (ROOT / "corpus/LICENSE").read_text(), (ROOT / "corpus/README.md").read_text()
+    for text in (
+        "Carnegie Mellon University",
+        "Nagoya Institute of Technology",
+        "University of Edinburgh",
+        "synthetic",
+    ):
+        assert text in licence
+    assert readme.split("\n\n")[1].startswith("Synthetic speech")
+    assert make_corpus.APT_PACKAGES in readme
