@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from common.distributed import Dist
 from common.errors import DataError
-from common.filelist import check_files, read_filelist
+from common.filelist import check_files, lines_of, read_filelist
 from common.sampler import EpochBatches
 from common.spec import Options, SpeechDataset
 from models import get_spec
@@ -28,7 +28,8 @@ def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
     """The dataset of a filelist, once every file it names is seen to exist. DataError lists all bad rows."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
-    return get_spec(name).make_dataset(options, utterances)
+    with lines_of(filelist):
+        return get_spec(name).make_dataset(options, utterances)
 
 
 def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: bool) -> DataLoader:

@@ -6,6 +6,7 @@ Writes audio_I.wav and alignment_I.png to --output, I being the phrase's line in
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
@@ -15,14 +16,14 @@ from typing import Any
 import torch
 
 from common import precision
-from common.arguments import HelpFormatter, add_audio_arguments, given_options
+from common.arguments import HelpFormatter, actions_of, add_audio_arguments, add_retired_arguments, given_options, seed
 from common.audio_processing import save_audio
 from common.checkpoint import find_last, load_checkpoint
 from common.errors import DataError, UsageError, exit_on_user_error
-from common.filelist import read_phrases
+from common.filelist import lines_of, read_phrases
 from common.nvlog import NvLog
 from common.reports import plot_alignment, save_figure
-from common.spec import AcousticInference, ModelSpec, from_options
+from common.spec import AcousticInference, ModelSpec, config_of, from_options
 from common.stft import AudioConfig
 from common.synthesis import Loaded, Spoken, Vocoder, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
 from models import REGISTRY, restore_model
@@ -36,11 +37,13 @@ def main(argv: list[str] | None = None) -> None:
     args, given = parse_args(sys.argv[1:] if argv is None else argv)
     texts = read_phrases(args.input)
     device = precision.pick_device(cpu=args.cpu)
-    acoustic = load(chosen_spec("acoustic", args), args, given, device)
-    audio = from_options(AudioConfig, acoustic.options)
-    vocoder = make_vocoder(args, given, audio, device)
+    acoustic = load("acoustic", args, given, device)
+    vocoding = None if args.vocoder == GRIFFIN_LIM else load("vocoder", args, given, device)
+    parameters = settings(args, acoustic, vocoding)
+    audio = common_audio(acoustic, vocoding)
+    vocoder = make_vocoder(vocoding, args, audio, device)
     with NvLog(args.output / args.log_file) as log:
-        log.parameters(vars(args))
+        log.parameters(parameters)
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         torch.manual_seed(args.seed)
@@ -54,7 +57,8 @@ def synthesise(
     texts: list[str], acoustic: Loaded, vocoder: Vocoder, args: argparse.Namespace, device: torch.device
 ) -> tuple[Spoken, torch.Tensor, dict[str, float]]:
     """Texts -> mels -> audio (B, N), and the stages' speeds."""
-    spoken, numbers = speak(texts, acoustic, device, args.fp16)
+    with lines_of(args.input):
+        spoken, numbers = speak(texts, acoustic, device, args.fp16)
     sounds, vocoder_numbers = vocoder(spoken.mels, spoken.lengths)
     return spoken, sounds, numbers | vocoder_numbers
 
@@ -77,13 +81,14 @@ def write(
     return lines
 
 
-def chosen_spec(role: str, args: argparse.Namespace) -> ModelSpec:
-    """The model of a role whose checkpoint is given, or else the one with a newest checkpoint in output/."""
+def choose(role: str, args: argparse.Namespace) -> tuple[ModelSpec, Path]:
+    """The model of a role and its checkpoint: the one given, or else the newest in output/; --vocoder decides between several."""
     specs = [spec for spec in REGISTRY.values() if spec.role == role]
-    for found in (lambda spec: getattr(args, spec.flag), lambda spec: find_last(TRAINED, spec.name)):
-        chosen = [spec for spec in specs if found(spec)]
-        if chosen:
-            return chosen[0]
+    specs = [spec for spec in specs if spec.flag == args.vocoder] or specs
+    for find in (lambda spec: getattr(args, spec.flag), lambda spec: find_last(TRAINED, spec.name)):
+        for spec in specs:
+            if path := find(spec):
+                return spec, path
     names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
     flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
     instead = f", or speak without one: --vocoder {GRIFFIN_LIM}" if role == "vocoder" else ""
@@ -93,9 +98,9 @@ def chosen_spec(role: str, args: argparse.Namespace) -> ModelSpec:
     )
 
 
-def load(spec: ModelSpec, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
-    """A checkpoint's model as its stored config describes it, and the data options it was trained with."""
-    path = Path(getattr(args, spec.flag) or find_last(TRAINED, spec.name))
+def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
+    """A role's model as its checkpoint's stored config describes it, and the data options it was trained with."""
+    spec, path = choose(role, args)
     checkpoint = load_checkpoint(path)
     options = vars(args) | checkpoint.get("data", {})
     wanted = spec.config_from_options(given)
@@ -109,7 +114,9 @@ def load(spec: ModelSpec, args: argparse.Namespace, given: Mapping[str, Any], de
     return Loaded(spec, model, options)
 
 
-def contradictions(wanted: Mapping[str, Any], stored: Mapping[str, Any], free: frozenset[str] = frozenset()) -> list[str]:
+def contradictions(
+    wanted: Mapping[str, Any], stored: Mapping[str, Any], free: frozenset[str] = frozenset()
+) -> list[str]:
     """Which wanted settings are not the stored ones, nested settings included."""
     problems = []
     for name, value in wanted.items():
@@ -120,18 +127,39 @@ def contradictions(wanted: Mapping[str, Any], stored: Mapping[str, Any], free: f
     return problems
 
 
+def settings(args: argparse.Namespace, *models: Loaded | None) -> dict[str, Any]:
+    """What a run is made with: inference's own flags, and of models and audio what the checkpoints say."""
+    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
+    theirs = {action.dest for add in adders for action in actions_of(add)}
+    shown = {name: value for name, value in vars(args).items() if name not in theirs}
+    for model in filter(None, models):
+        stored = [field.name for field in fields(AudioConfig)] + list(model.spec.stored_options)
+        shown |= {name: model.options[name] for name in stored}
+        shown[f"{model.spec.flag}_config"] = config_of(model.model)
+    return shown
+
+
+def common_audio(acoustic: Loaded, vocoding: Loaded | None) -> AudioConfig:
+    """The audio settings of both models; DataError if one's mels are not the other's."""
+    audio = from_options(AudioConfig, acoustic.options)
+    theirs = from_options(AudioConfig, vocoding.options) if vocoding else audio
+    differences = [
+        f"{field.name} is {ours} and {other}"
+        for field in fields(AudioConfig)
+        if (ours := getattr(audio, field.name)) != (other := getattr(theirs, field.name))
+    ]
+    if differences:
+        raise DataError(f"the two checkpoints were trained with different audio settings: {', '.join(differences)}")
+    return audio
+
+
 def make_vocoder(
-    args: argparse.Namespace, given: Mapping[str, Any], audio: AudioConfig, device: torch.device
+    vocoding: Loaded | None, args: argparse.Namespace, audio: AudioConfig, device: torch.device
 ) -> Vocoder:
-    """The vocoder that --vocoder names; DataError if its mels are not those of the acoustic model."""
-    if args.vocoder == GRIFFIN_LIM:
+    """The vocoder with a model, or the one that needs none."""
+    if vocoding is None:
         return griffin_lim_vocoder(audio, device, args.seed)
-    loaded = load(chosen_spec("vocoder", args), args, given, device)
-    theirs = from_options(AudioConfig, loaded.options)
-    differing = [f.name for f in fields(AudioConfig) if getattr(theirs, f.name) != getattr(audio, f.name)]
-    if differing:
-        raise DataError(f"the two checkpoints were trained with other audio settings: {', '.join(differing)}")
-    return neural_vocoder(loaded, audio, device, args.fp16, args.sigma_infer, args.denoising_strength)
+    return neural_vocoder(vocoding, audio, device, args.fp16, args.sigma_infer, args.denoising_strength)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -145,18 +173,33 @@ def make_parser() -> argparse.ArgumentParser:
         newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: {newest})")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
-    add("--vocoder", choices=[*vocoders, GRIFFIN_LIM], default=vocoders[0], help=f"{GRIFFIN_LIM} needs no model")
+    add(
+        "--vocoder",
+        choices=[*vocoders, GRIFFIN_LIM],
+        help=f"{GRIFFIN_LIM} needs no model (default: one with a checkpoint)",
+    )
     add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
-    add("-d", "--denoising-strength", type=float, default=0.01, help="how much of the vocoder's hum to take out; 0: none")
-    add("--seed", type=int, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
+    add(
+        "-d",
+        "--denoising-strength",
+        type=float,
+        default=0.01,
+        help="how much of the vocoder's hum to take out; 0: none",
+    )
+    add("--seed", type=seed, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
     number_format = parser.add_mutually_exclusive_group()
-    number_format.add_argument("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
+    number_format.add_argument(
+        "--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU"
+    )
     number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
     add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
     add("--log-file", default="nvlog.json", help="its name inside --output")
     add_audio_arguments(parser)
     for spec in REGISTRY.values():
         spec.add_arguments(parser)
+    for spec in REGISTRY.values():
+        flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]
+        add_retired_arguments(parser, flags)
     return parser
 
 
@@ -165,12 +208,12 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     parser = make_parser()
     args = parser.parse_args(argv)
     wrong = []
-    if args.sigma_infer < 0:
+    if not 0 <= args.sigma_infer < math.inf:  # NaN fails this as well
         wrong.append(f"--sigma-infer: {args.sigma_infer}, expected 0 or more")
-    if args.denoising_strength < 0:
+    if not 0 <= args.denoising_strength < math.inf:
         wrong.append(f"--denoising-strength: {args.denoising_strength}, expected 0 or more")
     if wrong:
-        raise UsageError("; ".join(wrong))
+        raise UsageError("\n".join(wrong))
     return args, given_options(parser, argv)
 
 

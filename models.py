@@ -41,7 +41,10 @@ def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | s
     """The model a checkpoint's stored config describes, with its weights; DataError if either is missing or does not fit."""
     if "config" not in checkpoint:
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
-    model = get_model(spec.name, checkpoint["config"])
+    try:
+        model = get_model(spec.name, checkpoint["config"])
+    except ValueError as error:  # an error of the file, even where it sounds like one of a flag
+        raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None
     load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), Path(path))
     return model
 

@@ -1,20 +1,22 @@
 """Start one process a GPU: `python -m multiproc train.py …` is `torchrun --nproc-per-node gpu train.py …`.
 
 Flags before the script go to torchrun (`python -m multiproc --nnodes 2 --node-rank 0 … train.py …`); `--nproc N` sets the number of
-processes by hand, which a machine without a GPU needs.
+processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail.
 """
 
 from __future__ import annotations
 
 import sys
 
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 
 from common.precision import gpu_count
 
 
 def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
-    """torchrun's arguments for multiproc's: a free port on one node, and one process a GPU (or one in all) unless told otherwise."""
+    """torchrun's arguments for multiproc's: on one node a free port, and one process a GPU (or one) unless told otherwise."""
     script = next((i for i, word in enumerate(argv) if word.endswith(".py")), len(argv))
     flags = [word.replace("--nproc=", "--nproc-per-node=") for word in argv[:script]]
     flags = ["--nproc-per-node" if flag == "--nproc" else flag for flag in flags]
@@ -26,5 +28,18 @@ def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
     return flags + argv[script:]
 
 
+def main(argv: list[str]) -> int:
+    """Run the script in every process; returns the exit code."""
+    try:
+        torchrun(torchrun_arguments(argv, gpu_count()))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(f"error: process {rank} ended with exit code {failure.exitcode}, for the reason above", file=sys.stderr)
+        return failure.exitcode if failure.exitcode > 0 else 1
+    except SignalException as error:
+        return 128 + int(error.sigval)  # as shells do
+    return 0
+
+
 if __name__ == "__main__":
-    torchrun(torchrun_arguments(sys.argv[1:], gpu_count()))
+    sys.exit(main(sys.argv[1:]))

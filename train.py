@@ -78,29 +78,36 @@ def describe(state: TrainState, loaders: Loaders, restored: str) -> str:
 
 def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log, stop: StopRequest) -> bool:
     """Train from the state's epoch to --epochs; returns False if a signal ended it early, after saving."""
-    data = snapshot.stored_data_options(args, state.spec.stored_options)
+    if state.epoch >= args.epochs:
+        log.say(f"nothing left to train: {state.epoch} epochs are done; raise --epochs, now {args.epochs}, to go on")
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if state.dist.is_main else None
     totals = RunTotals()
     for epoch in range(state.epoch, args.epochs):
         state.epoch = epoch
         set_learning_rate(state, args)
         if not train_epoch(state, loaders.training, log, stop):
-            path = snapshot.save(state, data, args, epoch_complete=False)
-            log.say(f"saved {path} in mid-epoch; add --resume-from-last to the same command to go on")
+            log.say(f"stopped in mid-epoch: {save(state, args, epoch_complete=False)}")
             return False
         totals.add(log_epoch(state, log))
         last, stopping = state.epoch + 1 == args.epochs, stop_everywhere(stop, state.dist)
         if last or state.epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
         state.totals = EpochTotals()
-        due = last or stopping or state.epoch % args.epochs_per_checkpoint == 0
-        if due and not args.bench_class.startswith("perf"):
-            path = snapshot.save(state, data, args)
+        saved = save(state, args) if last or stopping or state.epoch % args.epochs_per_checkpoint == 0 else ""
         if stopping and not last:
-            log.say(f"saved {path}; add --resume-from-last to the same command to go on")
+            log.say(f"stopped: {saved}")
             return False
     totals.log(log)
     return True
+
+
+def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> str:
+    """Write a checkpoint, unless this run only measures speed; returns a sentence on how to go on from it."""
+    if args.bench_class.startswith("perf"):
+        return f"--bench-class {args.bench_class} saves nothing"
+    data = snapshot.stored_data_options(args, state.spec.stored_options)
+    path = snapshot.save(state, data, args, epoch_complete)
+    return f"saved {path}; add --resume-from-last to the same command to go on"
 
 
 def set_learning_rate(state: TrainState, args: argparse.Namespace) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from types import FrameType, TracebackType
 
 
 class StopRequest:
-    """Context manager: the first signal sets `requested`; a second one ends the process at once."""
+    """Context manager: the first signal sets `requested`; a later one ends the process at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    ECHO = 2.0  # seconds in which torchrun passes on a Ctrl-C that the terminal sent to each process already
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self._since = 0.0
 
     @property
     def requested(self) -> bool:
@@ -35,6 +38,8 @@ class StopRequest:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            raise KeyboardInterrupt
-        self.signal = signal.Signals(number)
+            if time.monotonic() - self._since > self.ECHO:
+                raise KeyboardInterrupt
+            return
+        self.signal, self._since = signal.Signals(number), time.monotonic()
         print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)

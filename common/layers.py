@@ -58,6 +58,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         """Normalise x (B, C, T); mask (B, 1, T) is True inside the sequences."""
         if mask is None or not self.training:
             return super().forward(x)
+        dtype, x = x.dtype, at_least_float32(x)  # sums over a batch are beyond half precision
         count = mask.sum()
         inside = mask.to(x.dtype)
         mean = (x * inside).sum((0, 2)) / count
@@ -69,7 +70,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)  # type: ignore[union-attr]
             self.num_batches_tracked += 1  # type: ignore[operator]
         scale = self.weight * (variance + self.eps).rsqrt()
-        return x * scale[:, None] + (self.bias - mean * scale)[:, None]
+        return (x * scale[:, None] + (self.bias - mean * scale)[:, None]).to(dtype)
 
 
 class ConvStack(nn.Module):
@@ -124,7 +125,8 @@ class DeferredProduct:
         self.batched = batched
         product = "tbo,tbi->bio" if batched else "tbo,tbi->oi"
         self.addends = iter(_DeferredGrad.apply(addends, factor, product, self.inputs).unbind(0))
-        self.factor = factor.detach()
+        # In the products' dtype: autocast would convert a detached factor anew, and keep the copy for backward, at each step.
+        self.factor = factor.detach().to(addends.dtype)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The next step's y (B, O) for its x (B, I)."""

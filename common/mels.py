@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from common.arguments import HelpFormatter, add_audio_arguments, positive
 from common.audio_processing import load_audio
 from common.checkpoint import atomic_write
 from common.errors import DataError, UsageError, exit_on_user_error
@@ -34,7 +34,9 @@ def load_mel(path: Path, n_mel_channels: int) -> Tensor:
     except FileNotFoundError:
         raise DataError(f"{path}: no such mel; `bash scripts/prepare_mels.sh` makes them") from None
     except Exception as error:  # torch.load raises whatever the damage leads to
-        raise DataError(f"{path}: not a mel, or damaged ({type(error).__name__}); delete it and prepare mels again") from None
+        raise DataError(
+            f"{path}: not a mel, or damaged ({type(error).__name__}); delete it and prepare mels again"
+        ) from None
     if not isinstance(mel, Tensor) or mel.dim() != 2 or mel.shape[0] != n_mel_channels or mel.shape[1] == 0:
         found = tuple(mel.shape) if isinstance(mel, Tensor) else type(mel).__name__
         raise DataError(f"{path}: {found}, expected a mel of shape ({n_mel_channels}, frames)")
@@ -91,13 +93,16 @@ def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
-    parser = argparse.ArgumentParser(prog="python -m common.mels", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m common.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+    )
     parser.add_argument("--audio-filelist", type=Path, nargs="+", required=True, help="rows audio|text")
     parser.add_argument("--mel-filelist", type=Path, nargs="+", required=True, help="rows mel|text, in the same order")
-    parser.add_argument("-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at")
-    parser.add_argument("--num-workers", type=int, default=os.cpu_count() or 1, help="processes")
-    for field in fields(AudioConfig):
-        parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
+    parser.add_argument(
+        "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
+    )
+    parser.add_argument("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
+    add_audio_arguments(parser)
     return parser.parse_args(argv)
 
 

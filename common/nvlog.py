@@ -49,22 +49,14 @@ class Metric(NamedTuple):
 
 LOSS, RATE, SECONDS = Metric("", ".5f"), Metric("items/s", ".1f"), Metric("s", ".4f")
 
-METRICS = {
-    "train_loss": LOSS,
-    "train_items_per_sec": RATE,
-    "train_iter_items/sec": RATE,
-    "train_epoch_items/sec": RATE,
-    "train_iter_time": SECONDS,
-    "train_epoch_time": Metric("s", ".2f"),
-    "val_loss": LOSS,
-    "val_items_per_sec": RATE,
-    "run_time": Metric("s", ".2f"),
-    "tacotron2_items_per_sec": RATE,
-    "tacotron2_latency": SECONDS,
-    "waveglow_items_per_sec": RATE,
-    "waveglow_latency": SECONDS,
-    "denoiser_latency": SECONDS,
+METRICS = {  # by the end of the name, so that a new model's numbers have their units as well
+    "loss": LOSS,
+    "items_per_sec": RATE,
+    "items/sec": RATE,
     "latency": SECONDS,
+    "iter_time": SECONDS,
+    "epoch_time": Metric("s", ".2f"),
+    "run_time": Metric("s", ".2f"),
 }
 
 
@@ -144,14 +136,13 @@ class NvLog(Log):
             self._file = self.path.open("ab", buffering=0)
         except OSError as error:
             raise _unwritable(self.path, error) from error
-        for metric, shown in METRICS.items():
-            self.metadata(metric, shown._asdict())
 
     def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
         _check_step(step)
         for name, value in data.items():
             if not isinstance(value, (Real, str)):
                 raise TypeError(f"log: {name} is a {type(value).__name__}, wanted a number or a string")
+        self._introduce(data)
         self._log(step, data)
 
     def metadata(self, metric: str, metadata: Mapping[str, str]) -> None:
@@ -214,6 +205,13 @@ class NvLog(Log):
         finally:
             bar.close()
             self._bars.remove(bar)
+
+    def _introduce(self, names: Iterable[str]) -> None:
+        """Write the metadata of metrics of a known kind before their first values."""
+        for name in names:
+            kind = next((kind for ending, kind in METRICS.items() if name.endswith(ending)), None)
+            if kind and name not in self._metrics:
+                self.metadata(name, kind._asdict())
 
     def _log(self, step: Step, data: Mapping[str, Any]) -> None:
         written = step if isinstance(step, str) else list(step)

@@ -9,11 +9,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from common.errors import UsageError
+
 
 def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
-    """This process's GPU, or the CPU where there is none or it is asked for."""
+    """This process's GPU, or the CPU where there is none or it is asked for. UsageError where others have all the GPUs."""
     if cpu or not torch.cuda.is_available():
         return torch.device("cpu")
+    if local_rank >= gpu_count():
+        raise UsageError(
+            f"process {local_rank} of this machine has no GPU, there are {gpu_count()}: "
+            "start as many processes as GPUs, or train on the CPU with --cpu"
+        )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device

@@ -73,7 +73,7 @@ def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title
     figure = _new_figure(9, min(max(4.0, 0.13 * count), 10.0) if spelled else 5.0)
     axes = figure.add_subplot()
     image = _draw(axes, weights, "viridis", 1.0, (0.0, float(weights.max()) if weights.count() else 1.0))
-    axes.set_title(title)
+    axes.set_title(title, parse_math=False)  # a phrase may speak of dollars
     axes.set_xlabel("decoder step")
     axes.set_ylabel("input symbol")
     if spelled and symbols is not None:

@@ -36,9 +36,12 @@ class EpochBatches(Sampler[list[Key]]):
         self.epoch = 0
         self.skip = 0
 
-    def start_at(self, epoch: int, skip: int = 0) -> None:
-        """Choose the epoch, and how many of its batches are done already."""
-        self.epoch, self.skip = epoch, skip
+    def start_at(self, epoch: int, clips_done: int = 0) -> None:
+        """Choose the epoch, and how many clips of it all processes together have had already.
+
+        Another number of clips a batch than before leaves part of a batch over, which comes twice in that epoch.
+        """
+        self.epoch, self.skip = epoch, min(clips_done // self.global_size, self.batches_per_epoch())
 
     def batches_per_epoch(self) -> int:
         """Global batches in a whole epoch: full ones only in training, so that every process has as many."""

@@ -57,15 +57,17 @@ def save(state: TrainState, data: dict[str, Any], args: argparse.Namespace, epoc
 
 
 def find(args: argparse.Namespace, model_name: str, dist: Dist) -> Path | None:
-    """The checkpoint that the flags ask for, on every process; None for a fresh start."""
-    if args.checkpoint_path:
-        return args.checkpoint_path
+    """The checkpoint that the flags ask for, on every process; None for a fresh start.
+
+    With both flags --checkpoint-path is where a run starts and --resume-from-last how the same command goes on.
+    """
     if not args.resume_from_last:
-        return None
+        return args.checkpoint_path
     path = distributed.broadcast(find_last(args.output, model_name), dist)
     if path is None and dist.is_main:
-        print(f"no checkpoint of {model_name} in {args.output} yet: starting at epoch 0")
-    return path
+        start = args.checkpoint_path or "epoch 0"
+        print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
+    return path or args.checkpoint_path
 
 
 def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int:
@@ -102,8 +104,13 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
     rates = [group["lr"] for group in state.optimizer.param_groups]
     try:
         state.optimizer.load_state_dict(checkpoint["optimizer"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: its optimizer does not belong to this model ({error})") from None
+        if strays := _strays(state.optimizer):
+            raise ValueError(f"{strays} of its averages have another shape than their weights")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path}: its optimizer does not belong to this model ({error}); "
+            "a copy of the checkpoint without the key `optimizer` starts from its weights alone"
+        ) from None
     for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
         group["lr"], group["fused"] = rate, True
     if checkpoint.get("scaler"):
@@ -112,6 +119,12 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
         scale = precision.apex_loss_scale(checkpoint["amp"])
         if scale is not None:
             state.scaler = torch.amp.GradScaler(state.dist.device.type, init_scale=scale)
+
+
+def _strays(optimizer: torch.optim.Optimizer) -> int:
+    """How many averages do not have their weight's shape, which PyTorch does not check."""
+    pairs = ((weight, state["exp_avg"]) for weight, state in optimizer.state.items() if "exp_avg" in state)
+    return sum(weight.shape != average.shape for weight, average in pairs)
 
 
 def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:

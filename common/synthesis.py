@@ -87,7 +87,7 @@ def neural_vocoder(
     """A trained vocoder and its denoiser."""
     stages = loaded.spec.inference
     assert isinstance(stages, VocoderInference)
-    model = stages.prepare(loaded.model)
+    model: Any = stages.prepare(loaded.model)
     denoise: Denoiser | None = stages.denoiser(model, audio) if strength > 0 else None
 
     @torch.inference_mode()
@@ -124,4 +124,6 @@ def griffin_lim_vocoder(audio: AudioConfig, device: torch.device, seed: int) -> 
 
 def trim(audio: Tensor, lengths: Tensor, hop_length: int) -> list[Tensor]:
     """Audio (B, N) and lengths (B,) in frames -> each item's own samples."""
-    return [sound[: int(frames) * hop_length] for sound, frames in zip(audio, lengths, strict=True)]  # frames to samples
+    return [
+        sound[: int(frames) * hop_length] for sound, frames in zip(audio, lengths, strict=True)
+    ]  # frames to samples

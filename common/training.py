@@ -30,13 +30,15 @@ class EpochTotals:
     """Sums over the iterations of an epoch so far, kept in a checkpoint made in mid-epoch."""
 
     iterations: int = 0
+    clips: int = 0  # how far into the epoch's order of clips
     loss: float = 0.0
     items: float = 0.0
     seconds: float = 0.0
 
-    def add(self, loss: float, items: float, seconds: float) -> None:
+    def add(self, clips: int, loss: float, items: float, seconds: float) -> None:
         """Count one more iteration."""
         self.iterations += 1
+        self.clips += clips
         self.loss += loss
         self.items += items
         self.seconds += seconds
@@ -98,7 +100,9 @@ def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
     return distributed.all_sum(torch.tensor(float(stop.requested), device=dist.device), dist).item() > 0
 
 
-def build_state(spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist) -> TrainState:
+def build_state(
+    spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist
+) -> TrainState:
     """The state at the start of training, on this process's device."""
     model = model.to(dist.device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate, weight_decay=args.weight_decay, fused=True)
@@ -175,18 +179,18 @@ def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batch: Ba
 def train_epoch(state: TrainState, loader: DataLoader, log: Log, stop: StopRequest) -> bool:
     """Train on the rest of the current epoch's batches; returns False if a stop was asked for before its end."""
     sampler = _sampler(loader)
-    sampler.start_at(state.epoch, state.totals.iterations)
+    sampler.start_at(state.epoch, state.totals.clips)
     state.trained.train()
     state.criterion.train()
-    batches = log.progress(loader, f"epoch {state.epoch}", total=len(sampler))
+    left = len(sampler)
     clock = time.perf_counter()
-    for batch in batches:
+    for batch in log.progress(loader, f"epoch {state.epoch}", total=left):
         result = train_step(state, to_device(batch, state.dist.device), stop)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
-        totals = state.totals
-        totals.add(result.loss, result.items, seconds)
-        if result.stop and totals.iterations < sampler.batches_per_epoch():
+        state.totals.add(sampler.global_size, result.loss, result.items, seconds)
+        left -= 1
+        if result.stop and left:
             return False
     return True
 
@@ -257,7 +261,11 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
 
 def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
     """The model's own pictures, sounds and numbers of a validation batch, to TensorBoard."""
-    preview = state.spec.preview(state.model, batch, outputs, stft)
+    try:
+        preview = state.spec.preview(state.model, batch, outputs, stft)
+    except DataError as error:  # a model that knows nothing yet may make what no transform takes
+        log.say(f"no preview of this validation: {error}")
+        return
     log.scalars("validation", preview.scalars, state.iteration)
     for name, figure in preview.figures.items():
         log.figure(f"validation/{name}", figure, state.iteration)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the other scripts: a virtual environment in .venv with PyTorch and the packages of the given requirement files.
 # Safe to run again: nothing is installed twice. PYTHON chooses the interpreter, TORCH another PyTorch than the tested one.
 
@@ -28,4 +29,13 @@ prepare_environment() {
     touch "$stamp"
   fi
   echo "environment: .venv is ready ($(.venv/bin/python -c 'import platform, torch; print("Python", platform.python_version() + ", PyTorch", torch.__version__)'))"
+}
+
+# Sets $python, which the scripts run the project's code with: .venv's if there is one, else the one on PATH, such as a container's.
+project_python() {
+  for python in .venv/bin/python python python3; do
+    if command -v "$python" >/dev/null 2>&1; then return; fi
+  done
+  echo "error: no Python here, neither .venv/bin/python nor python on PATH; bash scripts/test.sh makes .venv" >&2
+  return 1
 }

@@ -62,8 +62,8 @@ class Clip:
 
 # ---- clock: times of day as words ------------------------------------------------------------------------------------
 
-ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-ONES += ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+TEENS = ("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", *TEENS)
 TENS = {20: "twenty", 30: "thirty", 40: "forty", 50: "fifty"}
 TEMPLATES = (
     "It is {relative} {daypart}.",

@@ -2,7 +2,12 @@
 # Make the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [ljs|clock|sentences] [DATASET_PATH].
 # Safe to run again: mels that are there stay as they are.
 set -euo pipefail
+dataset=.
+case ${2:-} in '') ;; /*) dataset=$2 ;; *) dataset=$PWD/$2 ;; esac
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/environment.sh
+. scripts/environment.sh
+project_python
 corpus=${1:-ljs}
 lists=()
 mels=()
@@ -16,6 +21,4 @@ if [ ${#lists[@]} -eq 0 ]; then
   echo "error: no filelists/${corpus}_audio_text_*_filelist.txt; known: ljs (after scripts/prepare_dataset.sh), clock, sentences" >&2
   exit 2
 fi
-python=python3
-[ -x .venv/bin/python ] && python=.venv/bin/python
-exec "$python" -m common.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "${2:-./}"
+exec "$python" -m common.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "$dataset"

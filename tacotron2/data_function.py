@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.audio_processing import load_audio
+from common.errors import DataError
 from common.filelist import Utterance
 from common.mels import load_mel
 from common.spec import Key, Options, from_options
@@ -64,13 +65,13 @@ class Tacotron2Batch(NamedTuple):
 
 
 class TextMelDataset:
-    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols."""
+    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols. DataError lists all texts that cannot be read."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.config = from_options(Tacotron2DataConfig, options)
         self.audio = from_options(AudioConfig, options)
         self.utterances = utterances
-        self.ids = [text_to_sequence(text, self.config.text_cleaners) for _, text in utterances]
+        self.ids = _read([row.path for row in utterances], [row.text for row in utterances], self.config.text_cleaners)
         self.lengths = [len(ids) for ids in self.ids]
         self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
 
@@ -105,9 +106,10 @@ class TextMelDataset:
 
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
-    """Texts -> padded symbol ids (B, S) and lengths (B,)."""
+    """Texts -> padded symbol ids (B, S) and lengths (B,). DataError lists all texts that cannot be read."""
     cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
-    ids = [torch.tensor(text_to_sequence(text, cleaners)) for text in texts]
+    sequences = _read([f"text {number}" for number in range(1, len(texts) + 1)], texts, cleaners)
+    ids = [torch.tensor(sequence) for sequence in sequences]
     lengths = torch.tensor([len(sequence) for sequence in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
@@ -116,3 +118,20 @@ def spell(text: str, options: Options) -> list[str]:
     """The symbols a text is read as, one for each of its ids."""
     cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
     return [symbols[i] for i in text_to_sequence(text, cleaners)]
+
+
+def _read(places: Sequence[str], texts: Sequence[str], cleaners: Sequence[str]) -> list[list[int]]:
+    """Symbol ids of each text; one DataError for all that cannot be read or hold nothing to speak."""
+    sequences, problems = [], []
+    for place, text in zip(places, texts, strict=True):
+        try:
+            ids = text_to_sequence(text, cleaners)
+        except DataError as error:
+            problems.append(f"{place}: {error}")
+            continue
+        if not ids:
+            problems.append(f"{place}: {text!r} holds nothing to speak, expected letters or {{ARPAbet}}")
+        sequences.append(ids)
+    if problems:
+        raise DataError("\n".join(problems))
+    return sequences

@@ -181,7 +181,7 @@ class Decoder(nn.Module):
         return F.pad(steps[:-1], (0, 0, 0, 0, 1, 0))
 
     def _project(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """[decoder hidden, context] (K, B, D + E) -> frames (B, M, T), gate logits (B, T): a step's gate is that of its r frames."""
+        """[decoder hidden, context] (K, B, D + E) -> frames (B, M, T), gate logits (B, T): a step's r frames share its gate."""
         r = self.n_frames_per_step
         outputs = outputs.transpose(0, 1)
         mels = self.linear_projection(outputs).unflatten(2, (r, self.n_mel_channels)).flatten(1, 2)

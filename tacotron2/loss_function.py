@@ -27,9 +27,9 @@ class Tacotron2LossConfig:
     guided_attention_decay: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.guided_attention_weight < 0:
+        if not self.guided_attention_weight >= 0:  # NaN fails this as well
             raise UsageError(f"--guided-attention-weight: {self.guided_attention_weight}, expected 0 or more")
-        if self.guided_attention_sigma <= 0:
+        if not self.guided_attention_sigma > 0:
             raise UsageError(f"--guided-attention-sigma: {self.guided_attention_sigma}, expected more than 0")
         if not 0 < self.guided_attention_decay <= 1:
             raise UsageError(f"--guided-attention-decay: {self.guided_attention_decay}, expected a factor in (0, 1]")

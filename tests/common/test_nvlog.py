@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from common.errors import DataError
-from common.nvlog import METRICS, NullLog, NvLog, read_log
+from common.nvlog import NullLog, NvLog, read_log
 from common.reports import plot_gate
 
 KEYS = ["timestamp", "datetime", "elapsedtime", "type"]
@@ -58,12 +58,8 @@ def test_steps_of_every_length(tmp_path):
     assert [record["step"] for record in logged(tmp_path / "n.json")] == [[], [1], [1, 2], [1, 2, 3]]
 
 
-def test_metadata_names_each_known_metric_and_its_unit(tmp_path):
-    NvLog(tmp_path / "n.json").close()
-    records = strict_records(tmp_path / "n.json")
-    assert all(list(record) == [*KEYS, "metric", "metadata"] for record in records)
-    units = {record["metric"]: record["metadata"]["unit"] for record in records if record["type"] == "METADATA"}
-    assert units == {
+def test_metadata_names_each_known_metric_and_its_unit_before_its_first_value(tmp_path):
+    wanted = {
         "train_loss": "",
         "val_loss": "",
         **dict.fromkeys(["train_items_per_sec", "val_items_per_sec"], "items/s"),
@@ -72,7 +68,19 @@ def test_metadata_names_each_known_metric_and_its_unit(tmp_path):
         **dict.fromkeys(["train_iter_time", "train_epoch_time", "run_time"], "s"),
         **dict.fromkeys(["tacotron2_latency", "waveglow_latency", "denoiser_latency", "latency"], "s"),
     }
-    assert set(units) == set(METRICS)
+    with NvLog(tmp_path / "n.json") as log:
+        for name in [*wanted, *wanted, "grad_norm"]:
+            log.log((0,), {name: 1.0})
+    records = strict_records(tmp_path / "n.json")
+    seen, units = set(), {}
+    for record in records:
+        if record["type"] == "METADATA":
+            assert list(record) == [*KEYS, "metric", "metadata"]
+            assert record["metric"] not in seen | set(units)
+            units[record["metric"]] = record["metadata"]["unit"]
+        else:
+            seen |= set(record["data"])
+    assert units == wanted
 
 
 def test_stdout_line(tmp_path, capsys):

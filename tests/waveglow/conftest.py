@@ -19,15 +19,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def single_thread():
-    """Tensors this small take ten times as long where threads wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def small_model():
     """small_model(dtype, seed, **config) -> WaveGlow in evaluation mode."""

@@ -1,0 +1,14 @@
+# The recipe on NVIDIA's PyTorch image: bash scripts/docker/build.sh. Another image, such as one of 2024 for GPUs that newer ones have
+# left behind (V100): bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:24.10-py3
+ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:25.04-py3
+FROM ${FROM_IMAGE_NAME}
+
+WORKDIR /workspace/tacotron2
+
+# Before the code, so that a change of it installs nothing anew. The image's PyTorch and the NumPy it was built with stay.
+COPY requirements.txt .
+RUN python -m pip list --format=freeze > /tmp/installed.txt \
+ && grep -E '^(torch|numpy)==' /tmp/installed.txt > /tmp/constraints.txt \
+ && python -m pip install --no-cache-dir -r requirements.txt -c /tmp/constraints.txt
+
+COPY . .

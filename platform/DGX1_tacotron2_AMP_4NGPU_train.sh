@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+exec bash "$(dirname "$0")/launch.sh" Tacotron2 4 -bs 104 --anneal-factor 0.3 --amp "$@"

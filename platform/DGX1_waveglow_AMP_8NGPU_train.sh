@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+exec bash "$(dirname "$0")/launch.sh" WaveGlow 8 -bs 10 --amp "$@"

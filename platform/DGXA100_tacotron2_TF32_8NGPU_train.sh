@@ -1,0 +1,2 @@
+#!/usr/bin/env bash
+exec bash "$(dirname "$0")/launch.sh" Tacotron2 8 -bs 128 --anneal-factor 0.1 "$@"

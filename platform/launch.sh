@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What every script of this folder starts: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]
+#
+# Settings are those that NVIDIA documents for its "Tacotron 2 And WaveGlow v1.10 For PyTorch": the recipe of each model here, the same
+# on every machine, and in the scripts the batch size of each GPU, from the tables of training performance on DGX-1 (V100 16 GB) and
+# DGX A100 (40 GB). It stays the same however many GPUs there are. TF32 has no flag: it is what an A100 does with float32.
+# Tacotron 2 reads the mels of scripts/prepare_mels.sh; --no-load-mel-from-disk and other file lists make it read audio.
+# Flags at the end of a command line win: bash platform/DGX1_waveglow_AMP_1NGPU_train.sh -o output/waveglow --epochs 10
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/environment.sh
+. scripts/environment.sh
+project_python
+
+usage="usage: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]"
+case ${1:-} in
+  Tacotron2)
+    recipe=(--epochs 1501 -lr 1e-3 --weight-decay 1e-6 --grad-clip-thresh 1.0 --anneal-steps 500 1000 1500 --cudnn-enabled
+      --load-mel-from-disk --training-files filelists/ljs_mel_text_train_filelist.txt
+      --validation-files filelists/ljs_mel_text_val_filelist.txt) ;;
+  WaveGlow)
+    recipe=(--epochs 1001 -lr 1e-4 --weight-decay 0 --grad-clip-thresh 65504.0 --segment-length 8000 --epochs-per-checkpoint 50
+      --cudnn-enabled --cudnn-benchmark) ;;
+  *) echo "$usage" >&2 && exit 2 ;;
+esac
+case ${2:-} in
+  1) launcher=() ;;
+  [1-9]*) launcher=(-m multiproc --nproc "$2") ;;
+  *) echo "$usage" >&2 && exit 2 ;;
+esac
+exec "$python" ${launcher[@]+"${launcher[@]}"} train.py -m "$1" -o output "${recipe[@]}" "${@:3}"

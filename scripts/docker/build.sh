@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# Build the image `tacotron2`: bash scripts/docker/build.sh [docker build options], such as --build-arg FROM_IMAGE_NAME=IMAGE.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+exec docker build . --rm -t tacotron2 "$@"

@@ -1,0 +1,143 @@
+"""Write LJSpeech-1.1's filelists, from its metadata.csv and the split in filelists/ljs_split.txt. Needs nothing but Python.
+
+    python -m scripts.prepare_dataset LJSpeech-1.1    # called by scripts/prepare_dataset.sh, which downloads and unpacks it
+
+A list that is there already and differs from what would be written is somebody's work: it stays, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from common.errors import DataError, exit_on_user_error
+
+CLIPS = 13100  # of LJSpeech-1.1
+SHOWN = 20  # bad rows or clips of one kind that a message names
+CLIP_ID = re.compile(r"LJ\d{3}-\d{4}")
+KINDS = {"audio": "LJSpeech-1.1/wavs/{}.wav", "mel": "LJSpeech-1.1/mels/{}.pt"}  # from the dataset's folder
+
+
+def read_transcripts(metadata: Path) -> dict[str, str]:
+    """Clip id → normalised text, in the order of metadata.csv; the raw text where there is no normalised one, which is said.
+
+    Rows are `id|raw|normalised`, where a quotation mark is a character like any other. DataError names every bad row.
+    """
+    transcripts: dict[str, str] = {}
+    problems, fallbacks = [], []
+    for number, row in enumerate(read_text(metadata).rstrip().split("\n"), 1):
+        fields = [field.strip() for field in row.split("|")]
+        clip = fields[0]
+        if len(fields) != 3 or not CLIP_ID.fullmatch(clip) or not any(fields[1:]):
+            problems.append(f"{metadata}:{number}: {row.strip()[:60]!r}, expected id|text|normalised text, such as LJ001-0001|…|…")
+        elif clip in transcripts:
+            problems.append(f"{metadata}:{number}: {clip} is in an earlier row, too")
+        else:
+            transcripts[clip] = fields[2] or fields[1]
+            fallbacks += [] if fields[2] else [clip]
+    if problems:
+        raise DataError("\n".join(some(problems)))
+    if fallbacks:
+        print(f"filelists: no normalised text for {', '.join(some(fallbacks))}; took the text as written")
+    return transcripts
+
+
+def read_split(path: Path) -> dict[str, list[str]]:
+    """List name → clip ids, in order. The file's first lines describe its form; DataError names what does not follow it."""
+    split: dict[str, list[str]] = {}
+    names: list[str] = []
+    clips: dict[str, list[str]] = {}  # heading → all ids below it
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.startswith("#"):
+            continue
+        if line.startswith("["):
+            names.append(line.strip("[] "))
+            clips[names[-1]] = []
+            continue
+        for word in line.split():
+            match = re.fullmatch(r"(\d{1,3})-(\d{1,4})", word)
+            if not match or not names:
+                raise DataError(f"{path}:{number}: {word!r}, expected a [heading], then clips such as 22-23 for LJ022-0023")
+            clips[names[-1]].append(f"LJ{int(match[1]):03}-{int(match[2]):04}")
+    for heading in names:
+        name, *sizes = heading.split()
+        split |= {f"{name}_{size}": clips[heading][: int(size)] for size in sizes} if sizes else {name: clips[heading]}
+    return split
+
+
+def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expected: int) -> dict[str, list[str]]:
+    """List name → the ids it gets, `train` being all that are not held out.
+
+    DataError if metadata.csv has another number of clips than expected, or lacks some of the split's. A stand-in for the corpus,
+    smaller than LJSpeech-1.1, may lack them.
+    """
+    if len(transcripts) != expected:
+        raise DataError(f"metadata.csv: {len(transcripts)} clips, expected {expected}")
+    unknown = [clip for clips in split.values() for clip in clips if clip not in transcripts]
+    if unknown and expected >= CLIPS:
+        raise DataError(f"metadata.csv: no row for {', '.join(some(list(dict.fromkeys(unknown))))}, which the split names")
+    held_out = {*split["val"], *split["test"]}
+    lists = {"train": [clip for clip in sorted(transcripts) if clip not in held_out]}
+    return lists | {name: [clip for clip in clips if clip in transcripts] for name, clips in split.items()}
+
+
+def write_filelist(path: Path, content: str) -> str:
+    """Write a list whole or not at all, unless there is one; returns what became of it."""
+    if path.exists():
+        if read_text(path) == content:
+            return "there already"
+        return "differs from the standard one and stays as it is; delete it to have it written anew"
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_bytes(content.encode("utf-8"))
+    os.replace(temporary, path)
+    return "written"
+
+
+def read_text(path: Path) -> str:
+    """A file's text, its lines ending in LF; DataError if it is missing or not UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def some(items: list[str]) -> list[str]:
+    """The first items, and how many more there are."""
+    rest = len(items) - SHOWN
+    return items[:SHOWN] + ([f"… and {rest} more"] if rest > 0 else [])
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command's flags."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.prepare_dataset", description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("corpus", type=Path, help="the unpacked folder, with metadata.csv and wavs/")
+    parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="where the lists go")
+    parser.add_argument("--split", type=Path, default=Path("filelists/ljs_split.txt"), help="which clips are held out")
+    parser.add_argument("--clips", type=int, default=CLIPS, help="that there must be; fewer than LJSpeech's for a stand-in")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Check the corpus, and write every list that is not there."""
+    args = parse_args(argv)
+    transcripts = read_transcripts(args.corpus / "metadata.csv")
+    lists = choose_clips(transcripts, read_split(args.split), args.clips)
+    missing = [f"{clip}.wav" for clip in transcripts if not (args.corpus / "wavs" / f"{clip}.wav").is_file()]
+    if missing:
+        raise DataError(f"{args.corpus / 'wavs'}: no {', '.join(some(missing))}; delete {args.corpus} and run again")
+    for kind, path in KINDS.items():
+        for name, clips in lists.items():
+            target = args.filelists / f"ljs_{kind}_text_{name}_filelist.txt"
+            content = "".join(f"{path.format(clip)}|{transcripts[clip]}\n" for clip in clips)
+            outcome = write_filelist(target, content) if clips else "left out, as none of its clips is there"
+            print(f"filelists: {target}: {len(clips)} clips, {outcome}")
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

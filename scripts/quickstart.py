@@ -1,0 +1,208 @@
+"""The quickstart's steps as the commands anyone would type: mels, two small models, five phrases, and a closing table.
+
+Called by scripts/quickstart.sh, which makes the environment. Every step prints its command; what is done already is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import soundfile
+from tqdm import tqdm
+
+OUTPUT = Path("output/quickstart")
+PHRASES = Path("phrases/clock.txt")
+HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
+PILOT_EPOCHS = 3  # the first is slower than the rest and does not count
+SAID_EVERY = 20.0  # seconds between lines about training where there is no terminal
+
+
+class Part(NamedTuple):
+    """One model's training: its flags, its share of the minutes, and where its rate falls, as shares of the epochs."""
+
+    name: str
+    share: float
+    milestones: tuple[float, ...]
+    flags: str
+
+
+TACOTRON2 = Part(
+    "Tacotron2",
+    0.8,
+    (0.6, 0.85),
+    "--load-mel-from-disk --training-files filelists/clock_mel_text_train_filelist.txt"
+    " --validation-files filelists/clock_mel_text_val_filelist.txt"
+    " -bs 32 -lr 2e-3 --bucket-batches 7 --n-frames-per-step 3 --p-attention-dropout 0 --p-decoder-dropout 0"
+    " --guided-attention-weight 100 --guided-attention-sigma 0.2"
+    " --symbols-embedding-dim 128 --encoder-embedding-dim 128 --prenet-dim 128 --attention-rnn-dim 256"
+    " --attention-dim 64 --attention-location-kernel-size 15 --decoder-rnn-dim 256 --postnet-embedding-dim 128",
+)
+WAVEGLOW = Part(
+    "WaveGlow",
+    0.2,
+    (0.8,),
+    "--training-files filelists/clock_audio_text_train_filelist.txt"
+    " --validation-files filelists/clock_audio_text_val_filelist.txt"
+    " -bs 8 -lr 1e-3 --segment-length 4000 --flows 6 --early-every 3 --wn-channels 64 --wn-layers 6",
+)
+
+
+def main() -> None:
+    """Do every step that is not done yet, then show the table."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training, both models together")
+    minutes = parser.parse_args().minutes
+    if not minutes > 0:
+        parser.error(f"--minutes: {minutes}, expected more than 0 (QUICKSTART_MINUTES)")
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    say("1. mels of the embedded talking clock, a synthetic voice (corpus/README.md)")
+    run(["bash", "scripts/prepare_mels.sh", "clock"])
+    for number, part in enumerate((TACOTRON2, WAVEGLOW), 2):
+        say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training")
+        train(part, part.share * minutes)
+    say(f"4. five times of day that are in no training clip ({PHRASES})")
+    spoken = {vocoder: speak(vocoder, PHRASES, OUTPUT / vocoder) for vocoder in ("waveglow", "griffin-lim")}
+    ratio = length_ratio()
+    say("5. what came out")
+    print(table(spoken, ratio, minutes))
+
+
+def say(heading: str) -> None:
+    """Print a heading."""
+    print(f"\n== {heading}", flush=True)
+
+
+def run(command: list[str], log: Path | None = None) -> None:
+    """Run a command after showing it; its stdout goes to the log where there is one."""
+    shown = shlex.join(["python" if word == sys.executable else word for word in command])
+    print(f"$ {shown}" + (f" > {log}" if log else ""), flush=True)
+    if log is None:
+        subprocess.run(command, check=True)
+        return
+    with log.open("w") as file:
+        subprocess.run(command, check=True, stdout=file)
+
+
+def train(part: Part, minutes: float) -> None:
+    """Train for about so many minutes: a pilot of a few epochs tells how many epochs that is on this machine."""
+    output = OUTPUT / part.name
+    plan = output / "plan.json"
+    seconds = json.loads(plan.read_text())["epoch_seconds"] if plan.exists() else pilot(part)
+    epochs = max(2, round(minutes * 60 / seconds))
+    plan.write_text(json.dumps({"epoch_seconds": seconds}))
+    rounds = max(1, round(epochs / 6))  # validations and checkpoints: about six
+    milestones = [str(round(share * epochs)) for share in part.milestones]
+    command = train_command(part, output) + ["--epochs", str(epochs), "--anneal-steps", *milestones]
+    command += ["--epochs-per-validation", str(rounds), "--epochs-per-checkpoint", str(rounds), "--resume-from-last"]
+    print(f"{seconds:.2f} s an epoch: {epochs} epochs", flush=True)
+    watch(command, output / "stdout.txt", output / "nvlog.json", epochs)
+
+
+def pilot(part: Part) -> float:
+    """Seconds an epoch takes on this machine."""
+    output = OUTPUT / part.name / "pilot"
+    log = output / "nvlog.json"
+    log.unlink(missing_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
+    command = [*train_command(part, output), "--epochs", str(PILOT_EPOCHS), "--bench-class", "perf-train"]
+    run([*command, "--epochs-per-validation", "1000"], output / "stdout.txt")
+    times = [data["train_epoch_time"] for data in records(log) if "train_epoch_time" in data]
+    return sum(times[1:]) / len(times[1:])
+
+
+def train_command(part: Part, output: Path) -> list[str]:
+    """train.py with the part's flags."""
+    return [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1", *part.flags.split()]
+
+
+def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
+    """Run a training command with its stdout in a file, and show how far it is: a bar on a terminal, else a line now and then."""
+    print(f"$ {shlex.join(['python', *command[1:]])} > {stdout}", flush=True)
+    with stdout.open("w") as file, tqdm(total=epochs, unit="epoch", disable=not sys.stderr.isatty()) as bar:
+        process = subprocess.Popen(command, stdout=file)
+        said = time.monotonic()
+        while process.poll() is None:
+            time.sleep(1.0)
+            done, loss = progress_of(log)
+            bar.update(done - bar.n)
+            bar.set_postfix_str(f"loss {loss:.3f}")
+            if bar.disable and time.monotonic() - said > SAID_EVERY:
+                said = time.monotonic()
+                print(f"   epoch {done} of {epochs}, loss {loss:.3f}", flush=True)
+    if process.returncode:
+        raise SystemExit(f"error: training ended with exit code {process.returncode}; its output is in {stdout}")
+
+
+def progress_of(log: Path) -> tuple[int, float]:
+    """Epochs done and the last one's loss."""
+    epochs = [data["train_loss"] for data in records(log) if "train_epoch_time" in data]
+    return len(epochs), epochs[-1] if epochs else float("nan")
+
+
+def records(log: Path) -> list[dict[str, Any]]:
+    """The data of every whole record of a log."""
+    if not log.exists():
+        return []
+    lines = [line for line in log.read_text().split("\n")[:-1] if line.startswith("DLLL ")]
+    return [record["data"] for line in lines if "data" in (record := json.loads(line[5:]))]
+
+
+def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
+    """Synthesise a file of phrases; returns what inference logged."""
+    checkpoints = {name: OUTPUT / name / f"checkpoint_{name}_last.pt" for name in ("Tacotron2", "WaveGlow")}
+    command = [sys.executable, "inference.py", "-i", str(phrases), "-o", str(output), "--vocoder", vocoder]
+    command += ["--tacotron2", str(checkpoints["Tacotron2"]), "--max-decoder-steps", "400"]
+    if vocoder == "waveglow":
+        command += ["--waveglow", str(checkpoints["WaveGlow"])]
+    run(command, output.with_suffix(".txt"))
+    return next(data for data in reversed(records(output / "nvlog.json")) if "latency" in data)
+
+
+def length_ratio() -> float:
+    """Synthesised over recorded duration of the held-out clips."""
+    rows = [line.split("|") for line in HELD_OUT.read_text(encoding="utf-8").splitlines()]
+    phrases = OUTPUT / "held_out.txt"
+    phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
+    speak("griffin-lim", phrases, OUTPUT / "held_out")
+    made = sum(soundfile.info(str(OUTPUT / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
+    return made / sum(soundfile.info(path).duration for path, _ in rows)
+
+
+def table(spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> str:
+    """Everything worth knowing of the run, and what to do next."""
+    rows = []
+    for part in (TACOTRON2, WAVEGLOW):
+        data = records(OUTPUT / part.name / "nvlog.json")
+        steps = sum("train_iter_time" in record for record in data)
+        losses = [[record[key] for record in data if key in record][-1] for key in ("train_loss", "val_loss")]
+        rows.append((f"{part.name}: steps, loss in training, on held-out clips", f"{steps}, {losses[0]:.3f}, {losses[1]:.3f}"))
+    rows += [
+        ("attention focus: mean largest weight a frame (1 is best)", f"{spoken['waveglow']['attention_focus']:.2f}"),
+        ("length ratio: synthesised / recorded, held-out clips", f"{ratio:.2f}"),
+        ("sounds with WaveGlow", f"{OUTPUT}/waveglow/audio_*.wav"),
+        ("sounds with Griffin-Lim (clearer after so little training)", f"{OUTPUT}/griffin-lim/audio_*.wav"),
+        ("pictures of the attention", f"{OUTPUT}/griffin-lim/alignment_*.png"),
+        ("curves, mels and sounds of the training", f"tensorboard --logdir {OUTPUT}"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{width}}  {value}" for name, value in rows]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Next: QUICKSTART_MINUTES={2 * minutes:g} bash scripts/quickstart.sh goes on from here;",
+            f"  rm -r {OUTPUT} makes it start anew; your own phrases: the inference command above with another -i;",
+            "  LJSpeech or your own voice: README.md, «Training»",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

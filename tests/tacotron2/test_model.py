@@ -1,0 +1,376 @@
+"""Tacotron 2 against a plain version: one clip, one step, one symbol, one tap at a time, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
+
+BATCHES = {
+    "three clips": ([6, 4, 3], [7, 4, 5]),  # neither 4, 5 nor 7 is a multiple of 3, nor all of 2
+    "one clip": ([5], [8]),
+    "one symbol": ([1, 1], [4, 2]),
+    "one frame": ([4, 3], [1, 1]),
+}
+
+
+def cut(x, n):
+    """x (C, T) with zeros from column n on."""
+    return torch.cat([x[:, :n], torch.zeros_like(x[:, n:])], dim=1)
+
+
+def conv(weight, x):
+    """Same-length convolution of x (in, T), zeros around it."""
+    size, edge = weight.shape[2], x.new_zeros(len(x), weight.shape[2] // 2)
+    padded = torch.cat([edge, x, edge], dim=1)
+    return sum(weight[:, :, j] @ padded[:, j : j + x.shape[1]] for j in range(size))
+
+
+class Plain:
+    """The formulas. Dropout is off; `running` are BatchNorm's statistics after a batch in training."""
+
+    def __init__(self, model, training=False):
+        parameters = dict(model.named_parameters())
+        state = {name: x.detach().clone().double() for name, x in model.state_dict().items() if x.is_floating_point()}
+        self.w = {name: x.requires_grad_(name in parameters) for name, x in state.items()}
+        self.c, self.training = model.config, training
+        self.running = {}
+
+    def linear(self, name, x):
+        return self.w[f"{name}.linear_layer.weight"] @ x + self.w.get(f"{name}.linear_layer.bias", 0)
+
+    def normalise(self, name, clips, lengths):
+        mean, variance = self.w[f"{name}.running_mean"], self.w[f"{name}.running_var"]
+        if self.training:
+            seen = torch.cat([x[:, :n] for x, n in zip(clips, lengths)], dim=1)
+            n = seen.shape[1]
+            running = mean, variance
+            mean = seen.sum(1) / n
+            variance = (seen - mean[:, None]).square().sum(1) / n
+            self.running[f"{name}.running_mean"] = 0.9 * running[0] + 0.1 * mean
+            self.running[f"{name}.running_var"] = 0.9 * running[1] + 0.1 * variance * n / (n - 1)
+        scale, bias = self.w[f"{name}.weight"], self.w[f"{name}.bias"]
+        return [((x.T - mean) / (variance + 1e-5).sqrt() * scale + bias).T for x in clips]
+
+    def conv_stack(self, name, clips, lengths, activations):
+        """Clips (C, T); with lengths, what is past them is neither heard nor counted."""
+        heard = lengths or [x.shape[1] for x in clips]
+        clips = [cut(x, n) for x, n in zip(clips, heard)]
+        for i, activation in enumerate(activations):
+            layer = f"{name}.convolutions.{i}"
+            weight, bias = self.w[f"{layer}.0.conv.weight"], self.w[f"{layer}.0.conv.bias"]
+            clips = self.normalise(f"{layer}.1", [conv(weight, x) + bias[:, None] for x in clips], heard)
+            clips = [cut(activation(x), n) for x, n in zip(clips, heard)]
+        return clips
+
+    def lstm(self, name, suffix, x, hidden, cell):
+        w = self.w
+        gates = w[f"{name}.weight_ih{suffix}"] @ x + w[f"{name}.bias_ih{suffix}"]
+        gates = gates + w[f"{name}.weight_hh{suffix}"] @ hidden + w[f"{name}.bias_hh{suffix}"]
+        n = len(hidden)
+        i, f, g, o = gates[:n], gates[n : 2 * n], gates[2 * n : 3 * n], gates[3 * n :]
+        cell = cell / (1 + torch.exp(-f)) + torch.tanh(g) / (1 + torch.exp(-i))
+        return torch.tanh(cell) / (1 + torch.exp(-o)), cell
+
+    def encode(self, text, lengths, mask_padding):
+        """Memory (S, E) of each clip."""
+        clips = [torch.stack([self.w["embedding.weight"][symbol] for symbol in ids], dim=1) for ids in text]
+        relu = [lambda x: x.clamp(min=0)] * self.c.encoder_n_convolutions
+        clips = self.conv_stack("encoder", clips, lengths if mask_padding else None, relu)
+        memories = []
+        for x, n in zip(clips, lengths):
+            rows = [[] for _ in range(x.shape[1])]
+            for suffix, order in (("_l0", range(n)), ("_l0_reverse", reversed(range(n)))):
+                hidden = cell = x.new_zeros(self.c.encoder_embedding_dim // 2)
+                for s in order:
+                    hidden, cell = self.lstm("encoder.lstm", suffix, x[:, s], hidden, cell)
+                    rows[s].append(hidden)
+            nothing = x.new_zeros(self.c.encoder_embedding_dim)
+            memories.append(torch.stack([torch.cat(row) if row else nothing for row in rows]))
+        return memories
+
+    def attend(self, hidden, memory, n, weights, cumulative):
+        name = "decoder.attention_layer"
+        location = conv(self.w[f"{name}.location_layer.location_conv.conv.weight"], torch.stack([weights, cumulative]))
+        query, energies = self.linear(f"{name}.query_layer", hidden), []
+        for s in range(n):
+            key = self.linear(f"{name}.memory_layer", memory[s])
+            place = self.linear(f"{name}.location_layer.location_dense", location[:, s])
+            energies.append(self.linear(f"{name}.v", torch.tanh(query + key + place))[0])
+        shares = torch.exp(torch.stack(energies))
+        return torch.cat([shares / shares.sum(), memory.new_zeros(len(memory) - n)])
+
+    def decode(self, memory, n, steps, teacher=None):
+        """Frames (M, K·r), gates (K·r,) and alignments (K, S) of one clip: taught, or fed with its own frames."""
+        c, r = self.c, self.c.n_frames_per_step
+        attention_h = attention_c = memory.new_zeros(c.attention_rnn_dim)
+        decoder_h = decoder_c = memory.new_zeros(c.decoder_rnn_dim)
+        weights = cumulative = memory.new_zeros(len(memory))
+        context = memory.new_zeros(c.encoder_embedding_dim)
+        frames, gates, alignments = [], [], []
+        for k in range(steps):
+            previous = memory.new_zeros(r * c.n_mel_channels)
+            if k:
+                known = frames if teacher is None else teacher.T
+                previous = torch.cat([known[t] for t in range((k - 1) * r, k * r)])
+            for i in range(2):
+                previous = self.linear(f"decoder.prenet.layers.{i}", previous).clamp(min=0)
+            x = torch.cat([previous, context])
+            attention_h, attention_c = self.lstm("decoder.attention_rnn", "", x, attention_h, attention_c)
+            weights = self.attend(attention_h, memory, n, weights, cumulative)
+            cumulative = cumulative + weights
+            context = sum(weights[s] * memory[s] for s in range(len(memory)))
+            x = torch.cat([attention_h, context])
+            decoder_h, decoder_c = self.lstm("decoder.decoder_rnn", "", x, decoder_h, decoder_c)
+            x = torch.cat([decoder_h, context])
+            frames += self.linear("decoder.linear_projection", x).split(c.n_mel_channels)
+            gates += [self.linear("decoder.gate_layer", x)[0]] * r
+            alignments.append(weights)
+        return torch.stack(frames, dim=1), torch.stack(gates), torch.stack(alignments)
+
+    def refine(self, mels, lengths):
+        activations = [torch.tanh] * (self.c.postnet_n_convolutions - 1) + [lambda x: x]
+        return [x + y for x, y in zip(mels, self.conv_stack("postnet", mels, lengths, activations))]
+
+    def forward(self, batch):
+        r, masked = self.c.n_frames_per_step, self.c.mask_padding
+        symbols, lengths, frames = batch.text_lengths.tolist(), batch.mel_lengths.tolist(), batch.mels.shape[2]
+        steps = -(-frames // r)
+        decoded = []
+        for memory, n, mel in zip(self.encode(batch.text, symbols, masked), symbols, batch.mels.double()):
+            teacher = torch.cat([mel, mel.new_zeros(len(mel), steps * r - frames)], dim=1)
+            decoded.append(self.decode(memory, n, steps, teacher))
+        mels, gates = [mel[:, :frames] for mel, _, _ in decoded], [gate[:frames] for _, gate, _ in decoded]
+        if not masked:
+            lengths = [frames] * len(mels)
+        mels = [cut(mel, n) for mel, n in zip(mels, lengths)]
+        refined = [cut(mel, n) for mel, n in zip(self.refine(mels, lengths if masked else None), lengths)]
+        gates = [torch.cat([gate[:n], torch.full_like(gate[n:], 1e3)]) for gate, n in zip(gates, lengths)]
+        return [torch.stack(mels), torch.stack(refined), torch.stack(gates), torch.stack([a for _, _, a in decoded])]
+
+    def loss(self, outputs, batch):
+        """Per clip and frame, so that real frames can be told from padding."""
+        mels, refined, gates, _ = outputs
+        terms = []
+        for b, n in enumerate(batch.mel_lengths.tolist()):
+            for t in range(n if self.c.mask_padding else mels.shape[2]):
+                target, stop, gate = batch.mels[b, :, t], batch.gates[b, t], gates[b, t]
+                error = (mels[b, :, t] - target).square().mean() + (refined[b, :, t] - target).square().mean()
+                likelihood = stop / (1 + torch.exp(-gate)) + (1 - stop) / (1 + torch.exp(gate))
+                terms.append(error - torch.log(likelihood))
+        return sum(terms) / len(terms)
+
+    def infer(self, ids, threshold):
+        """Frames up to the step in which the gate fires, the number before it, and alignments of one text."""
+        r, limit = self.c.n_frames_per_step, self.c.max_decoder_steps
+        (memory,) = self.encode([ids], [len(ids)], True)
+        mels, gates, alignments = self.decode(memory, len(ids), limit)
+        before = steps_before(gates[::r], threshold)
+        kept = min(before + 1, limit)
+        return self.refine([mels[:, : kept * r]], None)[0], before * r, alignments[:kept]
+
+
+def steps_before(gates, threshold):
+    fired = (torch.sigmoid(gates) > threshold).tolist()
+    return fired.index(True) if True in fired else len(fired)
+
+
+def assert_equal(got, want, bound):
+    assert len(got) == len(want)
+    for ours, theirs in zip(got, want):
+        assert ours.shape == theirs.shape
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=bound)
+
+
+# --- teacher forcing ---
+
+
+@pytest.mark.parametrize("sizes", BATCHES)
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("mask_padding", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_outputs_gradients_and_statistics(small_model, make_batch, sizes, r, mask_padding, training):
+    model = small_model(mask_padding=mask_padding, n_frames_per_step=r).train(training)
+    batch, plain = make_batch(*BATCHES[sizes], r=r), Plain(model, training)
+    outputs, expected = model(*batch.inputs), plain.forward(batch)
+    assert_equal(outputs, expected, 1e-9)
+    Tacotron2Loss(Tacotron2LossConfig(mask_padding=mask_padding))(outputs, batch.targets).backward()
+    plain.loss(expected, batch).backward()
+    for name, parameter in model.named_parameters():
+        theirs = plain.w[name].grad
+        theirs = torch.zeros_like(parameter) if theirs is None else theirs
+        torch.testing.assert_close(parameter.grad, theirs, rtol=0, atol=1e-9, msg=lambda m, name=name: f"{name}: {m}")
+    expected_statistics = {name: x for name, x in plain.w.items() if "running" in name} | plain.running
+    statistics = {name: x for name, x in model.named_buffers() if "running" in name}
+    assert statistics.keys() == expected_statistics.keys()
+    for name, value in statistics.items():
+        torch.testing.assert_close(value, expected_statistics[name], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("mask_padding", [False, True], ids=["plain", "masked"])
+def test_float32_outputs(small_model, make_batch, mask_padding, training):
+    """Rounding to 24 bits, through three BatchNorms over a few frames and eight decoder steps, stays below 1e-5."""
+    model = small_model(torch.float32, mask_padding=mask_padding).train(training)
+    batch, plain = make_batch(*BATCHES["three clips"], dtype=torch.float32), Plain(model, training)
+    outputs = model(*batch.inputs)
+    assert {x.dtype for x in outputs} == {torch.float32}
+    assert_equal(outputs, plain.forward(batch), 1e-5)
+
+
+def test_one_clip_of_one_symbol_and_one_frame(small_model, make_batch):
+    model = small_model()
+    batch = make_batch([1], [1])
+    outputs = model(*batch.inputs)
+    assert_equal(outputs, Plain(model).forward(batch), 1e-9)
+    assert outputs.alignments.tolist() == [[[1.0]]]
+
+
+def test_outputs_have_the_published_names_and_order(small_model, make_batch):
+    outputs = small_model(n_frames_per_step=2)(*make_batch([6, 4, 3], [7, 4, 5]).inputs)
+    assert outputs._fields == ("mel_outputs", "mel_outputs_postnet", "gate_outputs", "alignments")
+    assert [tuple(x.shape) for x in outputs] == [(3, 5, 7), (3, 5, 7), (3, 7), (3, 4, 6)]
+
+
+# --- padding ---
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_a_masked_clip_is_as_if_alone(small_model, make_batch, r):
+    """Whatever lies in the padding of texts and mels."""
+    model = small_model(mask_padding=True, n_frames_per_step=r)
+    batch = make_batch([6, 4, 3], [4, 7, 5])
+    past = torch.arange(7) >= batch.mel_lengths[:, None]
+    noisy = batch.mels + 10 * torch.randn(3, 5, 7) * past[:, None]
+    text = torch.where(torch.arange(6) < batch.text_lengths[:, None], batch.text, 7)
+    together = model(text, batch.text_lengths, noisy, batch.mel_lengths)
+    for b, (s, t) in enumerate(zip(batch.text_lengths.tolist(), batch.mel_lengths.tolist())):
+        one = slice(b, b + 1)
+        inputs = batch.text[one, :s], batch.text_lengths[one], batch.mels[one, :, :t], batch.mel_lengths[one]
+        alone, steps = model(*inputs), -(-t // r)
+        own = together.mel_outputs, together.mel_outputs_postnet, together.gate_outputs, together.alignments[:, :steps]
+        for padded, single in zip(own, alone):
+            inside = tuple(slice(0, size) for size in single.shape[1:])
+            torch.testing.assert_close(padded[(one, *inside)], single, rtol=0, atol=1e-12)
+        assert torch.equal(together.mel_outputs[b, :, t:], torch.zeros(5, 7 - t))
+        assert torch.equal(together.mel_outputs_postnet[b, :, t:], torch.zeros(5, 7 - t))
+        assert torch.equal(together.gate_outputs[b, t:], torch.full((7 - t,), 1e3))
+        assert torch.equal(together.alignments[b, :, s:], torch.zeros(-(-7 // r), 6 - s))
+
+
+@pytest.mark.parametrize("r", [1, 2])
+def test_more_padding_changes_nothing_in_masked_training(small_model, make_batch, r):
+    """Neither gradients nor BatchNorm's statistics."""
+    model = small_model(mask_padding=True, n_frames_per_step=r).train()
+    start = {name: x.clone() for name, x in model.state_dict().items()}
+    batch = make_batch([6, 4, 3], [7, 4, 5], r=r)
+    wider = batch._replace(
+        text=torch.nn.functional.pad(batch.text, (0, 3), value=7),
+        mels=torch.nn.functional.pad(batch.mels, (0, 4), value=2.0),
+        gates=torch.nn.functional.pad(batch.gates, (0, 4)),
+    )
+    results = []
+    for inputs in (batch, wider):
+        model.load_state_dict(start)
+        model.zero_grad()
+        loss = Tacotron2Loss(Tacotron2LossConfig(mask_padding=True))(model(*inputs.inputs), inputs.targets)
+        loss.backward()
+        results.append([loss.detach(), *(p.grad for p in model.parameters()), *(b.clone() for b in model.buffers())])
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_padding_is_heard_without_masking(small_model, make_batch):
+    """As in the published recipe: what --mask-padding is for."""
+    model = small_model()
+    batch = make_batch([6, 4], [7, 4])
+    alone = model(batch.text[1:, :4], batch.text_lengths[1:], batch.mels[1:, :, :4], batch.mel_lengths[1:])
+    together = model(*batch.inputs)
+    assert (together.mel_outputs_postnet[1, :, :4] - alone.mel_outputs_postnet[0]).abs().max() > 1e-3
+    assert together.mel_outputs[1, :, 4:].abs().min() > 0
+
+
+# --- inference ---
+
+
+def telling_threshold(plain, texts):
+    """The gate threshold at which the texts end after the most different numbers of steps."""
+    gates = []
+    for ids in texts:
+        (memory,) = plain.encode([ids], [len(ids)], True)
+        gates.append(plain.decode(memory, len(ids), plain.c.max_decoder_steps)[1].detach())
+    values = torch.cat(gates).sigmoid().unique()
+    middles = ((values[1:] + values[:-1]) / 2).tolist()
+    return max(middles, key=lambda middle: len({steps_before(gate, middle) for gate in gates}))
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_inference(small_model, make_batch, r):
+    """A batch whose gates fire at different steps, against each text alone."""
+    model = small_model(n_frames_per_step=r)
+    batch = make_batch([6, 4, 3, 2], [1] * 4)
+    with torch.no_grad():
+        model.embedding.weight.mul_(3)
+        model.decoder.gate_layer.linear_layer.weight.mul_(5)
+    plain, texts = Plain(model), [ids[:n] for ids, n in zip(batch.text, batch.text_lengths)]
+    model.decoder.gate_threshold = telling_threshold(plain, texts)
+    everything = [plain.infer(ids, model.decoder.gate_threshold) for ids in texts]
+    mels, lengths, alignments = model.infer(batch.text, batch.text_lengths)
+    assert lengths.tolist() == [n for _, n, _ in everything]
+    assert len(set(lengths.tolist())) >= 3
+    for b, (mel, n, alignment) in enumerate(everything):
+        frames, (steps, symbols) = mel.shape[1], alignment.shape
+        torch.testing.assert_close(mels[b, :, :frames], mel.detach(), rtol=0, atol=1e-9)
+        assert not mels[b, :, frames:].any()
+        torch.testing.assert_close(alignments[b, :steps, :symbols], alignment.detach(), rtol=0, atol=1e-9)
+        assert not alignments[b, :, symbols:].any()
+        assert n <= frames <= n + r
+    assert mels.shape == (4, 5, max(mel.shape[1] for mel, _, _ in everything))
+    assert alignments.shape[1] * r == mels.shape[2]
+
+
+def test_inference_in_any_order_of_lengths(small_model, make_batch):
+    model = small_model(gate_threshold=1.0)
+    batch, order = make_batch([6, 4, 2], [1] * 3), [1, 2, 0]
+    sorted_mels = model.infer(batch.text, batch.text_lengths).mels
+    mels = model.infer(batch.text[order], batch.text_lengths[order]).mels
+    torch.testing.assert_close(mels, sorted_mels[order], rtol=0, atol=1e-12)
+
+
+# --- half precision ---
+
+
+@pytest.mark.parametrize("mask_padding", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize("r", [1, 2])
+def test_bfloat16_autocast(small_model, make_batch, r, mask_padding):
+    """8 bits of mantissa: the loss within 1 %, the gradient within 10 % and 10 degrees of float32's."""
+    model = small_model(torch.float32, mask_padding=mask_padding, n_frames_per_step=r).train()
+    batch = make_batch([9, 8, 6, 5], [20, 14, 17, 9], dtype=torch.float32, r=r)
+    criterion = Tacotron2Loss(Tacotron2LossConfig(mask_padding=mask_padding))
+    results = []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            outputs = model(*batch.inputs)
+            loss = criterion(outputs, batch.targets)
+        loss.backward()
+        assert all(x.isfinite().all() for x in outputs)
+        assert outputs.alignments.dtype == loss.dtype == torch.float32
+        assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
+        results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()])))
+    (exact_loss, exact), (loss, gradient) = results
+    assert loss == pytest.approx(exact_loss, rel=0.01)
+    assert gradient.norm().item() == pytest.approx(exact.norm().item(), rel=0.1)
+    assert torch.cosine_similarity(gradient, exact, dim=0) > 0.985
+
+
+def test_bfloat16_inference(small_model, make_batch):
+    model = small_model(torch.float32, gate_threshold=1.0)
+    batch = make_batch([6, 4], [1, 1])
+    exact = model.infer(batch.text, batch.text_lengths)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = model.infer(batch.text, batch.text_lengths)
+    assert made.mel_lengths.tolist() == [9, 9]
+    torch.testing.assert_close(made.mels.float(), exact.mels, rtol=0, atol=0.05)
+    torch.testing.assert_close(made.alignments.sum(2), torch.ones(2, 9), rtol=0, atol=1e-5)
