@@ -25,6 +25,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,11 +138,10 @@ class Recogniser:
         import moonshine_onnx
 
         if folder is None:
-            import moonshine_voice
-
             if name != "tiny":
                 raise ValueError("--model base: its weights are not in the package, give --model-dir (see --help)")
-            folder = Path(moonshine_voice.__file__).parent / "assets" / "tiny-en"
+            # found and not imported, which would want a microphone library
+            folder = Path(str(distribution("moonshine-voice").locate_file("moonshine_voice/assets/tiny-en")))
         kind = "ort" if (folder / "encoder_model.ort").exists() else "onnx"
         self.model = moonshine_onnx.MoonshineOnnxModel(models_dir=str(folder), model_name=name, model_format=kind)
         self.tokenizer = moonshine_onnx.load_tokenizer()

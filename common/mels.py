@@ -70,9 +70,13 @@ def prepare_mel(paths: tuple[Path, Path], config: AudioConfig) -> str | None:
     return None
 
 
+def _is_current(audio: Path, mel: Path) -> bool:
+    return mel.exists() and mel.stat().st_mtime_ns >= audio.stat().st_mtime_ns
+
+
 def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: int) -> list[str]:
-    """Make the mels that are not there yet, in parallel; returns every problem."""
-    todo = [(audio, mel) for audio, mel in pairs if not mel.exists()]
+    """Make the mels that are not there or older than their audio, in parallel; returns every problem."""
+    todo = [(audio, mel) for audio, mel in pairs if not _is_current(audio, mel)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
     make = partial(prepare_mel, config=config)
     if not todo:
@@ -107,7 +111,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Make every mel of the filelists that does not exist yet."""
+    """Make every mel of the filelists that is not there yet, or older than its audio."""
     args = parse_args(argv)
     if len(args.audio_filelist) != len(args.mel_filelist):
         raise UsageError("--mel-filelist: as many lists as --audio-filelist are expected")

@@ -49,7 +49,9 @@ class EpochBatches(Sampler[list[Key]]):
         return full if self.training else full + (rest > 0)
 
     def __len__(self) -> int:
-        return self.batches_per_epoch() - self.skip
+        rest = len(self.lengths) % self.global_size
+        idle_at_the_end = not self.training and 0 < rest <= self.rank
+        return self.batches_per_epoch() - self.skip - idle_at_the_end
 
     def __iter__(self) -> Iterator[list[Key]]:
         for batch in self._global_batches()[self.skip :]:

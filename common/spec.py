@@ -112,12 +112,12 @@ class ModelSpec:
     """One entry of models.REGISTRY."""
 
     name: str  # what -m takes and checkpoints are named after
-    build: Callable[..., nn.Module]  # build(**config)
+    build: Callable[..., nn.Module]  # build(**config); the model's attribute `config` is a dataclass of the same
     add_arguments: Callable[[argparse.ArgumentParser], None]  # flags of the model, for training and inference
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
     config_from_options: Callable[[Options], dict[str, Any]]  # flags that are present -> config keys
     training: TrainingDefaults
-    make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
+    make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]  # may raise common.filelist.BadTexts, as encode may
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)

@@ -31,7 +31,9 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
         fields = [field.strip() for field in row.split("|")]
         clip = fields[0]
         if len(fields) != 3 or not CLIP_ID.fullmatch(clip) or not any(fields[1:]):
-            problems.append(f"{metadata}:{number}: {row.strip()[:60]!r}, expected id|text|normalised text, such as LJ001-0001|…|…")
+            problems.append(
+                f"{metadata}:{number}: {row.strip()[:60]!r}, expected id|text|normalised text, such as LJ001-0001|…|…"
+            )
         elif clip in transcripts:
             problems.append(f"{metadata}:{number}: {clip} is in an earlier row, too")
         else:
@@ -59,7 +61,9 @@ def read_split(path: Path) -> dict[str, list[str]]:
         for word in line.split():
             match = re.fullmatch(r"(\d{1,3})-(\d{1,4})", word)
             if not match or not names:
-                raise DataError(f"{path}:{number}: {word!r}, expected a [heading], then clips such as 22-23 for LJ022-0023")
+                raise DataError(
+                    f"{path}:{number}: {word!r}, expected a [heading], then clips such as 22-23 for LJ022-0023"
+                )
             clips[names[-1]].append(f"LJ{int(match[1]):03}-{int(match[2]):04}")
     for heading in names:
         name, *sizes = heading.split()
@@ -77,7 +81,9 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
         raise DataError(f"metadata.csv: {len(transcripts)} clips, expected {expected}")
     unknown = [clip for clips in split.values() for clip in clips if clip not in transcripts]
     if unknown and expected >= CLIPS:
-        raise DataError(f"metadata.csv: no row for {', '.join(some(list(dict.fromkeys(unknown))))}, which the split names")
+        raise DataError(
+            f"metadata.csv: no row for {', '.join(some(list(dict.fromkeys(unknown))))}, which the split names"
+        )
     held_out = {*split["val"], *split["test"]}
     lists = {"train": [clip for clip in sorted(transcripts) if clip not in held_out]}
     return lists | {name: [clip for clip in clips if clip in transcripts] for name, clips in split.items()}
@@ -118,7 +124,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("corpus", type=Path, help="the unpacked folder, with metadata.csv and wavs/")
     parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="where the lists go")
     parser.add_argument("--split", type=Path, default=Path("filelists/ljs_split.txt"), help="which clips are held out")
-    parser.add_argument("--clips", type=int, default=CLIPS, help="that there must be; fewer than LJSpeech's for a stand-in")
+    parser.add_argument(
+        "--clips", type=int, default=CLIPS, help="that there must be; fewer than LJSpeech's for a stand-in"
+    )
     return parser.parse_args(argv)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from common.audio_processing import load_audio
 from common.errors import DataError
-from common.filelist import Utterance
+from common.filelist import BadTexts, Utterance
 from common.mels import load_mel
 from common.spec import Key, Options, from_options
 from common.stft import AudioConfig, TacotronSTFT
@@ -65,13 +65,13 @@ class Tacotron2Batch(NamedTuple):
 
 
 class TextMelDataset:
-    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols. DataError lists all texts that cannot be read."""
+    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols. BadTexts lists all texts that cannot be read."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.config = from_options(Tacotron2DataConfig, options)
         self.audio = from_options(AudioConfig, options)
         self.utterances = utterances
-        self.ids = _read([row.path for row in utterances], [row.text for row in utterances], self.config.text_cleaners)
+        self.ids = _read([row.text for row in utterances], self.config.text_cleaners)
         self.lengths = [len(ids) for ids in self.ids]
         self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
 
@@ -106,10 +106,9 @@ class TextMelDataset:
 
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
-    """Texts -> padded symbol ids (B, S) and lengths (B,). DataError lists all texts that cannot be read."""
+    """Texts -> padded symbol ids (B, S) and lengths (B,). BadTexts lists all texts that cannot be read."""
     cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
-    sequences = _read([f"text {number}" for number in range(1, len(texts) + 1)], texts, cleaners)
-    ids = [torch.tensor(sequence) for sequence in sequences]
+    ids = [torch.tensor(sequence) for sequence in _read(texts, cleaners)]
     lengths = torch.tensor([len(sequence) for sequence in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
@@ -120,18 +119,18 @@ def spell(text: str, options: Options) -> list[str]:
     return [symbols[i] for i in text_to_sequence(text, cleaners)]
 
 
-def _read(places: Sequence[str], texts: Sequence[str], cleaners: Sequence[str]) -> list[list[int]]:
-    """Symbol ids of each text; one DataError for all that cannot be read or hold nothing to speak."""
-    sequences, problems = [], []
-    for place, text in zip(places, texts, strict=True):
+def _read(texts: Sequence[str], cleaners: Sequence[str]) -> list[list[int]]:
+    """Symbol ids of each text; one BadTexts for all that cannot be read or hold nothing to speak."""
+    sequences: list[list[int]] = []
+    problems: dict[int, str] = {}
+    for number, text in enumerate(texts):
         try:
-            ids = text_to_sequence(text, cleaners)
+            sequences.append(text_to_sequence(text, cleaners))
         except DataError as error:
-            problems.append(f"{place}: {error}")
-            continue
-        if not ids:
-            problems.append(f"{place}: {text!r} holds nothing to speak, expected letters or {{ARPAbet}}")
-        sequences.append(ids)
+            problems[number] = str(error)
+        else:
+            if not sequences[-1]:
+                problems[number] = f"{text!r} holds nothing to speak, expected letters or {{ARPAbet}}"
     if problems:
-        raise DataError("\n".join(problems))
+        raise BadTexts(problems)
     return sequences

@@ -190,8 +190,11 @@ def test_unusable_files(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_data_error():
-    with pytest.raises(DataError, match="/dev/full: cannot write the log \\(No space left on device\\)"):
-        NvLog(Path("/dev/full"))
+    with (
+        NvLog(Path("/dev/full")) as log,
+        pytest.raises(DataError, match="/dev/full: cannot write the log \\(No space left on device\\)"),
+    ):
+        log.log((0,), {"train_loss": 1.0})
 
 
 def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys):

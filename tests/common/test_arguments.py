@@ -1,0 +1,257 @@
+"""train.py's command line: defaults, refusals, retired flags, config files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from common.arguments import given_options, parse_training_arguments
+from common.errors import UsageError
+from models import REGISTRY
+
+# The published defaults (Tacotron 2, WaveGlow); amp and not where they differ.
+PUBLISHED = {
+    "output": (Path("output"),) * 2,
+    "dataset_path": ("./",) * 2,
+    "log_file": ("nvlog.json",) * 2,
+    "epochs": (1501, 1001),
+    "learning_rate": (1e-3, 1e-4),
+    "weight_decay": (1e-6, 0.0),
+    "grad_clip_thresh": (1.0, None),
+    "anneal_steps": ([500, 1000, 1500], []),
+    "epochs_per_checkpoint": (50,) * 2,
+    "checkpoint_path": (None,) * 2,
+    "resume_from_last": (False,) * 2,
+    "disable_uniform_initialize_bn_weight": (False,) * 2,
+    "training_files": (Path("filelists/ljs_audio_text_train_filelist.txt"),) * 2,
+    "validation_files": (Path("filelists/ljs_audio_text_val_filelist.txt"),) * 2,
+    "max_wav_value": (32768.0,) * 2,
+    "sampling_rate": (22050,) * 2,
+    "filter_length": (1024,) * 2,
+    "hop_length": (256,) * 2,
+    "win_length": (1024,) * 2,
+    "mel_fmin": (0.0,) * 2,
+    "mel_fmax": (8000.0,) * 2,
+    "n_mel_channels": (80,) * 2,
+    "amp": (False,) * 2,
+    "cudnn_enabled": (False,) * 2,
+    "cudnn_benchmark": (False,) * 2,
+    "seed": (None,) * 2,
+    "config_file": (None,) * 2,
+    "bench_class": ("",) * 2,
+}
+PUBLISHED_BY_MODEL = {
+    "Tacotron2": {
+        "load_mel_from_disk": False,
+        "text_cleaners": ["english_cleaners"],
+        "mask_padding": False,
+        "n_symbols": 148,
+        "symbols_embedding_dim": 512,
+        "encoder_kernel_size": 5,
+        "encoder_n_convolutions": 3,
+        "encoder_embedding_dim": 512,
+        "n_frames_per_step": 1,
+        "decoder_rnn_dim": 1024,
+        "prenet_dim": 256,
+        "max_decoder_steps": 2000,
+        "gate_threshold": 0.5,
+        "p_attention_dropout": 0.1,
+        "p_decoder_dropout": 0.1,
+        "decoder_no_early_stopping": False,
+        "attention_rnn_dim": 1024,
+        "attention_dim": 128,
+        "attention_location_n_filters": 32,
+        "attention_location_kernel_size": 31,
+        "postnet_embedding_dim": 512,
+        "postnet_kernel_size": 5,
+        "postnet_n_convolutions": 5,
+    },
+    "WaveGlow": {
+        "flows": 12,
+        "groups": 8,
+        "early_every": 4,
+        "early_size": 2,
+        "sigma": 1.0,
+        "segment_length": 8000,
+        "wn_kernel_size": 3,
+        "wn_channels": 512,
+        "wn_layers": 8,
+    },
+}
+BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+
+
+def parse(*words: str, model: str = "Tacotron2") -> argparse.Namespace:
+    return parse_training_arguments(["-m", model, *words], REGISTRY, "")[0]
+
+
+def refusal(capsys, *words: str, model: str = "Tacotron2") -> str:
+    """The last line that argparse prints before it exits with code 2."""
+    with pytest.raises(SystemExit) as leaving:
+        parse(*words, model=model)
+    assert leaving.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def config(tmp_path: Path, content: object) -> str:
+    path = tmp_path / "config.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+@BOTH
+def test_published_defaults(model: str) -> None:
+    args = vars(parse(model=model))
+    column = ["Tacotron2", "WaveGlow"].index(model)
+    wanted = {name: values[column] for name, values in PUBLISHED.items()} | PUBLISHED_BY_MODEL[model]
+    assert {name: args[name] for name in wanted} == wanted
+
+
+@BOTH
+def test_defaults_that_depend_on_amp(model: str) -> None:
+    sizes = {"Tacotron2": (48, 104), "WaveGlow": (4, 10)}[model]
+    plain, amp = parse(model=model), parse("--amp", model=model)
+    assert ((plain.batch_size, plain.anneal_factor), (amp.batch_size, amp.anneal_factor)) == (
+        (sizes[0], 0.1),
+        (sizes[1], 0.3),
+    )
+    given = parse("--amp", "-bs", "7", "--anneal-factor", "0.5", model=model)
+    assert (given.batch_size, given.anneal_factor) == (7, 0.5)
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "WaveGlow"], ["-mWaveGlow"], ["--model-name=WaveGlow"], ["--seed", "1", "-m", "WaveGlow"]]
+)
+def test_ways_to_name_the_model(words: list[str]) -> None:
+    args, spec = parse_training_arguments(words, REGISTRY, "")
+    assert (args.model_name, spec.name) == ("WaveGlow", "WaveGlow")
+
+
+def test_help_with_and_without_a_model(capsys) -> None:
+    for words, shown in ((["-h"], "{Tacotron2,WaveGlow}"), (["-m", "WaveGlow", "--help"], "--wn-channels")):
+        with pytest.raises(SystemExit) as leaving:
+            parse_training_arguments(words, REGISTRY, "")
+        assert leaving.value.code == 0
+        assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--epochs", "0"], "--epochs: 0, expected at least 1"),
+        (["-bs", "-3"], "-bs/--batch-size: -3, expected at least 1"),
+        (["--epochs", "ten"], "--epochs: invalid positive value: 'ten'"),
+        (["--seed", "-1"], "--seed: -1, expected 0 to 2^32 - 1"),
+        (["--seed", "4294967296"], "--seed: 4294967296, expected 0 to 2^32 - 1"),
+        (["--learning", "1e-3"], "unrecognized arguments: --learning 1e-3"),
+        (["--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["--wn-channels", "64"], "unrecognized arguments: --wn-channels 64"),
+        (["stray"], "unrecognized arguments: stray"),
+    ],
+)
+def test_what_argparse_refuses(capsys, words: list[str], message: str) -> None:
+    assert refusal(capsys, *words).endswith(message)
+
+
+def test_all_numbers_that_cannot_work_are_reported_at_once() -> None:
+    words = "-lr 0 --weight-decay -1 --grad-clip-thresh 0 --anneal-factor 0 --bucket-batches -1 --num-workers -1"
+    with pytest.raises(UsageError) as error:
+        parse(*words.split())
+    flags = [line.split(":")[0] for line in str(error.value).splitlines()]
+    assert flags == words.replace("-lr", "--learning-rate").split()[::2]
+
+
+@pytest.mark.parametrize("flag", ["--learning-rate", "--weight-decay", "--grad-clip-thresh", "--anneal-factor"])
+def test_nan_is_no_number(flag: str) -> None:
+    with pytest.raises(UsageError, match=f"{flag}: nan, expected"):
+        parse(flag, "nan")
+
+
+def test_a_fixed_gradient_norm_may_be_anything_positive() -> None:
+    assert parse("--grad-clip-thresh", "65504.0").grad_clip_thresh == 65504.0
+    assert parse("--grad-clip-thresh", "inf").grad_clip_thresh == math.inf
+
+
+@BOTH
+def test_retired_flags_are_mentioned_once_each_and_change_nothing(capsys, model: str) -> None:
+    words = "--use-saved-learning-rate True --dynamic-loss-scaling --world-size 2 --world-size 2 --local_rank=0 --grad-clip 5.0"
+    before = vars(parse(model=model))
+    assert capsys.readouterr().out == ""
+    assert vars(parse(*words.split(), model=model)) == before
+    notes = capsys.readouterr().out.splitlines()
+    flags = ["--use-saved-learning-rate", "--dynamic-loss-scaling", "--world-size", "--local_rank", "--grad-clip"]
+    assert notes == [f"note: {flag} has no effect here; it can be left out" for flag in flags]
+
+
+def test_flags_of_the_other_model_that_the_published_recipe_took_for_both(capsys) -> None:
+    words = ["--load-mel-from-disk", "--text-cleaners", "english_cleaners"]
+    args = vars(parse(*words, model="WaveGlow"))
+    assert not {"load_mel_from_disk", "text_cleaners"} & set(args)
+    assert capsys.readouterr().out.count("has no effect") == 2
+    assert parse(*words).load_mel_from_disk
+    assert capsys.readouterr().out == ""
+
+
+def test_the_command_line_overrides_the_config_file_and_that_the_defaults(tmp_path: Path) -> None:
+    path = config(
+        tmp_path,
+        {
+            "optimization": {"learning_rate": 0.5, "batch-size": 3, "anneal_steps": [1, 2], "weight_decay": 0.25},
+            "audio": {"--mel-fmin": 40.0},
+            "switches": {"amp": True, "cudnn_enabled": False, "seed": None, "mask_padding": True},
+        },
+    )
+    args = parse("--config-file", path, "-bs", "9", "--weight-decay", "0", "--no-mask-padding")
+    assert (args.learning_rate, args.batch_size, args.weight_decay, args.epochs) == (0.5, 9, 0.0, 1501)
+    assert (args.anneal_steps, args.mel_fmin) == ([1, 2], 40.0)
+    assert (args.amp, args.cudnn_enabled, args.seed, args.mask_padding) == (True, False, None, False)
+    assert args.anneal_factor == 0.3  # as for --amp on the command line
+
+
+def test_everything_wrong_in_a_config_file_is_named_by_its_place(tmp_path: Path) -> None:
+    content = {
+        "run": {"epochs": 0, "log_file": "x.json"},
+        "optimization": {"learning": 1e-3, "amp": 1, "batch_size": "many", "epochs-per-checkpoint": True},
+    }
+    path = config(tmp_path, content)
+    with pytest.raises(UsageError) as error:
+        parse("--config-file", path)
+    where = f"--config-file: {path}: "
+    assert str(error.value).splitlines() == [
+        f"{where}run.epochs: 0, expected at least 1",
+        f"{where}optimization.learning: no such flag, --learning",
+        f"{where}optimization.amp: --amp takes no value, but true or false: 1",
+        f"{where}optimization.batch_size: invalid positive value: 'many'",
+        f"{where}optimization.epochs-per-checkpoint: expected one argument",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("{", "not JSON (Expecting property name"),
+        ([1], "expected {group: {flag: value}}"),
+        ({"epochs": 3}, "expected {group: {flag: value}}"),
+    ],
+    ids=["missing", "cut short", "a list", "flags without a group"],
+)
+def test_config_files_that_are_none(tmp_path: Path, content: object, message: str) -> None:
+    path = str(tmp_path / "none.json") if content is None else config(tmp_path, content)
+    with pytest.raises(UsageError) as error:
+        parse("--config-file", path)
+    assert str(error.value).startswith(f"--config-file: {path}: {message}")
+
+
+def test_given_options_leave_out_the_defaults() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rate", type=int, default=3)
+    parser.add_argument("--size", type=int, default=4)
+    parser.add_argument("--quick", action="store_true")
+    assert given_options(parser, ["--rate", "3"]) == {"rate": 3}
+    assert given_options(parser, ["--quick"]) == {"quick": True}
+    assert given_options(parser, []) == {}

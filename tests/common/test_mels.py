@@ -1,0 +1,109 @@
+"""Cached mels: the command that makes them, and what loading refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from common import mels
+from common.errors import DataError, UsageError
+from common.mels import load_mel, save_mel
+
+
+def tone(path: Path, seconds: float = 0.2, rate: int = 22050) -> np.ndarray:
+    time = np.arange(int(seconds * rate)) / rate
+    samples = np.round(0.3 * np.sin(2 * np.pi * 440 * time) * 32768) / 32768  # what 16 bits can say
+    soundfile.write(path, samples, rate, subtype="PCM_16")
+    return samples
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> list[str]:
+    """Flags for three clips, whose second is at another rate."""
+    (tmp_path / "wavs").mkdir()
+    for name, rate in (("a", 22050), ("b", 16000), ("c", 22050)):
+        tone(tmp_path / "wavs" / f"{name}.wav", rate=rate)
+    words = ["--dataset-path", str(tmp_path), "--num-workers", "1"]
+    for kind, folder, ending in (("audio", "wavs", "wav"), ("mel", "mels", "pt")):
+        path = tmp_path / f"{kind}.txt"
+        path.write_text("".join(f"{folder}/{name}.{ending}|text {name}\n" for name in "abc"))
+        words += [f"--{kind}-filelist", str(path)]
+    return words
+
+
+def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists: list[str], capsys) -> None:
+    with pytest.raises(DataError) as error:
+        mels.main(lists)
+    bad, count = str(error.value).splitlines()
+    assert bad.startswith(f"{tmp_path / 'wavs/b.wav'}: 16000 Hz, expected 22050 Hz")
+    assert count == "1 clips have no mel; mend or drop them and run again"
+    assert "mels: 0 of 3 are there, making 3" in capsys.readouterr().out
+    samples = tone(tmp_path / "wavs" / "c.wav")
+    wanted = librosa.feature.melspectrogram(
+        y=samples, sr=22050, n_fft=1024, hop_length=256, n_mels=80, fmax=8000.0, power=1.0, pad_mode="reflect"
+    )
+    made = load_mel(tmp_path / "mels" / "c.pt", 80)
+    assert made.dtype == torch.float32
+    np.testing.assert_allclose(made.numpy(), np.log(np.maximum(wanted, 1e-5)), atol=2e-3)
+    # mended, the rest is made and what is there is left alone
+    kept = (tmp_path / "mels" / "c.pt").stat().st_mtime_ns
+    tone(tmp_path / "wavs" / "b.wav")
+    mels.main(lists)
+    assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
+    assert (tmp_path / "mels" / "c.pt").stat().st_mtime_ns == kept
+    assert torch.equal(load_mel(tmp_path / "mels" / "b.pt", 80), made)
+
+
+def test_lists_that_do_not_correspond(tmp_path: Path, lists: list[str]) -> None:
+    with pytest.raises(UsageError, match="as many lists as --audio-filelist"):
+        mels.main([*lists, "--audio-filelist", str(tmp_path / "audio.txt"), str(tmp_path / "audio.txt")])
+    path = tmp_path / "mel.txt"
+    path.write_text(path.read_text().replace("text b", "text x"))
+    with pytest.raises(DataError, match="its texts are not those of"):
+        mels.main(lists)
+
+
+def test_bad_flags(lists: list[str], capsys) -> None:
+    with pytest.raises(UsageError, match=r"--mel-fmax 12000\.0: expected at most half"):
+        mels.main([*lists, "--mel-fmax", "12000"])
+    with pytest.raises(SystemExit) as leaving:
+        mels.main([*lists, "--num-workers", "0"])
+    assert leaving.value.code == 2
+    assert "--num-workers: 0, expected at least 1" in capsys.readouterr().err
+
+
+def test_a_mel_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    mel = torch.randn(10, 7)
+    save_mel(tmp_path / "new" / "a.pt", mel.double())
+    assert torch.equal(load_mel(tmp_path / "new" / "a.pt", 10), mel)
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.pt"]
+    with pytest.raises(DataError, match="cannot be written"):
+        save_mel(tmp_path / "new" / "a.pt" / "b.pt", mel)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (torch.zeros(9, 7), r"\(9, 7\), expected a mel of shape \(10, frames\)"),
+        (torch.zeros(10), r"\(10,\), expected a mel"),
+        (torch.zeros(10, 0), r"\(10, 0\), expected a mel"),
+        ({"mel": 1}, "dict, expected a mel"),
+        (torch.full((10, 2), torch.nan), "NaN or infinite; delete it"),
+        (b"not a pickle", "not a mel, or damaged"),
+        (None, "no such mel; `bash scripts/prepare_mels.sh` makes them"),
+    ],
+)
+def test_files_that_are_no_mels(tmp_path: Path, content: object, message: str) -> None:
+    path = tmp_path / "a.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(DataError, match=message) as error:
+        load_mel(path, 10)
+    assert str(error.value).startswith(f"{path}: ")

@@ -1,0 +1,171 @@
+"""Checkpoints of training: what is in them, and what each published layout restores."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import train
+from common import snapshot
+from common.arguments import parse_training_arguments
+from common.checkpoint import load_checkpoint
+from common.distributed import Dist
+from common.errors import DataError
+from common.training import TrainState
+from models import REGISTRY
+from tests.recipe import flags, trained
+
+CPU = Dist(0, 0, 1, torch.device("cpu"))
+PUBLISHED_KEYS = {
+    "epoch",
+    "config",
+    "state_dict",
+    "optimizer",
+    "scaler",
+    "random_rng_states_all",
+    "cuda_rng_state_all",
+}
+PATH = Path("old.pt")
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Callable[..., TrainState]:
+    """A state that has not trained, of the tiny model that `trained` makes."""
+
+    def make(model: str = "WaveGlow", *words: str) -> TrainState:
+        args, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
+        return train.make_state(spec, args, CPU)
+
+    return make
+
+
+@pytest.fixture
+def checkpoint() -> dict:
+    return load_checkpoint(trained("WaveGlow"))
+
+
+def weights_are(state: TrainState, checkpoint: dict) -> bool:
+    mine = state.model.state_dict()
+    assert list(mine) == list(checkpoint["state_dict"])
+    return all(torch.equal(mine[name], value) for name, value in checkpoint["state_dict"].items())
+
+
+@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+def test_what_is_in_a_checkpoint(model: str) -> None:
+    path = trained(model)
+    checkpoint = load_checkpoint(path)
+    assert set(checkpoint) >= PUBLISHED_KEYS
+    assert (checkpoint["epoch"], checkpoint["iteration"], checkpoint["seed"]) == (1, 4, 1)
+    assert checkpoint["epoch_complete"] is True
+    assert checkpoint["random_rng_states_all"].shape == (1, len(torch.get_rng_state()))
+    assert checkpoint["cuda_rng_state_all"] is None
+    assert (checkpoint["data"]["n_mel_channels"], checkpoint["data"]["sampling_rate"]) == (10, 22050)
+    assert checkpoint["config"]["n_mel_channels"] == 10
+    assert ("text_cleaners" in checkpoint["data"]) == (model == "Tacotron2")
+    assert path.is_symlink()
+    assert path.resolve().name == f"checkpoint_{model}_1.pt"
+
+
+def test_a_checkpoint_goes_on_after_its_epoch(fresh, checkpoint: dict) -> None:
+    state = fresh("WaveGlow", "-lr", "0.5")
+    assert not weights_are(state, checkpoint)
+    assert snapshot.restore(state, checkpoint, PATH) == "old.pt: resuming at epoch 2"
+    assert weights_are(state, checkpoint)
+    assert (state.epoch, state.iteration) == (2, 4)
+    assert torch.equal(torch.get_rng_state(), checkpoint["random_rng_states_all"][0])
+    averages = state.optimizer.state_dict()["state"]
+    for number, saved in checkpoint["optimizer"]["state"].items():
+        assert torch.equal(averages[number]["exp_avg"], saved["exp_avg"])
+    assert [group["lr"] for group in state.optimizer.param_groups] == [0.5]  # the flag's, not the file's
+
+
+def test_one_made_in_mid_epoch_goes_on_inside_it(fresh, checkpoint: dict) -> None:
+    totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
+    state = fresh()
+    said = snapshot.restore(state, checkpoint | {"epoch_complete": False, "epoch_totals": totals}, PATH)
+    assert said == "old.pt: resuming in epoch 1 after 3 iterations"
+    assert (state.epoch, state.totals.clips, state.totals.loss) == (1, 6, 1.5)
+
+
+def test_files_of_the_published_recipe(fresh, checkpoint: dict) -> None:
+    old = {name: checkpoint[name] for name in ("epoch", "config", "optimizer")}
+    old["state_dict"] = {f"module.{name}": value for name, value in checkpoint["state_dict"].items()}
+    old["random_rng_state"] = checkpoint["random_rng_states_all"][0]
+    old["amp"] = {"loss_scaler0": {"loss_scale": 2.0**15, "unskipped": 3}}
+    state = fresh()
+    assert snapshot.restore(state, old, PATH) == "old.pt: resuming at epoch 2"
+    assert weights_are(state, checkpoint)
+    assert torch.equal(torch.get_rng_state(), old["random_rng_state"])
+
+
+@pytest.mark.parametrize("missing", [["optimizer"], ["optimizer", "random_rng_states_all", "epoch", "config"]])
+def test_weights_alone_are_a_warm_start(fresh, checkpoint: dict, missing: list[str]) -> None:
+    state = fresh()
+    said = snapshot.restore(state, {key: value for key, value in checkpoint.items() if key not in missing}, PATH)
+    assert said == "old.pt: weights only, no optimizer: a warm start at epoch 0"
+    assert weights_are(state, checkpoint)
+    assert (state.epoch, state.iteration, len(state.optimizer.state)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("states", [None, torch.zeros(4, 5056, dtype=torch.uint8)], ids=["none", "of four processes"])
+def test_missing_random_states_are_said(fresh, checkpoint: dict, states: torch.Tensor | None) -> None:
+    before = torch.get_rng_state()
+    state = fresh()
+    torch.set_rng_state(before)
+    said = snapshot.restore(state, checkpoint | {"random_rng_states_all": states}, PATH)
+    assert said.endswith("(random numbers start anew: the checkpoint has none for this number of processes)")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_of_other_sizes_is_told_which(fresh, checkpoint: dict) -> None:
+    with pytest.raises(DataError) as error:
+        snapshot.restore(fresh("WaveGlow", "--flows", "5"), checkpoint, PATH)
+    assert "old.pt: not this model's weights" in str(error.value)
+    assert "settings that differ: n_flows: 4 in the file, 5 now" in str(error.value)
+
+
+@pytest.mark.parametrize("fault", ["fewer groups", "other shapes", "a list"])
+def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> None:
+    optimizer = {
+        "state": dict(checkpoint["optimizer"]["state"]),
+        "param_groups": checkpoint["optimizer"]["param_groups"],
+    }
+    if fault == "fewer groups":
+        optimizer["param_groups"] = []
+    elif fault == "other shapes":
+        optimizer["state"][0] = optimizer["state"][0] | {"exp_avg": torch.zeros(3)}
+    else:
+        optimizer = [optimizer]  # type: ignore[assignment]
+    with pytest.raises(DataError, match="old.pt: its optimizer does not belong to this model"):
+        snapshot.restore(fresh(), checkpoint | {"optimizer": optimizer}, PATH)
+
+
+def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
+    def ask(path: Path | None, resume: bool) -> Path | None:
+        args = argparse.Namespace(output=tmp_path, checkpoint_path=path, resume_from_last=resume)
+        return snapshot.find(args, "WaveGlow", CPU)
+
+    start = Path("start.pt")
+    assert ask(None, False) is None
+    assert ask(start, False) == start
+    assert ask(None, True) is None
+    assert "no checkpoint of WaveGlow in" in capsys.readouterr().out
+    assert ask(start, True) == start
+    assert "starting at start.pt" in capsys.readouterr().out
+    (tmp_path / "checkpoint_WaveGlow_7.pt").touch()
+    (tmp_path / "checkpoint_WaveGlow_10.pt").touch()
+    for path in (None, start):
+        assert ask(path, True) == tmp_path / "checkpoint_WaveGlow_10.pt"
+    assert ask(start, False) == start
+
+
+def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
+    assert snapshot.choose_seed(5, {"seed": 6}, CPU) == 5
+    assert snapshot.choose_seed(0, {"seed": 6}, CPU) == 0
+    assert snapshot.choose_seed(None, {"seed": 6}, CPU) == 6
+    drawn = {snapshot.choose_seed(None, {}, CPU) for _ in range(8)}
+    assert len(drawn) > 4

@@ -1,0 +1,167 @@
+"""The stages of inference on models whose answers are known beforehand."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import librosa
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.spec import AcousticInference, VocoderInference
+from common.stft import AudioConfig, TacotronSTFT
+from common.synthesis import Loaded, Spoken, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
+
+CPU = torch.device("cpu")
+SILENCE = float(np.float32(np.log(1e-5)))
+
+
+class Said(NamedTuple):
+    mels: Tensor
+    lengths: Tensor
+    alignments: Tensor
+
+
+class Reader(nn.Module):
+    """Says id i as 2 frames of i; takes one step more than the longest text, as the stop gate of a real one does."""
+
+    def infer(self, ids: Tensor, lengths: Tensor) -> Said:
+        steps = ids.shape[1] + 1
+        frames = torch.cat((ids.float(), torch.zeros(len(ids), 1)), dim=1).repeat_interleave(2, dim=1)
+        alignments = torch.eye(steps)[:, : ids.shape[1]].expand(len(ids), -1, -1)
+        return Said(frames[:, None].expand(-1, 3, -1), 2 * lengths, alignments)
+
+
+def encode(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
+    ids = [torch.tensor([ord(letter) - ord("a") + options["first"] for letter in text]) for text in texts]
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True), torch.tensor([len(text) for text in texts])
+
+
+def acoustic() -> Loaded:
+    stages = AcousticInference(encode=encode, spell=lambda text, options: list(text))
+    return Loaded(argparse.Namespace(flag="reader", inference=stages), Reader(), {"first": 1})  # type: ignore[arg-type]
+
+
+def test_lines_are_spoken_in_their_order_with_silence_past_their_ends() -> None:
+    spoken, numbers = speak(["ab", "cdcde", "a"], acoustic(), CPU, half=False)
+    assert isinstance(spoken, Spoken)
+    assert spoken.lengths.tolist() == [4, 10, 2]
+    assert spoken.steps.tolist() == [2, 5, 1]
+    assert spoken.text_lengths.tolist() == [2, 5, 1]
+    assert spoken.finished == [True, True, True]
+    wanted = torch.full((3, 12), SILENCE)
+    for row, text in enumerate(["ab", "cdcde", "a"]):
+        for step, letter in enumerate(text):
+            wanted[row, 2 * step : 2 * step + 2] = ord(letter) - ord("a") + 1
+    assert torch.allclose(spoken.mels, wanted[:, None].expand(-1, 3, -1))
+    assert numbers["attention_focus"] == 1.0  # one symbol a step
+    assert set(numbers) == {"reader_items_per_sec", "reader_latency", "attention_focus"}
+    assert numbers["reader_items_per_sec"] * numbers["reader_latency"] == pytest.approx(16)
+
+
+def test_an_item_that_runs_to_the_limit_is_unfinished() -> None:
+    loaded = acoustic()
+
+    class Endless(Reader):
+        def infer(self, ids: Tensor, lengths: Tensor) -> Said:
+            said = super().infer(ids, lengths)
+            return said._replace(lengths=torch.tensor([said.mels.shape[2], 4]))
+
+    spoken, _ = speak(["abc", "ab"], loaded._replace(model=Endless()), CPU, half=False)
+    assert spoken.finished == [False, True]
+
+
+def test_very_short_mels_are_lengthened_with_silence() -> None:
+    spoken, _ = speak(["a"], acoustic(), CPU, half=False)
+    assert spoken.mels.shape == (1, 3, 8)
+    assert spoken.lengths.tolist() == [2]
+    assert spoken.mels[0, 0].tolist() == pytest.approx([1.0, 1.0] + [SILENCE] * 6)
+
+
+@dataclass
+class Calls:
+    prepared: int = 0
+    denoised: tuple[float, ...] = ()
+
+
+class Repeater(nn.Module):
+    """Makes every sample sigma x the frame's first mel."""
+
+    def infer(self, mels: Tensor, sigma: float) -> Tensor:
+        return sigma * mels[:, 0].repeat_interleave(256, dim=1)
+
+
+def vocoder_of(calls: Calls, strength: float):
+    def prepare(model: nn.Module) -> nn.Module:
+        calls.prepared += 1
+        return model
+
+    def denoiser(model: nn.Module, audio: AudioConfig):
+        def denoise(sound: Tensor, strength: float) -> Tensor:
+            calls.denoised += (strength,)
+            return sound + 1.0
+
+        return denoise
+
+    stages = VocoderInference(prepare=prepare, denoiser=denoiser)
+    loaded = Loaded(argparse.Namespace(flag="repeater", inference=stages), Repeater(), {})  # type: ignore[arg-type]
+    return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.25])
+def test_a_vocoder_with_its_denoiser(strength: float) -> None:
+    calls = Calls()
+    vocode = vocoder_of(calls, strength)
+    mels = torch.randn(2, 4, 9)
+    sound, numbers = vocode(mels, torch.tensor([9, 5]))
+    wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
+    assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
+    assert calls == Calls(prepared=1, denoised=(strength,) if strength else ())
+    assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
+    assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)
+    assert (numbers["denoiser_latency"] > 0) == (strength > 0)
+
+
+def test_griffin_lim_speaks_the_mels_alone_and_in_a_batch() -> None:
+    config = AudioConfig()
+    time = torch.arange(22050 // 2) / 22050
+    tones = [0.4 * torch.sin(2 * torch.pi * pitch * time[:samples]) for pitch, samples in ((440, 11025), (1200, 6000))]
+    stft = TacotronSTFT.from_config(config)
+    mels = [stft.mel_spectrogram(tone[None])[0] for tone in tones]
+    lengths = torch.tensor([mel.shape[1] for mel in mels])
+    batch = torch.full((2, 80, int(lengths.max())), SILENCE)
+    for row, mel in zip(batch, mels, strict=True):
+        row[:, : mel.shape[1]] = mel
+    vocode = griffin_lim_vocoder(config, CPU, seed=3)
+    sounds, numbers = vocode(batch, lengths)
+    assert set(numbers) == {"griffin_lim_items_per_sec", "griffin_lim_latency"}
+    for tone, sound, frames in zip(tones, sounds, lengths.tolist(), strict=True):
+        mine = sound[: len(tone) - 256].numpy()
+        heard = librosa.feature.melspectrogram(y=mine, sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0)
+        asked = librosa.feature.melspectrogram(
+            y=tone.numpy(), sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
+        )
+        middle = slice(4, frames - 6)
+        assert np.array_equal(heard[:, middle].mean(1).argmax(), asked[:, middle].mean(1).argmax())
+        assert heard[:, middle].sum() == pytest.approx(asked[:, middle].sum(), rel=0.1)
+        alone, _ = vocode(
+            batch[:1, :, :frames] if frames == lengths[0] else batch[1:, :, :frames], torch.tensor([frames])
+        )
+        assert torch.allclose(alone[0], sound[: alone.shape[1]], atol=1e-6)
+    assert sounds.abs().max() <= 1.0
+
+
+def test_sounds_are_cut_to_their_own_lengths() -> None:
+    audio = torch.arange(20.0).expand(3, 20)
+    cut = trim(audio, torch.tensor([5, 2, 0]), hop_length=4)
+    assert [sound.tolist() for sound in cut] == [list(range(20)), list(range(8)), []]
+
+
+def test_timed_returns_the_result_and_its_seconds() -> None:
+    result, seconds = timed(lambda: sum(range(200_000)), CPU)
+    assert result == 199_999 * 100_000
+    assert 0 < seconds < 30

@@ -1,0 +1,106 @@
+"""The recipe at its smallest: tiny models, a few clips of the embedded corpus, and its scripts run in this process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import io
+import os
+import runpy
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from common.nvlog import read_log
+
+ROOT = Path(__file__).resolve().parent.parent
+SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # of the corpus: one and a half seconds each
+
+MODELS = {
+    "Tacotron2": "--symbols-embedding-dim 16 --encoder-n-convolutions 2 --encoder-embedding-dim 16 --prenet-dim 16"
+    " --attention-rnn-dim 24 --attention-dim 8 --attention-location-n-filters 4 --attention-location-kernel-size 5"
+    " --decoder-rnn-dim 24 --postnet-embedding-dim 16 --postnet-n-convolutions 3 --n-frames-per-step 5"
+    " --max-decoder-steps 20",
+    "WaveGlow": "--flows 4 --early-every 2 --wn-channels 8 --wn-layers 2 --segment-length 4096",
+}
+SHARED = "--n-mel-channels 10 -bs 2 --seed 1 --cpu --epochs-per-validation 100"
+
+
+class Result(NamedTuple):
+    """What a script left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(script: str, *words: object, cwd: Path = ROOT) -> Result:
+    """Run a script of the recipe as the command line would, in this process; anything but an exit goes up with its traceback."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    before, sys.argv = sys.argv, [script, *map(str, words)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _inside(cwd):
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    finally:
+        sys.argv = before
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def succeed(script: str, *words: object, cwd: Path = ROOT) -> str:
+    """Run a script that has to end well; returns its stdout."""
+    result = run(script, *words, cwd=cwd)
+    assert result.code == 0, result.err
+    return result.out
+
+
+@contextlib.contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def clips(folder: Path, training: int = 5, validation: int = 2) -> list[str]:
+    """Write filelists of the embedded corpus's shortest clips; returns the flags that name them."""
+    rows = (ROOT / "filelists" / "clock_audio_text_train_filelist.txt").read_text().splitlines()
+    rows = [rows[number - 1] for number in SHORT_CLIPS]
+    words = ["--dataset-path", str(ROOT)]
+    for part, chosen in (("training", rows[:training]), ("validation", rows[-validation:])):
+        path = folder / f"{part}.txt"
+        path.write_text("\n".join(chosen) + "\n")
+        words += [f"--{part}-files", str(path)]
+    return words
+
+
+def flags(model: str, folder: Path, training: int = 5) -> list[str]:
+    """train.py's flags for a tiny model that trains on five clips into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = ["-m", model, "-o", str(folder), *clips(folder, training), *SHARED.split()]
+    return words + MODELS.get(model, "").split()
+
+
+@functools.cache
+def trained(model: str) -> Path:
+    """The checkpoint of a tiny model after two epochs, made once for all tests; nothing may change it."""
+    folder = Path(tempfile.mkdtemp(prefix="recipe-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with torch.random.fork_rng():  # a test's own numbers do not depend on who comes first
+        succeed("train.py", *flags(model, folder), "--epochs", 2)
+    return folder / f"checkpoint_{model}_last.pt"
+
+
+def logged(path: Path) -> list[tuple[object, dict]]:
+    """(step, data) of a log's records, without the flags."""
+    records = [record for record in read_log(path) if record["type"] == "LOG"]
+    return [(tuple(record["step"]), record["data"]) for record in records if record["step"] != "PARAMETER"]

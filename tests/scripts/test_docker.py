@@ -1,0 +1,153 @@
+"""Dockerfile, .dockerignore and scripts/docker: structure, and the docker command lines, recorded by a stand-in for docker."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "nvcr.io/nvidia/pytorch"
+
+
+@pytest.fixture
+def docker(tmp_path):
+    """Run a script of scripts/docker with a `docker` that writes down its folder and arguments; returns those."""
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin/docker"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\0" "$PWD" "$@" > {tmp_path}/call\n')
+    fake.chmod(0o755)
+
+    def run(script: str, *arguments: str, **environment: str) -> list[str]:
+        subprocess.run(
+            ["/bin/bash", ROOT / "scripts/docker" / script, *arguments],
+            cwd=tmp_path,
+            env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"} | environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        folder, *words = (tmp_path / "call").read_text().removesuffix("\0").split("\0")
+        assert folder == str(ROOT)
+        return words
+
+    return run
+
+
+def option(words: list[str], name: str) -> list[str]:
+    return [value for word, value in pairwise(words) if word == name]
+
+
+def test_build(docker):
+    assert docker("build.sh") == ["build", ".", "--rm", "-t", "tacotron2"]
+    extra = ["--build-arg", f"FROM_IMAGE_NAME={IMAGE}:24.10-py3"]
+    assert docker("build.sh", *extra) == ["build", ".", "--rm", "-t", "tacotron2", *extra]
+
+
+def test_interactive_is_a_shell_on_this_folder(docker):
+    words = docker("interactive.sh")
+    assert words[:3] == ["run", "--rm", "-it"]
+    assert words[-2:] == ["tacotron2", "bash"]
+    assert "--ipc=host" in words
+    assert option(words, "--ulimit") == ["memlock=-1", "stack=67108864"]
+    assert f"{ROOT}:/workspace/tacotron2" in option(words, "-v")
+    # The environment of the machine outside must not be taken for the container's.
+    assert ("/workspace/tacotron2/.venv" in option(words, "-v")) == (ROOT / ".venv").is_dir()
+    assert option(words, "--gpus") == ["all"]
+
+
+def test_interactive_runs_a_command(docker):
+    words = docker("interactive.sh", "bash", "scripts/train_waveglow.sh", "-o", "a b")
+    assert words[-5:] == ["tacotron2", "bash", "scripts/train_waveglow.sh", "-o", "a b"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,3"}, ['"device=0,3"']),
+        ({"NV_GPU": "2"}, ['"device=2"']),
+        ({"CUDA_VISIBLE_DEVICES": "1", "NV_GPU": "2"}, ['"device=1"']),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"NV_GPU": "none"}, []),
+        ({"NV_GPU": "all"}, ["all"]),
+    ],
+)
+def test_interactive_takes_the_gpus_asked_for(docker, environment, gpus):
+    assert option(docker("interactive.sh", **environment), "--gpus") == gpus
+
+
+def test_interactive_mounts_the_dataset(docker, tmp_path):
+    (tmp_path / "my data").mkdir()
+    assert f"{tmp_path}/my data:/data" in option(docker("interactive.sh", DATASET_PATH=f"{tmp_path}/my data"), "-v")
+    assert f"{tmp_path}/my data:/data" in option(docker("interactive.sh", DATASET_PATH="my data"), "-v")
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        docker("interactive.sh", DATASET_PATH="no data")
+    assert error.value.returncode == 2
+    assert error.value.stderr == f"error: DATASET_PATH: {tmp_path}/no data, expected a folder\n"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions, comments and line breaks taken out."""
+    lines = [line for line in (ROOT / "Dockerfile").read_text().split("\n") if line and not line.startswith("#")]
+    return [tuple(line.split(" ", 1)) for line in "\n".join(lines).replace("\\\n", "").split("\n")]
+
+
+def test_dockerfile_starts_from_an_image_that_can_be_chosen():
+    parts = instructions()
+    assert re.fullmatch(rf"FROM_IMAGE_NAME={IMAGE}:\d\d\.\d\d-py3", parts[0][1])
+    assert parts[0][0] == "ARG"
+    assert parts[1:3] == [("FROM", "${FROM_IMAGE_NAME}"), ("WORKDIR", "/workspace/tacotron2")]
+    assert parts[-1] == ("COPY", ". .")
+
+
+def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):
+    """Run what the image's build runs, up to the installation, in this environment."""
+    command = next(words for name, words in instructions() if name == "RUN")
+    listing, constraining, installing = (part.strip() for part in command.split("&&"))
+    assert installing.split()[3:] == [
+        "install",
+        "--no-cache-dir",
+        "-r",
+        "requirements.txt",
+        "-c",
+        "/tmp/constraints.txt",
+    ]
+    script = f"{listing} && {constraining}".replace("/tmp/", f"{tmp_path}/").replace("python ", f"{sys.executable} ")
+    subprocess.run(["/bin/sh", "-c", script], check=True, capture_output=True)
+    pins = [Requirement(line) for line in (tmp_path / "constraints.txt").read_text().split()]
+    assert {pin.name for pin in pins} == {"torch", "numpy"}
+    for pin in pins:
+        version = subprocess.run(
+            [sys.executable, "-c", f"from importlib.metadata import version; print(version('{pin.name}'))"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        assert pin.specifier.contains(version, prereleases=True)
+
+
+def test_image_leaves_out_what_git_leaves_out():
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and not line.startswith("#")]
+    assert ".git" in ignored
+    for line in (ROOT / ".gitignore").read_text().split():
+        pattern = line.strip("/")
+        names = {pattern, f"**/{pattern}"} if not line.startswith("/") else {pattern}
+        assert names & set(ignored), f".gitignore has {line}, .dockerignore has not"
+
+
+def test_image_takes_what_the_recipe_needs():
+    """No pattern matches a file that git tracks."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode:
+        pytest.skip("not a git checkout")
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and not line.startswith("#")]
+    for path in tracked.stdout.split("\n"):
+        parents = [path, *map(str, Path(path).parents)][:-1]
+        for pattern in ignored:
+            assert not fnmatch.filter(parents, pattern.removeprefix("**/")), (path, pattern)

@@ -1,0 +1,207 @@
+"""platform/*.sh and scripts/train_*.sh: the command line that each comes down to, parsed as train.py would."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from common.arguments import parse_training_arguments
+from models import REGISTRY
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# As the published recipe documents them: what is the same everywhere, and the batch of each GPU by machine and precision.
+RECIPES = {
+    "Tacotron2": {
+        "epochs": 1501,
+        "learning_rate": 1e-3,
+        "weight_decay": 1e-6,
+        "grad_clip_thresh": 1.0,
+        "anneal_steps": [500, 1000, 1500],
+    },
+    "WaveGlow": {
+        "epochs": 1001,
+        "learning_rate": 1e-4,
+        "weight_decay": 0.0,
+        "grad_clip_thresh": 65504.0,
+        "anneal_steps": [],
+        "segment_length": 8000,
+    },
+}
+MELS = {
+    "load_mel_from_disk": True,
+    "training_files": Path("filelists/ljs_mel_text_train_filelist.txt"),
+    "validation_files": Path("filelists/ljs_mel_text_val_filelist.txt"),
+}
+AUDIO = {
+    "training_files": Path("filelists/ljs_audio_text_train_filelist.txt"),
+    "validation_files": Path("filelists/ljs_audio_text_val_filelist.txt"),
+}
+BATCHES = {
+    ("DGX1", "Tacotron2", "AMP"): 104,
+    ("DGX1", "Tacotron2", "FP32"): 48,
+    ("DGX1", "WaveGlow", "AMP"): 10,
+    ("DGX1", "WaveGlow", "FP32"): 4,
+    ("DGXA100", "Tacotron2", "AMP"): 128,
+    ("DGXA100", "Tacotron2", "TF32"): 128,
+    ("DGXA100", "WaveGlow", "AMP"): 10,
+    ("DGXA100", "WaveGlow", "TF32"): 4,
+}
+PLATFORM = [(*key, gpus) for key in BATCHES for gpus in (1, 4, 8)]
+
+
+def common_settings(model: str, amp: bool) -> dict[str, object]:
+    """What the published recipe sets for a model on every machine."""
+    return RECIPES[model] | {
+        "model_name": model,
+        "output": Path("output"),
+        "dataset_path": "./",
+        "log_file": "nvlog.json",
+        "epochs_per_checkpoint": 50,
+        "seed": None,
+        "cudnn_enabled": True,
+        "cudnn_benchmark": model == "WaveGlow",
+        "checkpoint_path": None,
+        "resume_from_last": False,
+        "amp": amp,
+    }
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """The scripts in a project without .venv, and in bin/ a `python` that writes down its folder and its arguments."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("platform", "scripts"):
+        shutil.copytree(ROOT / name, folder / name)
+    (folder / "bin").mkdir()
+    fake_python(folder / "bin/python")
+    return folder
+
+
+def fake_python(path: Path) -> None:
+    path.write_text('#!/bin/sh\nprintf "%s\\0" "$0" "$PWD" "$@"\n')
+    path.chmod(0o755)
+
+
+def run(project: Path, script: str, *arguments: str, bin_folder: str = "bin") -> list[str]:
+    """The python command that a script ends in: the interpreter, its folder, its arguments."""
+    path = f"{project / bin_folder}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["/bin/bash", project / script, *arguments], cwd="/", env={"PATH": path}, capture_output=True, check=True
+    )
+    return done.stdout.decode().removesuffix("\0").split("\0")
+
+
+def launched(project: Path, script: str, *arguments: str) -> tuple[list[str], dict[str, object]]:
+    """What comes before train.py on a script's command line, and train.py's settings."""
+    interpreter, folder, *words = run(project, script, *arguments)
+    assert (interpreter, folder) == (str(project / "bin/python"), str(project))
+    at = words.index("train.py")
+    return words[:at], vars(parse_training_arguments(words[at + 1 :], REGISTRY, "")[0])
+
+
+@pytest.mark.parametrize(("machine", "model", "precision", "gpus"), PLATFORM)
+def test_platform_settings(project, machine, model, precision, gpus):
+    script = f"platform/{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh"
+    launcher, settings = launched(project, script)
+    amp = precision == "AMP"
+    expected = common_settings(model, amp) | {"batch_size": BATCHES[machine, model, precision]}
+    expected |= MELS | {"anneal_factor": 0.3 if amp else 0.1} if model == "Tacotron2" else AUDIO
+    assert {name: settings[name] for name in expected} == expected
+    assert launcher == ([] if gpus == 1 else ["-m", "multiproc", "--nproc", str(gpus)])
+
+
+def test_platform_holds_these_scripts_and_their_launcher():
+    names = {
+        f"{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh" for machine, model, precision, gpus in PLATFORM
+    }
+    assert len(names) == 24
+    assert {path.name for path in (ROOT / "platform").iterdir()} == names | {"launch.sh"}
+
+
+@pytest.mark.parametrize("amp", [False, True])
+@pytest.mark.parametrize("model", list(RECIPES))
+def test_train_scripts(project, model, amp):
+    launcher, settings = launched(project, f"scripts/train_{model.lower()}.sh", *(["--amp"] if amp else []))
+    batch = {"Tacotron2": (48, 104), "WaveGlow": (4, 10)}[model][amp]
+    expected = common_settings(model, amp) | AUDIO | {"batch_size": batch}
+    expected |= {"anneal_factor": 0.3 if amp else 0.1, "load_mel_from_disk": False} if model == "Tacotron2" else {}
+    assert {name: settings[name] for name in expected} == expected
+    assert launcher == ["-m", "multiproc"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "platform/DGX1_tacotron2_AMP_1NGPU_train.sh",
+        "platform/DGXA100_waveglow_TF32_8NGPU_train.sh",
+        "scripts/train_waveglow.sh",
+    ],
+)
+def test_flags_given_last_win(project, script):
+    given = [
+        "-o",
+        "my output",
+        "--dataset-path",
+        "/data/a b",
+        "--epochs",
+        "1",
+        "--anneal-steps",
+        "7",
+        "--seed",
+        "3",
+        "-bs",
+        "2",
+    ]
+    _, settings = launched(project, script, *given, "--training-files", "one.txt")
+    expected = {
+        "output": Path("my output"),
+        "dataset_path": "/data/a b",
+        "epochs": 1,
+        "anneal_steps": [7],
+        "seed": 3,
+        "batch_size": 2,
+        "training_files": Path("one.txt"),
+    }
+    assert {name: settings[name] for name in expected} == expected
+
+
+def test_launcher_refuses_other_models_and_numbers(project):
+    for words in ([], ["tacotron2", "1"], ["WaveGlow"], ["WaveGlow", "0"], ["WaveGlow", "-bs", "4"]):
+        done = subprocess.run(["/bin/bash", project / "platform/launch.sh", *words], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.match("usage: bash platform/launch.sh", done.stderr)
+
+
+def test_project_python_prefers_the_virtual_environment(project, tmp_path):
+    shutil.copytree(project, tmp_path / "project")
+    project = tmp_path / "project"
+    (project / ".venv/bin").mkdir(parents=True)
+    fake_python(project / ".venv/bin/python")
+    interpreter, folder = run(project, "scripts/train_tacotron2.sh")[:2]
+    assert Path(folder, interpreter) == project / ".venv/bin/python"
+
+
+def test_project_python_falls_back_to_python3(tmp_path):
+    for tool in ("dirname", "python3"):
+        fake_python(tmp_path / tool)
+    command = f". {ROOT}/scripts/environment.sh && cd {tmp_path} && project_python && echo $python"
+    done = subprocess.run(["/bin/bash", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.stdout == "python3\n"
+    (tmp_path / "python3").unlink()
+    done = subprocess.run(["/bin/bash", "-c", command], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("error: no Python here")
+
+
+def test_shell_scripts_parse_and_may_be_run():
+    scripts = [path for folder in ("platform", "scripts", "scripts/docker") for path in (ROOT / folder).glob("*.sh")]
+    assert len(scripts) > 25
+    for script in scripts:
+        assert os.access(script, os.X_OK), script
+    for script in scripts:
+        subprocess.run(["/bin/bash", "-n", script], check=True)

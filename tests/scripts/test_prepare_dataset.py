@@ -1,0 +1,399 @@
+"""scripts/prepare_dataset.sh and .py, on a stand-in archive over loopback, and on LJSpeech's transcripts where they are there."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import wave
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError
+from scripts import prepare_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+SIZES = {"val": 100, "test": 500} | {f"train_subset_{n}": n for n in (64, 300, 625, 1250, 2500)}
+# First 16 digits of the SHA-256 of each list's ids, one a line, taken from the published recipe's split.
+SPLIT_HASHES = {
+    "val": "1fab635800cdf945",
+    "test": "bc6c75253c7c8bc3",
+    "train_subset_64": "82c9b18fc89d5a79",
+    "train_subset_300": "41e47ebbcc7ea374",
+    "train_subset_625": "3ce1bf8ec9e46fdb",
+    "train_subset_1250": "26b7848db5f8241b",
+    "train_subset_2500": "7950172a5ac7a6cb",
+}
+# The stand-in: clip → raw and normalised text. The comment says where the published split has the clip, and at which place.
+CLIPS = {
+    "LJ001-0001": ("Printing, in 1455,", "Printing, in fourteen fifty-five,"),  # training only
+    "LJ001-0002": ('the "42-line Bible"', 'the "forty-two line Bible"'),  # training only; quotation marks stay
+    "LJ007-0179": ("one", "one, as said"),  # subsets up to 1250 and 2500
+    "LJ011-0248": ("two", "two, as said"),  # subsets up to 1250, place 2
+    "LJ012-0101": ("three", "three, as said"),  # subset 2500, place 2
+    "LJ022-0023": ("four", "four, as said"),  # val, place 1
+    "LJ026-0104": ("five", "five, as said"),  # subset 2500, place 1
+    "LJ028-0489": ("six", "six, as said"),  # subset 1250
+    "LJ038-0228": ("seven", "seven, as said"),  # subsets 625 and 1250
+    "LJ040-0100": ("eight", ""),  # subsets up to 1250, place 1; no normalised text
+    "LJ043-0030": ("nine", "nine, “as” said"),  # val, place 2
+    "LJ045-0096": ("ten", "ten, as said"),  # test, place 1
+    "LJ049-0046": ("eleven", "eleven, as said"),  # subsets 300 to 1250
+}
+SUBSET_64 = ["LJ040-0100", "LJ011-0248"]
+LISTS = {
+    "train": [clip for clip in CLIPS if clip not in ("LJ022-0023", "LJ043-0030", "LJ045-0096")],
+    "val": ["LJ022-0023", "LJ043-0030"],
+    "test": ["LJ045-0096"],
+}
+
+
+def metadata() -> str:
+    return "".join(f"{clip}|{raw}|{normalised}\n" for clip, (raw, normalised) in CLIPS.items())
+
+
+@pytest.fixture(scope="session")
+def archive() -> bytes:
+    """LJSpeech-1.1.tar.bz2 with thirteen clips of a hundred samples each, which noise keeps from packing well."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:bz2") as tar:
+        for index, clip in enumerate(CLIPS):
+            sound = io.BytesIO()
+            with wave.open(sound, "wb") as writer:
+                writer.setparams((1, 2, 22050, 0, "NONE", ""))
+                writer.writeframes(hashlib.shake_256(bytes([index])).digest(200))
+            add(tar, f"LJSpeech-1.1/wavs/{clip}.wav", sound.getvalue())
+        add(tar, "LJSpeech-1.1/metadata.csv", metadata().encode())
+    return packed.getvalue()
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    tar.addfile(entry, io.BytesIO(content))
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one file on loopback, and remembers the ranges asked for; breaks off after `cut` bytes the first time, if set."""
+
+    content: bytes
+    ranges: bool = True
+    cut: int | None = None
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str | None] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/LJSpeech-1.1.tar.bz2"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        content, wanted = self.server.content, self.headers["Range"]
+        self.server.asked.append(wanted)
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        cut, self.server.cut = self.server.cut, None
+        self.wfile.write(content[start:cut])
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(archive: bytes) -> Iterator[Server]:
+    with Server() as server:
+        server.content = archive
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """What the script needs of the project, apart from it: the real one's filelists are left alone."""
+    folder = tmp_path / "project"
+    for name in (
+        "scripts/prepare_dataset.sh",
+        "scripts/prepare_dataset.py",
+        "scripts/environment.sh",
+        "filelists/ljs_split.txt",
+        "common/__init__.py",
+        "common/errors.py",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def tools(folder: Path, *absent: str) -> Path:
+    """A folder for PATH: everything of the system's but what is absent."""
+    folder.mkdir()
+    for place in ("/usr/bin", "/bin"):
+        for tool in Path(place).iterdir():
+            if tool.name not in absent and not (folder / tool.name).is_symlink():
+                (folder / tool.name).symlink_to(tool)
+    (folder / "python").unlink(missing_ok=True)
+    (folder / "python").symlink_to(sys.executable)
+    return folder
+
+
+def prepare(project: Path, server: Server, *arguments: str, path: Path | None = None, **changes: str):
+    """Run the script on the server's archive; whatever it prints is text."""
+    environment = {
+        "PATH": str(path) if path else f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "no_proxy": "127.0.0.1",
+        "LJSPEECH_URL": server.url,
+        "LJSPEECH_SHA256": hashlib.sha256(server.content).hexdigest(),
+        "LJSPEECH_BYTES": str(len(server.content)),
+        "LJSPEECH_CLIPS": str(len(CLIPS)),
+    }
+    return subprocess.run(
+        ["/bin/bash", "scripts/prepare_dataset.sh", *arguments],
+        cwd=project,
+        env=environment | changes,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def filelist(project: Path, kind: str, name: str) -> list[tuple[str, str]]:
+    content = (project / f"filelists/ljs_{kind}_text_{name}_filelist.txt").read_bytes().decode()
+    assert content.endswith("\n")
+    return [(path, text) for path, text in (row.split("|") for row in content.removesuffix("\n").split("\n"))]
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its size and time of change."""
+    files = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize("absent", ["wget", "curl"])
+def test_downloads_unpacks_and_lists_then_does_nothing_more(project, server, archive, tmp_path, absent):
+    path = tools(tmp_path / "bin", absent)
+    done = prepare(project, server, path=path)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for entry in tar:
+            assert (project / entry.name).read_bytes() == tar.extractfile(entry).read()
+    assert "no normalised text for LJ040-0100" in done.stdout
+    for name, clips in LISTS.items():
+        texts = [CLIPS[clip][1] or CLIPS[clip][0] for clip in clips]
+        assert filelist(project, "audio", name) == [
+            (f"LJSpeech-1.1/wavs/{c}.wav", t) for c, t in zip(clips, texts, strict=True)
+        ]
+        assert filelist(project, "mel", name) == [
+            (f"LJSpeech-1.1/mels/{c}.pt", t) for c, t in zip(clips, texts, strict=True)
+        ]
+    subset = {
+        size: [p[18:28] for p, _ in filelist(project, "audio", f"train_subset_{size}")]
+        for size in (64, 300, 1250, 2500)
+    }
+    assert subset[64][:2] == SUBSET_64
+    assert set(subset[64]) == {*SUBSET_64, "LJ007-0179"}
+    assert set(subset[300]) == set(subset[64]) | {"LJ049-0046"}
+    assert set(subset[1250]) == set(subset[300]) | {"LJ038-0228", "LJ028-0489"}
+    assert subset[2500][:2] == ["LJ026-0104", "LJ012-0101"]
+    assert set(subset[2500]) == {"LJ026-0104", "LJ012-0101", "LJ007-0179"}
+
+    before = snapshot(project)
+    again = prepare(project, server, path=path)
+    assert again.returncode == 0, again.stderr
+    assert len(server.asked) == 1
+    assert snapshot(project) == before
+    assert again.stdout.count("there already") == 16
+
+
+@pytest.mark.parametrize("absent", ["wget", "curl"])
+def test_goes_on_with_a_download_that_was_stopped(project, server, archive, tmp_path, absent):
+    dataset = tmp_path / "data set"
+    (dataset / "LJSpeech-1.1.tar.bz2.unpacking/LJSpeech-1.1/wavs").mkdir(parents=True)  # of a run that was killed
+    (dataset / "LJSpeech-1.1.tar.bz2").write_bytes(archive[:1000])
+    done = prepare(project, server, str(dataset), path=tools(tmp_path / "bin", absent))
+    assert done.returncode == 0, done.stderr
+    assert server.asked == ["bytes=1000-"]
+    assert (dataset / "LJSpeech-1.1.tar.bz2").read_bytes() == archive
+    assert len(list((dataset / "LJSpeech-1.1/wavs").iterdir())) == len(CLIPS)
+    assert {path.name for path in dataset.iterdir()} == {"LJSpeech-1.1", "LJSpeech-1.1.tar.bz2"}
+
+
+def test_goes_on_when_the_connection_breaks(project, server, archive):
+    server.cut = 700
+    done = prepare(project, server)
+    assert done.returncode == 0, done.stderr
+    assert server.asked == [None, "bytes=700-"]
+    assert (project / "LJSpeech-1.1.tar.bz2").read_bytes() == archive
+
+
+def test_takes_an_archive_that_is_there(project, server, archive):
+    (project / "LJSpeech-1.1.tar.bz2").write_bytes(archive)
+    done = prepare(project, server)
+    assert done.returncode == 0, done.stderr
+    assert server.asked == []
+
+
+def test_refuses_a_damaged_archive(project, server, archive):
+    good, server.content = archive, bytes([*archive[:500], archive[500] ^ 1, *archive[501:]])
+    wanted, found = (hashlib.sha256(content).hexdigest() for content in (good, server.content))
+    done = prepare(project, server, LJSPEECH_SHA256=wanted)
+    assert done.returncode == 1
+    assert found in done.stderr and wanted in done.stderr and "delete this file" in done.stderr
+    assert not (project / "LJSpeech-1.1").exists()
+    (project / "LJSpeech-1.1.tar.bz2").unlink()
+    server.content = good
+    assert prepare(project, server).returncode == 0
+
+
+def test_refuses_an_archive_of_another_size(project, server, archive):
+    (project / "LJSpeech-1.1.tar.bz2").write_bytes(archive + b"and more")
+    done = prepare(project, server)
+    assert done.returncode == 1
+    assert f"{len(archive) + 8} bytes, expected {len(archive)}; delete this file" in done.stderr
+
+
+def test_refuses_another_number_of_clips(project, server):
+    done = prepare(project, server, LJSPEECH_CLIPS="14")
+    assert done.returncode == 1
+    assert "13 clips in it, expected 14" in done.stderr
+    assert [path.name for path in project.glob("LJSpeech*")] == ["LJSpeech-1.1.tar.bz2"]
+
+
+def test_refuses_a_corpus_that_lost_clips(project, server):
+    assert prepare(project, server).returncode == 0
+    (project / "LJSpeech-1.1/wavs/LJ026-0104.wav").unlink()
+    done = prepare(project, server)
+    assert done.returncode == 1
+    assert "12 clips in wavs/, expected 13; move this folder away or delete it" in done.stderr
+
+
+def test_says_when_the_disk_is_too_small(project, server):
+    petabytes = 10**18
+    done = prepare(project, server, LJSPEECH_BYTES=str(petabytes))
+    assert done.returncode == 1
+    assert "MB free, 2500000000000 MB needed" in done.stderr
+    assert server.asked == []
+
+
+def test_says_which_tools_are_missing(project, server, tmp_path):
+    path = tools(tmp_path / "bin", "curl", "wget", "bzip2")
+    done = prepare(project, server, path=path)
+    assert done.returncode == 1
+    assert "not installed: curl or wget, bzip2;" in done.stderr
+
+
+def test_says_when_the_address_serves_nothing(project, server):
+    done = prepare(project, server, LJSPEECH_URL="http://127.0.0.1:9/none")
+    assert done.returncode == 1
+    assert "nothing comes from there" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_says_when_the_server_cannot_go_on(project, server, archive):
+    server.ranges = False
+    (project / "LJSpeech-1.1.tar.bz2").write_bytes(archive[:1000])
+    done = prepare(project, server)
+    assert done.returncode == 1
+    assert "cannot go on with a download that was stopped; delete" in done.stderr
+
+
+def test_a_list_that_was_edited_stays(project, server):
+    assert prepare(project, server).returncode == 0
+    edited = project / "filelists/ljs_audio_text_val_filelist.txt"
+    edited.write_text("LJSpeech-1.1/wavs/LJ022-0023.wav|mine\n")
+    done = prepare(project, server)
+    assert done.returncode == 0
+    assert "differs from the standard one and stays as it is" in done.stdout
+    assert edited.read_text() == "LJSpeech-1.1/wavs/LJ022-0023.wav|mine\n"
+
+
+def test_every_bad_row_of_the_metadata_is_named(tmp_path):
+    rows = [
+        "LJ001-0001|a|a",
+        "LJ001-0002|a|b|c",
+        "",
+        "LJ001-0001|b|b",
+        "LJ001-0003||",
+        "LJ1-3|a|a",
+        'LJ001-0004|"|"',
+        "x",
+    ]
+    (tmp_path / "metadata.csv").write_text("\n".join(rows))
+    with pytest.raises(DataError) as error:
+        prepare_dataset.read_transcripts(tmp_path / "metadata.csv")
+    assert [line.split(": ")[0].rsplit(":")[-1] for line in str(error.value).split("\n")] == [
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "8",
+    ]
+
+
+def test_a_whole_corpus_lacks_nothing_of_the_split():
+    transcripts = {f"LJ{n // 9999:03}-{n % 9999:04}": "words" for n in range(prepare_dataset.CLIPS)}
+    with pytest.raises(DataError, match=r"no row for LJ022-0023, LJ043-0030, .* more, which the split names"):
+        prepare_dataset.choose_clips(transcripts, prepare_dataset.read_split(ROOT / "filelists/ljs_split.txt"), 13100)
+
+
+def test_split_is_the_published_one():
+    split = prepare_dataset.read_split(ROOT / "filelists/ljs_split.txt")
+    assert {name: len(set(clips)) for name, clips in split.items()} == SIZES
+    assert {n: hashlib.sha256("\n".join(clips).encode()).hexdigest()[:16] for n, clips in split.items()} == SPLIT_HASHES
+
+
+def test_split_matches_its_specification():
+    if not (SHARED / "spec/ljspeech_split.json").is_file():
+        pytest.skip("no specification of the split beside the project")
+    published = json.loads((SHARED / "spec/ljspeech_split.json").read_text())
+    published["val"] = published.pop("validation")
+    assert prepare_dataset.read_split(ROOT / "filelists/ljs_split.txt") == published
+
+
+def test_every_clip_of_the_corpus_is_in_one_list(tmp_path, capsys):
+    transcripts = SHARED / "data/ljspeech_transcripts.txt"
+    if not transcripts.is_file():
+        pytest.skip("no transcripts of LJSpeech-1.1 beside the project")
+    texts = dict(row.split("|") for row in transcripts.read_text(encoding="utf-8").rstrip("\n").split("\n"))
+    corpus = tmp_path / "LJSpeech-1.1"
+    (corpus / "wavs").mkdir(parents=True)
+    (tmp_path / "filelists").mkdir()
+    for clip in texts:
+        os.mknod(corpus / "wavs" / f"{clip}.wav")
+    (corpus / "metadata.csv").write_text("".join(f"{clip}|raw|{text}\n" for clip, text in texts.items()))
+    split = str(ROOT / "filelists/ljs_split.txt")
+    prepare_dataset.main([str(corpus), "--filelists", str(tmp_path / "filelists"), "--split", split])
+
+    lists = {name: filelist(tmp_path, "audio", name) for name in ("train", *SIZES)}
+    assert {name: len(rows) for name, rows in lists.items()} == {"train": 12500} | SIZES
+    rows = lists["train"] + lists["val"] + lists["test"]
+    assert {path[18:28]: text for path, text in rows} == texts
+    assert len(rows) == len(texts) == 13100
+    assert lists["train"] == sorted(lists["train"])
+    for name in SIZES:
+        assert name in ("val", "test") or set(lists[name]) <= set(lists["train"])
+        assert [(p.replace("wavs", "mels").replace(".wav", ".pt"), t) for p, t in lists[name]] == filelist(
+            tmp_path, "mel", name
+        )

@@ -1,0 +1,120 @@
+"""The config keys and the flags that set them, against the published tables."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+import pytest
+
+import models
+from common.errors import DataError, UsageError
+from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
+from tacotron2.config import Tacotron2Config
+from tacotron2.spec import config_from_options
+
+PUBLISHED = {
+    "mask_padding": False,
+    "n_mel_channels": 80,
+    "n_symbols": 148,
+    "symbols_embedding_dim": 512,
+    "encoder_kernel_size": 5,
+    "encoder_n_convolutions": 3,
+    "encoder_embedding_dim": 512,
+    "attention_rnn_dim": 1024,
+    "attention_dim": 128,
+    "attention_location_n_filters": 32,
+    "attention_location_kernel_size": 31,
+    "n_frames_per_step": 1,
+    "decoder_rnn_dim": 1024,
+    "prenet_dim": 256,
+    "max_decoder_steps": 2000,
+    "gate_threshold": 0.5,
+    "p_attention_dropout": 0.1,
+    "p_decoder_dropout": 0.1,
+    "postnet_embedding_dim": 512,
+    "postnet_kernel_size": 5,
+    "postnet_n_convolutions": 5,
+    "decoder_no_early_stopping": False,
+}
+
+
+def parse(*argv: str) -> dict:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_tacotron2_arguments(parser)
+    add_tacotron2_training_arguments(parser)
+    return vars(parser.parse_args(argv))
+
+
+def test_a_published_config_is_the_default():
+    assert dataclasses.asdict(Tacotron2Config(**PUBLISHED)) == PUBLISHED == dataclasses.asdict(Tacotron2Config())
+
+
+def test_flags_default_to_the_published_values():
+    options = parse()
+    assert config_from_options(options | {"n_mel_channels": 80}) == PUBLISHED
+    own = {name: value for name, value in options.items() if name not in PUBLISHED}
+    assert own == {
+        "text_cleaners": ["english_cleaners"],
+        "load_mel_from_disk": False,
+        "guided_attention_weight": 0.0,
+        "guided_attention_sigma": 0.4,
+        "guided_attention_decay": 1.0,
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "n_mel_channels"])
+def test_every_flag_sets_its_key(name):
+    flag, default = "--" + name.replace("_", "-"), PUBLISHED[name]
+    if isinstance(default, bool):
+        assert config_from_options(parse(flag)) == config_from_options(parse()) | {name: True}
+        assert parse(flag, "--no-" + flag[2:])[name] is False
+        return
+    value = type(default)(0.25) if isinstance(default, float) else default + 2
+    assert config_from_options(parse(flag, str(value))) == config_from_options(parse()) | {name: value}
+
+
+def test_training_flags():
+    options = parse("--text-cleaners", "basic_cleaners", "transliteration_cleaners", "--load-mel-from-disk")
+    assert options["text_cleaners"] == ["basic_cleaners", "transliteration_cleaners"]
+    assert options["load_mel_from_disk"] is True
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("n_mel_channels", 0, "at least 1"),
+        ("n_symbols", -3, "at least 1"),
+        ("encoder_n_convolutions", 0, "at least 1"),
+        ("n_frames_per_step", 0, "at least 1"),
+        ("max_decoder_steps", 0, "at least 1"),
+        ("encoder_kernel_size", 4, "an odd size"),
+        ("attention_location_kernel_size", 32, "an odd size"),
+        ("postnet_kernel_size", 2, "an odd size"),
+        ("encoder_embedding_dim", 511, "an even size"),
+        ("p_attention_dropout", 1.0, r"a probability in \[0, 1\)"),
+        ("p_decoder_dropout", -0.1, r"a probability in \[0, 1\)"),
+        ("p_decoder_dropout", float("nan"), r"a probability in \[0, 1\)"),
+    ],
+)
+def test_values_no_model_can_have(name, value, wanted):
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(UsageError, match=rf"^{flag}: {value}, expected {wanted}[^;]*$"):
+        Tacotron2Config(**{name: value})
+    with pytest.raises(UsageError, match=flag):
+        models.get_model("Tacotron2", {name: value})
+
+
+def test_all_problems_are_reported_at_once():
+    with pytest.raises(UsageError) as error:
+        Tacotron2Config(prenet_dim=0, postnet_kernel_size=6, p_attention_dropout=2.0)
+    assert str(error.value).split("; ") == [
+        "--prenet-dim: 0, expected at least 1",
+        "--p-attention-dropout: 2.0, expected a probability in [0, 1)",
+        "--postnet-kernel-size: 6, expected an odd size, which keeps the length",
+    ]
+
+
+def test_a_key_that_no_config_has():
+    with pytest.raises(DataError, match=r"Tacotron2 config: .*'prenet_size'"):
+        models.get_model("Tacotron2", {"prenet_size": 256})

@@ -1,0 +1,185 @@
+"""Clips from the embedded corpus, and batches of them by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import soundfile
+import torch
+
+from common.errors import DataError, UsageError
+from common.filelist import BadTexts, Utterance, read_filelist
+from common.mels import save_mel
+from common.spec import Key
+from tacotron2.data_function import Item, TextMelDataset, encode, spell
+from tacotron2.text import symbols
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = read_filelist(ROOT / "filelists/clock_audio_text_val_filelist.txt")[:3]
+CORPUS = {"dataset_path": str(ROOT)}
+
+
+def item(n_symbols, n_frames):
+    """A clip that can be told from others: its symbols count from 1, its mel from its number of frames."""
+    return Item(torch.arange(1, n_symbols + 1), torch.full((5, n_frames), float(n_frames)), f"clip{n_symbols}")
+
+
+def collate(items, **options):
+    return TextMelDataset({"load_mel_from_disk": True, **options}, []).collate(items)
+
+
+# --- clips ---
+
+
+def test_clips_of_the_corpus():
+    dataset = TextMelDataset(CORPUS, ROWS)
+    assert len(dataset) == 3
+    for i, row in enumerate(ROWS):
+        ids, mel, name = dataset[Key(7, i)]
+        assert name == str(ROOT / row.path)
+        assert "".join(symbols[k] for k in ids) == row.text.lower()
+        assert dataset.lengths[i] == len(ids) == len(row.text)
+        assert mel.shape == (80, soundfile.info(ROOT / row.path).frames // 256 + 1)
+        assert mel.dtype == torch.float32
+        assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
+
+
+def test_a_cached_mel_is_that_of_the_audio(tmp_path):
+    audio = TextMelDataset(CORPUS, ROWS)
+    rows = [Utterance(f"mels/{i}.pt", row.text) for i, row in enumerate(ROWS)]
+    cached = TextMelDataset({"dataset_path": str(tmp_path), "load_mel_from_disk": True}, rows)
+    (tmp_path / "mels").mkdir()
+    for i in range(3):
+        save_mel(tmp_path / rows[i].path, audio[Key(0, i)].mel)
+        assert torch.equal(cached[Key(0, i)].mel, audio[Key(0, i)].mel)
+        assert torch.equal(cached[Key(0, i)].ids, audio[Key(0, i)].ids)
+        assert cached[Key(0, i)].name == str(tmp_path / rows[i].path)
+
+
+def test_mels_follow_the_audio_options(tmp_path):
+    dataset = TextMelDataset(CORPUS | {"hop_length": 512, "n_mel_channels": 40}, ROWS)
+    assert dataset[Key(0, 0)].mel.shape == (40, soundfile.info(ROOT / ROWS[0].path).frames // 512 + 1)
+    save_mel(tmp_path / "a.pt", torch.zeros(40, 3))
+    options = {"dataset_path": str(tmp_path), "load_mel_from_disk": True}
+    rows = [Utterance("a.pt", "hello")]
+    assert TextMelDataset(options | {"n_mel_channels": 40}, rows)[Key(0, 0)].mel.shape == (40, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such mel; `bash scripts/prepare_mels.sh` makes them"),
+        (b"", "not a mel, or damaged"),
+        (b"RIFF sound", "not a mel, or damaged"),
+        (torch.zeros(79, 4), r"\(79, 4\), expected a mel of shape \(80, frames\)"),
+        (torch.zeros(1, 80, 4), r"\(1, 80, 4\), expected a mel of shape \(80, frames\)"),
+        (torch.zeros(80, 0), r"\(80, 0\), expected a mel of shape \(80, frames\)"),
+        ({"mel": torch.zeros(80, 4)}, r"dict, expected a mel of shape \(80, frames\)"),
+        (torch.full((80, 4), float("nan")), "values that are NaN or infinite; delete it and prepare mels again"),
+        (torch.full((80, 4), float("-inf")), "values that are NaN or infinite; delete it and prepare mels again"),
+    ],
+    ids=["missing", "empty", "not a pickle", "79 channels", "a batch", "no frames", "a dict", "NaN", "infinite"],
+)
+def test_bad_mels(tmp_path, content, message):
+    path = tmp_path / "one.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    dataset = TextMelDataset({"dataset_path": str(tmp_path), "load_mel_from_disk": True}, [Utterance("one.pt", "a")])
+    with pytest.raises(DataError, match=f"^{path}: {message}"):
+        dataset[Key(0, 0)]
+
+
+def test_bad_audio_names_its_file(tmp_path):
+    soundfile.write(tmp_path / "slow.wav", torch.zeros(4000).numpy(), 16000)
+    dataset = TextMelDataset({"dataset_path": str(tmp_path)}, [Utterance("slow.wav", "a"), Utterance("none.wav", "b")])
+    with pytest.raises(DataError, match=rf"{tmp_path}/slow\.wav: .*16000"):
+        dataset[Key(0, 0)]
+    with pytest.raises(DataError, match=rf"{tmp_path}/none\.wav: no such audio file"):
+        dataset[Key(0, 1)]
+
+
+BASIC = {"load_mel_from_disk": True, "text_cleaners": ["basic_cleaners"]}
+READERS = {
+    "dataset": lambda texts: TextMelDataset(BASIC, [Utterance("a.pt", text) for text in texts]),
+    "inference": lambda texts: encode(texts, BASIC),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_texts_that_cannot_be_read_are_listed_together(read):
+    with pytest.raises(BadTexts) as error:
+        read(["{HH AH", "fine", "中", "}"])
+    problems = error.value.problems
+    assert list(problems) == [0, 2, 3]
+    assert problems[2] == "'中' holds nothing to speak, expected letters or {ARPAbet}"
+    assert [line.split(": ")[0] for line in str(error.value).split("\n")] == ["text 1", "text 3", "text 4"]
+
+
+def test_an_unknown_cleaner():
+    with pytest.raises(UsageError, match="klingon_cleaners"):
+        TextMelDataset({"load_mel_from_disk": True, "text_cleaners": ["klingon_cleaners"]}, [Utterance("a.pt", "a")])
+
+
+# --- batches ---
+
+
+def test_a_batch_by_falling_text_length():
+    batch = collate([item(2, 4), item(5, 3), item(1, 6), item(3, 1)])
+    assert batch.text.tolist() == [[1, 2, 3, 4, 5], [1, 2, 3, 0, 0], [1, 2, 0, 0, 0], [1, 0, 0, 0, 0]]
+    assert batch.text.dtype == torch.int64
+    assert batch.text_lengths.tolist() == [5, 3, 2, 1]
+    assert batch.mel_lengths.tolist() == [3, 1, 4, 6]
+    assert batch.names == ("clip5", "clip3", "clip2", "clip1")
+    rows = [[3, 3, 3, 0, 0, 0], [1, 0, 0, 0, 0, 0], [4, 4, 4, 4, 0, 0], [6, 6, 6, 6, 6, 6]]
+    assert batch.mels.tolist() == [[row] * 5 for row in rows]
+    assert batch.num_items == 14
+    text, text_lengths, mels, mel_lengths = batch.inputs
+    assert text is batch.text
+    assert text_lengths is batch.text_lengths
+    assert mels is batch.mels
+    assert mel_lengths is batch.mel_lengths
+    assert batch.targets == (batch.mels, batch.gates, batch.mel_lengths, batch.text_lengths)
+
+
+@pytest.mark.parametrize(
+    ("r", "first_ones"),
+    [  # of clips of 1 to 7 frames: the frame at which the step with the last frame starts
+        (1, [0, 1, 2, 3, 4, 5, 6]),
+        (2, [0, 0, 2, 2, 4, 4, 6]),
+        (3, [0, 0, 0, 3, 3, 3, 6]),
+    ],
+)
+def test_gate_targets(r, first_ones):
+    batch = collate([item(1, n) for n in range(1, 8)], n_frames_per_step=r)
+    assert batch.gates.tolist() == [[0.0] * first + [1.0] * (7 - first) for first in first_ones]
+
+
+def test_clips_of_one_text_length_keep_their_order():
+    items = [item(2, frames)._replace(name=str(frames)) for frames in (3, 1, 2)]
+    assert collate(items).names == ("3", "1", "2")
+
+
+def test_collate_leaves_its_items_alone():
+    items = [item(1, 2), item(3, 4)]
+    collate(items)
+    assert [clip.name for clip in items] == ["clip1", "clip3"]
+
+
+# --- texts for inference ---
+
+
+def test_encode_keeps_the_order():
+    ids, lengths = encode(["Hi.", "Hello, you!", "A"], BASIC)
+    assert lengths.tolist() == [3, 11, 1]
+    assert ["".join(symbols[k] for k in row[:n]) for row, n in zip(ids, lengths)] == ["hi.", "hello, you!", "a"]
+    assert not ids[0, 3:].any()
+    assert ids.shape == (3, 11)
+
+
+def test_spell_names_each_id():
+    assert spell("Go {AH0 N} §", BASIC) == ["g", "o", " ", "@AH0", "@N", " "]
+    (ids,), _ = encode(["Go {AH0 N} §"], BASIC)
+    assert spell("Go {AH0 N} §", BASIC) == [symbols[k] for k in ids]

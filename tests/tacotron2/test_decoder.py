@@ -1,0 +1,257 @@
+"""The decoder's two ways through a batch, its rules for stopping, and its parts by their formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tacotron2.config import Tacotron2Config
+from tacotron2.decoder import Attention, Decoder, Prenet
+from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
+
+SIZES = {
+    "n_mel_channels": 3,
+    "encoder_embedding_dim": 8,
+    "attention_rnn_dim": 6,
+    "attention_dim": 5,
+    "attention_location_n_filters": 4,
+    "attention_location_kernel_size": 3,
+    "decoder_rnn_dim": 7,
+    "prenet_dim": 4,
+}
+
+
+def make_decoder(**config) -> Decoder:
+    """In float64, without dropout."""
+    off = {"p_attention_dropout": 0.0, "p_decoder_dropout": 0.0}
+    decoder = Decoder(Tacotron2Config(**{**SIZES, **off, **config})).double()
+    decoder.prenet.p_dropout = 0.0
+    return decoder
+
+
+def randn(*shape, grad=False):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
+
+
+def assert_close(got, want, bound=1e-12):
+    torch.testing.assert_close(got, want, rtol=0, atol=bound)
+
+
+# --- teacher forcing, fast and plain ---
+
+
+@pytest.mark.parametrize("lengths", [[5, 3, 1], [4], [1]], ids=str)
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_all_steps_are_step_by_step(lengths, steps):
+    """Outputs, alignments and every gradient, with a kernel that is longer than some of the texts."""
+    decoder = make_decoder(attention_location_kernel_size=7).train()
+    lengths = torch.tensor(lengths)
+    batch, symbols = len(lengths), int(lengths.max())
+    prenet, memory = randn(steps, batch, 4, grad=True), randn(batch, symbols, 8, grad=True)
+    directions = 5 * randn(steps, batch, 7 + 8), 5 * randn(batch, steps, symbols)
+    tensors = [prenet, memory, *decoder.attention_rnn.parameters(), *decoder.attention_layer.parameters()]
+    tensors += decoder.decoder_rnn.parameters()
+    results = []
+    for run in (run_all_steps, run_step_by_step):
+        outputs = run(decoder, prenet, decoder.attention_layer.prepare(memory, lengths))
+        loss = sum((output * direction).sum() for output, direction in zip(outputs, directions))
+        results.append((*outputs, *torch.autograd.grad(loss, tensors)))
+    for fast, plain in zip(*results):
+        assert fast.shape == plain.shape
+        assert_close(fast, plain, 1e-9)
+
+
+def test_training_takes_the_fast_way_and_evaluation_the_plain_one():
+    """Same numbers, and no gradient is lost in either."""
+    decoder, memory, mels = make_decoder(n_frames_per_step=2), randn(2, 4, 8), randn(2, 3, 7)
+    inputs = memory, torch.tensor([4, 2]), mels, torch.tensor([7, 5])
+    results = []
+    for mode in (True, False):
+        decoder.train(mode).zero_grad()
+        made = decoder(*inputs)
+        (made.mels.square().sum() + made.gates.square().sum()).backward()
+        results.append([made.mels, made.gates, made.alignments, *(p.grad for p in decoder.parameters())])
+    for fast, plain in zip(*results):
+        assert_close(fast, plain, 1e-9)
+
+
+@pytest.mark.parametrize("run", [run_all_steps, run_step_by_step])
+def test_dropout_on_both_lstms(run):
+    """A share of the decoder LSTM's hidden state is 0; the attention LSTM's dropout alone reaches context and weights."""
+    decoder = make_decoder(p_decoder_dropout=0.3, decoder_rnn_dim=50).train()
+    prenet, memory = randn(20, 8, 4), decoder.attention_layer.prepare(randn(8, 5, 8), torch.full((8,), 5))
+
+    def twice():
+        return run(decoder, prenet, memory), run(decoder, prenet, memory)
+
+    (outputs, weights), (others, same_weights) = twice()
+    assert (outputs[:, :, :50] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
+    assert not torch.equal(outputs[:, :, :50], others[:, :, :50])
+    assert torch.equal(weights, same_weights)
+    decoder.p_decoder_dropout, decoder.p_attention_dropout = 0.0, 0.3
+    (outputs, weights), (_, others) = twice()
+    assert not (outputs == 0).any()
+    assert (weights[:, -1] - others[:, -1]).abs().max() > 1e-3
+    decoder.eval()
+    assert torch.equal(*(weights for _, weights in twice()))
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_frames_a_step_is_fed(r):
+    """Zeros, then the frames of the step before, frame by frame; a last step that is not full is never fed."""
+    decoder, mels = make_decoder(n_frames_per_step=r), randn(2, 3, 7)
+    fed = decoder._previous_frames(mels)
+    assert fed.shape == (-(-7 // r), 2, 3 * r)
+    assert not fed[0].any()
+    for k in range(1, len(fed)):
+        for j in range(r):
+            assert torch.equal(fed[k, :, 3 * j : 3 * j + 3], mels[:, :, (k - 1) * r + j])
+
+
+# --- inference ---
+
+STEP = 0.05  # what the counter below adds up
+
+
+def counting_decoder(**config) -> Decoder:
+    """A decoder whose gate fires in the step that the memory's first channel says.
+
+    The decoder LSTM's first cell adds STEP each step and its hidden value is the cell's tanh; the gate's logit is 1e3 times
+    hidden less context, so that tanh((n - 1/2) * STEP) in the memory is passed in the n-th step.
+    """
+    decoder = make_decoder(**config)
+    rnn, gate = decoder.decoder_rnn, decoder.gate_layer.linear_layer
+    with torch.no_grad():
+        for rows in (rnn.weight_ih, rnn.weight_hh):
+            rows[::7] = 0
+        rnn.bias_hh[::7] = 0
+        rnn.bias_ih[::7] = torch.tensor([40.0, 40.0, torch.atanh(torch.tensor(STEP)).item(), 40.0])
+        gate.bias.zero_()
+        gate.weight.zero_()
+        gate.weight[0, 0], gate.weight[0, 7] = 1e3, -1e3
+    return decoder
+
+
+def counting_memory(firing_steps):
+    memory = randn(len(firing_steps), 4, 8)
+    memory[:, :, 0] = torch.tanh((torch.tensor(firing_steps) - 0.5) * STEP)[:, None]
+    return memory, torch.tensor([4, 3, 4, 2])[: len(firing_steps)]
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_a_clip_is_as_long_as_the_frames_before_its_gate_fired(r):
+    decoder = counting_decoder(n_frames_per_step=r)
+    made = decoder.infer(*counting_memory([3, 1, 6, 2]))
+    assert made.lengths.tolist() == [2 * r, 0, 5 * r, r]
+    assert made.mels.shape == (4, 3, 6 * r)  # the last item's firing step is the last step
+    assert made.gates.shape == (4, 6 * r)
+    assert made.alignments.shape == (4, 6, 4)
+    fired = torch.arange(6).repeat_interleave(r) >= torch.tensor([[2], [0], [5], [1]])
+    assert torch.equal(made.gates > 0, fired)
+
+
+def test_a_clip_whose_gate_never_fires_ends_at_the_limit():
+    decoder = counting_decoder(n_frames_per_step=2, max_decoder_steps=5)
+    made = decoder.infer(*counting_memory([3, 100]))
+    assert made.lengths.tolist() == [4, 10]
+    assert made.mels.shape == (2, 3, 10)
+    exactly = decoder.infer(*counting_memory([5, 6]))
+    assert exactly.lengths.tolist() == [8, 10]
+
+
+def test_without_early_stopping_every_step_is_made():
+    made = counting_decoder(max_decoder_steps=9, decoder_no_early_stopping=True).infer(*counting_memory([3, 1]))
+    assert made.lengths.tolist() == [2, 0]
+    assert made.mels.shape == (2, 3, 9)
+
+
+def test_an_item_that_ended_stays_ended():
+    """A gate that fires once and falls silent again: the length counts up to the first time."""
+    decoder = counting_decoder(max_decoder_steps=8)
+    with torch.no_grad():  # fires while the counter is below, not above
+        decoder.gate_layer.linear_layer.weight.mul_(-1)
+    made = decoder.infer(*counting_memory([4, 0]))
+    assert made.lengths.tolist() == [0, 8]
+    assert (made.gates > 0).sum(1).tolist() == [3, 0]
+
+
+@pytest.mark.parametrize(("threshold", "length"), [(0.3, 2), (0.8, 3), (1.0, 6)])
+def test_gate_threshold_is_a_probability(threshold, length):
+    """The third step's logit is -0.5, whose sigmoid is 0.378; the fourth's is 1.5, 0.818. No probability is above 1."""
+    decoder = counting_decoder(max_decoder_steps=6, gate_threshold=threshold)
+    memory, lengths = counting_memory([4])
+    counts = torch.tanh(STEP * torch.arange(1, 7)).double()
+    slope = 2 / (counts[3] - counts[2])
+    with torch.no_grad():
+        decoder.gate_layer.linear_layer.weight.mul_(0)[0, 0] = slope
+        decoder.gate_layer.linear_layer.bias.fill_(-0.5 - slope * counts[2])
+    made = decoder.infer(memory, lengths)
+    assert_close(made.gates[0, 2:4], torch.tensor([-0.5, 1.5]).double()[: len(made.gates[0]) - 2], 1e-4)
+    assert made.lengths.tolist() == [length]
+
+
+@pytest.mark.parametrize("r", [1, 2])
+@pytest.mark.parametrize("training", [False, True], ids=["plain", "fast"])
+def test_teacher_forcing_with_its_own_frames_is_inference(r, training):
+    decoder = make_decoder(n_frames_per_step=r, max_decoder_steps=6, gate_threshold=1.0).eval()
+    memory, lengths = randn(3, 5, 8), torch.tensor([5, 2, 4])
+    free = decoder.infer(memory, lengths)
+    taught = decoder.train(training)(memory, lengths, free.mels, free.lengths)
+    assert_close(taught.mels, free.mels)
+    assert_close(taught.gates, free.gates)
+    assert_close(taught.alignments, free.alignments)
+    assert free.mels.std() > 0.05
+
+
+def test_inference_leaves_no_graph():
+    made = make_decoder(max_decoder_steps=2).infer(randn(1, 3, 8, grad=True), torch.tensor([3]))
+    assert not any(x.requires_grad for x in made)
+
+
+# --- parts ---
+
+
+def test_prenet_dropout_stays_on_in_evaluation():
+    """Over many draws: half of the values are 0, and the mean is that of the layers alone where ReLU is linear."""
+    prenet = Prenet(4, 20).double().eval()
+    for layer in prenet.layers:
+        torch.nn.init.uniform_(layer.linear_layer.weight, 0.1, 0.3)
+    x = torch.rand(4).double() + 0.5
+    drawn = prenet(x.expand(20_000, 4))
+    expected = prenet.layers[1].linear_layer.weight @ (prenet.layers[0].linear_layer.weight @ x)
+    torch.testing.assert_close(drawn.mean(0), expected, rtol=0.05, atol=0)
+    assert (drawn == 0).double().mean().item() == pytest.approx(0.5, abs=0.01)
+    prenet.p_dropout = 0.0
+    assert_close(prenet(x), expected)
+
+
+def test_prenet_relu_is_in_both_layers():
+    prenet = Prenet(3, 3).double()
+    prenet.p_dropout = 0.0
+    with torch.no_grad():
+        prenet.layers[0].linear_layer.weight.copy_(torch.eye(3))
+        prenet.layers[1].linear_layer.weight.copy_(torch.tensor([[1.0, 1, 1], [1, 1, -9], [0, 0, 1]]))
+    assert prenet(torch.tensor([-5.0, 2.0, 1.0]).double()).tolist() == [3.0, 0.0, 1.0]
+
+
+def test_attention_reads_texts_only():
+    attention = Attention(Tacotron2Config(**SIZES)).double()
+    lengths = torch.tensor([5, 1, 3])
+    weights = attention(randn(3, 6), torch.rand(3, 2, 5).double(), attention.prepare(randn(3, 5, 8), lengths))
+    assert_close(weights.sum(1), torch.ones(3).double())
+    assert torch.equal(weights > 0, torch.arange(5) < lengths[:, None])
+
+
+def test_attention_moves_with_its_history():
+    """Location features of a peak are the same wherever it is: shifted memory and history give shifted weights."""
+    attention = Attention(Tacotron2Config(**SIZES)).double()
+    hidden, memory = randn(1, 6), F.pad(randn(1, 3, 8), (0, 0, 4, 5))
+    history = F.pad(torch.rand(1, 2, 3).double(), (4, 5))
+    lengths = torch.tensor([12])
+    here = attention(hidden, history, attention.prepare(memory, lengths))
+    shifted = attention.prepare(memory.roll(2, dims=1), lengths)
+    there = attention(hidden, history.roll(2, dims=2), shifted)
+    assert_close(there, here.roll(2, dims=1))
+    still = attention(hidden, history, shifted)
+    assert (still - there).abs().max() > 1e-3

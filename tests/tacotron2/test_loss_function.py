@@ -1,0 +1,167 @@
+"""The criterion in closed form, float64 numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import UsageError
+from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig, Tacotron2Targets, guided_attention
+from tacotron2.model import Tacotron2Output
+
+MEL_LENGTHS, TEXT_LENGTHS = torch.tensor([4, 7, 5]), torch.tensor([6, 4, 3])
+
+
+def make_outputs(dtype=torch.float64, r=1):
+    alignments = torch.rand(3, -(-7 // r), 6).to(dtype)
+    return Tacotron2Output(*(torch.randn(3, 5, 7).to(dtype) for _ in range(2)), torch.randn(3, 7).to(dtype), alignments)
+
+
+def make_targets():
+    gates = (torch.arange(7) >= MEL_LENGTHS[:, None] - 1).double()
+    return Tacotron2Targets(torch.randn(3, 5, 7).double(), gates, MEL_LENGTHS, TEXT_LENGTHS)
+
+
+def criterion(**options):
+    return Tacotron2Loss(Tacotron2LossConfig(**options))
+
+
+def numbers(terms):
+    return {name: term.item() for name, term in terms.items()}
+
+
+def closed_form(outputs, targets, lengths):
+    """Means over each clip's first frames, all clips' frames alike."""
+    mel, refined, gate, _ = (x.double().numpy() for x in outputs)
+    wanted, stop = targets.mels.numpy(), targets.gates.numpy()
+    p = 1 / (1 + np.exp(-gate))
+    entropy = -(stop * np.log(p) + (1 - stop) * np.log(1 - p))
+
+    def mean(frames):
+        return np.concatenate([clip[..., :n].reshape(-1) for clip, n in zip(frames, lengths)]).mean()
+
+    errors = {"mel": (mel - wanted) ** 2, "mel_postnet": (refined - wanted) ** 2, "gate": entropy}
+    return {name: mean(error) for name, error in errors.items()}
+
+
+def test_means_over_the_padded_batch():
+    outputs, targets = make_outputs(), make_targets()
+    terms = criterion().terms(outputs, targets)
+    assert numbers(terms) == pytest.approx(closed_form(outputs, targets, [7, 7, 7]), rel=1e-12)
+    loss = criterion()(outputs, targets)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(sum(numbers(terms).values()), rel=1e-12)
+
+
+def test_masked_means_over_real_frames():
+    outputs, targets = make_outputs(), make_targets()
+    terms = criterion(mask_padding=True).terms(outputs, targets)
+    assert numbers(terms) == pytest.approx(closed_form(outputs, targets, MEL_LENGTHS.tolist()), rel=1e-12)
+
+
+def test_masked_loss_does_not_see_padding():
+    outputs, targets = make_outputs(), make_targets()
+    past = torch.arange(7) >= MEL_LENGTHS[:, None]
+    noisy = outputs._replace(
+        mel_outputs=outputs.mel_outputs.masked_fill(past[:, None], 50.0),
+        gate_outputs=outputs.gate_outputs.masked_fill(past, 1e3),
+    )
+    masked = criterion(mask_padding=True)
+    assert numbers(masked.terms(noisy, targets)) == numbers(masked.terms(outputs, targets))
+
+
+def test_mels_and_gates_suffice():
+    """As for a user's own (mels, gates), with or without --mask-padding: all frames count."""
+    outputs, targets = tuple(make_outputs()), make_targets()
+    want = criterion()(outputs, targets).item()
+    for options in ({}, {"mask_padding": True}, {"guided_attention_weight": 2.0}):
+        assert criterion(**options)(outputs, tuple(targets[:2])).item() == pytest.approx(want, rel=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("mask_padding", [False, True])
+def test_half_precision_outputs_are_summed_in_float32(dtype, mask_padding):
+    targets = make_targets()
+    outputs = make_outputs(dtype)
+    outputs = outputs._replace(mel_outputs=outputs.mel_outputs * 300)  # 300^2 is beyond float16
+    loss = criterion(mask_padding=mask_padding)
+    wide = Tacotron2Output(*(x.double() for x in outputs))
+    half_targets = targets._replace(mels=targets.mels.float(), gates=targets.gates.float())
+    terms = loss.terms(outputs, half_targets)
+    assert {term.dtype for term in terms.values()} == {torch.float32}
+    assert numbers(terms) == pytest.approx(numbers(loss.terms(wide, targets)), rel=1e-5)
+
+
+def test_a_sure_gate_costs_nothing_and_a_wrong_one_its_logit():
+    outputs, targets = make_outputs(), make_targets()
+    right = (targets.gates - 0.5) * 2e3
+    assert criterion().terms(outputs._replace(gate_outputs=right), targets)["gate"] == 0
+    assert criterion().terms(outputs._replace(gate_outputs=-right), targets)["gate"] == 1e3
+
+
+# --- guided attention ---
+
+
+def test_guided_attention_by_hand():
+    """Two steps over two symbols: on the diagonal nothing, off it 1 - exp(-(1/2)² / 2σ²); the second clip is one by one."""
+    alignments = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 9.0], [9.0, 9.0]]])
+    lengths = torch.tensor([2, 1])
+    assert guided_attention(alignments, lengths, lengths, sigma=0.4) == 0
+    alignments[0] = torch.tensor([[0.0, 1.0], [0.25, 0.75]])
+    off_diagonal = 1 - np.exp(-0.25 / (2 * 0.4**2))
+    expected = 1.25 * off_diagonal / 5  # four places of the first clip and one of the second
+    assert guided_attention(alignments, lengths, lengths, sigma=0.4).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_guided_attention_of_a_batch(r):
+    outputs, targets, sigma, total, count = make_outputs(r=r), make_targets(), 0.3, 0.0, 0
+    for weights, symbols, frames in zip(outputs.alignments.numpy(), TEXT_LENGTHS.tolist(), MEL_LENGTHS.tolist()):
+        steps = int(np.ceil(frames / r))
+        for k in range(steps):
+            for s in range(symbols):
+                total += weights[k, s] * (1 - np.exp(-((s / symbols - k / steps) ** 2) / (2 * sigma**2)))
+                count += 1
+    loss = criterion(n_frames_per_step=r, guided_attention_weight=2.5, guided_attention_sigma=sigma)
+    terms = loss.terms(outputs, targets)
+    assert terms["guided_attention"].item() == pytest.approx(2.5 * total / count, rel=1e-6)
+    assert loss(outputs, targets).item() == pytest.approx(sum(numbers(terms).values()), rel=1e-12)
+
+
+def test_guided_attention_decays_and_is_for_training():
+    outputs, targets = make_outputs(), make_targets()
+    loss = criterion(guided_attention_weight=4.0, guided_attention_decay=0.9)
+    at = [loss.terms(outputs, targets, iteration)["guided_attention"].item() for iteration in (0, 1, 10)]
+    assert at == pytest.approx([at[0], 0.9 * at[0], 0.9**10 * at[0]], rel=1e-12)
+    assert at[0] > 0.1
+    loss.eval()
+    assert list(loss.terms(outputs, targets)) == ["mel", "mel_postnet", "gate"]
+    assert list(criterion().terms(outputs, targets)) == ["mel", "mel_postnet", "gate"]
+
+
+def test_guided_attention_has_a_gradient():
+    outputs, targets = make_outputs(), make_targets()
+    alignments = outputs.alignments.requires_grad_()
+    loss = criterion(guided_attention_weight=1.0)
+    (gradient,) = torch.autograd.grad(loss(outputs, targets), alignments)
+    real = (torch.arange(7) < MEL_LENGTHS[:, None])[:, :, None] & (torch.arange(6) < TEXT_LENGTHS[:, None])[:, None]
+    assert not gradient[~real].any()
+    assert gradient.min() >= 0
+    assert gradient[:, 0, 0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guided_attention_weight": -1.0}, "--guided-attention-weight: -1.0, expected 0 or more"),
+        ({"guided_attention_weight": float("nan")}, "--guided-attention-weight: nan, expected 0 or more"),
+        ({"guided_attention_sigma": 0.0}, "--guided-attention-sigma: 0.0, expected more than 0"),
+        ({"guided_attention_sigma": float("nan")}, "--guided-attention-sigma: nan, expected more than 0"),
+        ({"guided_attention_decay": 0.0}, r"--guided-attention-decay: 0.0, expected a factor in \(0, 1\]"),
+        ({"guided_attention_decay": 1.5}, r"--guided-attention-decay: 1.5, expected a factor in \(0, 1\]"),
+    ],
+)
+def test_options_that_cannot_be(options, message):
+    with pytest.raises(UsageError, match=message):
+        Tacotron2LossConfig(**options)

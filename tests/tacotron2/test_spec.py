@@ -1,0 +1,107 @@
+"""What Tacotron 2 says of itself to training and inference."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import models
+from common.spec import AcousticInference
+from common.stft import TacotronSTFT
+from loss_functions import get_loss_function
+from tacotron2.config import Tacotron2Config
+from tacotron2.data_function import Tacotron2Batch, TextMelDataset, encode
+from tacotron2.model import Tacotron2, Tacotron2Output
+from tacotron2.preview import preview
+from tacotron2.spec import SPEC, config_from_options
+
+
+def test_published_training_defaults():
+    assert dataclasses.asdict(SPEC.training) == {
+        "epochs": 1501,
+        "learning_rate": 1e-3,
+        "batch_size": 48,
+        "batch_size_amp": 104,
+        "weight_decay": 1e-6,
+        "grad_clip_thresh": 1.0,
+        "anneal_steps": (500, 1000, 1500),
+    }
+
+
+def test_its_place_in_the_recipe():
+    assert models.get_spec("Tacotron2") is SPEC
+    assert (SPEC.flag, SPEC.role) == ("tacotron2", "acoustic")
+    assert isinstance(SPEC.inference, AcousticInference)
+    keys = {field.name for field in dataclasses.fields(Tacotron2Config)}
+    assert keys > SPEC.free_at_inference == {"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}
+
+
+def test_config_is_what_the_options_hold_of_it():
+    options = {"n_mel_channels": 40, "prenet_dim": 8, "gate_threshold": 0.7, "learning_rate": 1.0, "hop_length": 256}
+    config = config_from_options(options)
+    assert config == {"n_mel_channels": 40, "prenet_dim": 8, "gate_threshold": 0.7}
+    model = models.get_model("Tacotron2", config | {"encoder_n_convolutions": 1, "decoder_rnn_dim": 4})
+    assert isinstance(model, Tacotron2)
+    assert (model.config.prenet_dim, model.config.attention_dim) == (8, 128)
+
+
+def test_criterion_follows_the_options():
+    options = {"mask_padding": True, "n_frames_per_step": 2, "guided_attention_weight": 1.0, "learning_rate": 1.0}
+    criterion = get_loss_function("Tacotron2", options=options)
+    outputs = Tacotron2Output(torch.ones(1, 5, 4), torch.ones(1, 5, 4), torch.zeros(1, 4), torch.ones(1, 2, 2))
+    lengths = torch.tensor([3])
+    targets = (torch.full((1, 5, 4), 1.0), torch.zeros(1, 4), lengths, torch.tensor([2]))
+    targets[0][:, :, 3] = 9.0  # past the end, where masking does not look
+    terms = criterion.terms(outputs, targets)
+    off_diagonal = 2 * (1 - np.exp(-0.25 / (2 * 0.4**2))) / 4  # two steps of two frames, two symbols
+    expected = {"mel": 0.0, "mel_postnet": 0.0, "gate": np.log(2), "guided_attention": off_diagonal}
+    assert {name: term.item() for name, term in terms.items()} == pytest.approx(expected, rel=1e-6)
+    plain = get_loss_function("Tacotron2").terms(outputs, targets[:2])
+    assert plain["mel"].item() == pytest.approx(64 / 4)
+    assert "guided_attention" not in plain
+
+
+def test_factories():
+    options = {"load_mel_from_disk": True, "text_cleaners": ["basic_cleaners"]}
+    assert isinstance(SPEC.make_dataset(options, []), TextMelDataset)
+    assert SPEC.inference.encode is encode
+    assert SPEC.inference.spell("Ab", options) == ["a", "b"]
+    assert SPEC.stored_options == ("text_cleaners",)
+
+
+@pytest.mark.parametrize("r", [1, 2])
+def test_preview(r):
+    """The first clip's own frames, steps and symbols: what lies past them is in no picture, sound or number."""
+    model, stft, frames = Tacotron2(n_frames_per_step=r, decoder_rnn_dim=4, attention_rnn_dim=4), TacotronSTFT(), 7
+    steps, all_steps = -(-frames // r), -(-10 // r)
+    batch = Tacotron2Batch(
+        text=torch.ones(2, 5, dtype=torch.int64),
+        text_lengths=torch.tensor([4, 3]),
+        mels=torch.randn(2, 80, 10) - 5,
+        gates=(torch.arange(10) >= 6).float().expand(2, 10),
+        mel_lengths=torch.tensor([frames, 10]),
+        names=("a", "b"),
+    )
+    alignments = torch.full((2, all_steps, 5), 0.25)
+    alignments[0, steps:], alignments[1, :, 0] = 1.0, 0.75
+    mels = torch.randn(2, 80, 10) - 5
+
+    def show(refined):
+        torch.manual_seed(0)  # Griffin-Lim's first phases
+        return preview(model, batch, Tacotron2Output(mels, refined, torch.zeros(2, 10), alignments), stft)
+
+    shown, other = show(mels), show(torch.nn.functional.pad(mels[:, :, :frames], (0, 3)))
+    assert shown.scalars == {"attention_focus": pytest.approx((0.25 + 0.75) / 2)}
+    assert shown.figures.keys() == {"alignment", "gate", "mel"}
+    drawn = {
+        name: [axes.images[0].get_array() for axes in figure.axes if axes.images]
+        for name, figure in shown.figures.items()
+    }
+    assert drawn["alignment"][0].shape == (4, steps)
+    np.testing.assert_array_equal(drawn["mel"][0], batch.mels[0, :, :frames])
+    np.testing.assert_array_equal(drawn["mel"][1], mels[0, :, :frames])
+    assert shown.sounds["griffin_lim"].shape == ((frames - 1) * 256,)
+    assert torch.equal(shown.sounds["griffin_lim"], other.sounds["griffin_lim"])

@@ -1,0 +1,136 @@
+"""Names, shapes and first values of the weights of the full model."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import models
+
+SMALL = {"encoder_n_convolutions": 1, "postnet_n_convolutions": 2, "decoder_rnn_dim": 8, "attention_rnn_dim": 8}
+
+
+def published_layout() -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes, in order: mels 80, channels 512, LSTMs 1024 (four gates each), prenet 256, attention 128."""
+    rows: list[tuple[str, tuple[int, ...]]] = [("embedding.weight", (148, 512))]
+
+    def conv_norm(name, *shape):
+        out = shape[:1]
+        rows.extend([(f"{name}.0.conv.weight", shape), (f"{name}.0.conv.bias", out)])
+        rows.extend((f"{name}.1.{part}", out) for part in ("weight", "bias", "running_mean", "running_var"))
+        rows.append((f"{name}.1.num_batches_tracked", ()))
+
+    def lstm(name, suffix, inputs, hidden):
+        rows.extend(
+            [(f"{name}.weight_ih{suffix}", (4 * hidden, inputs)), (f"{name}.weight_hh{suffix}", (4 * hidden, hidden))]
+        )
+        rows.extend((f"{name}.bias_{part}{suffix}", (4 * hidden,)) for part in ("ih", "hh"))
+
+    for i in range(3):
+        conv_norm(f"encoder.convolutions.{i}", 512, 512, 5)
+    lstm("encoder.lstm", "_l0", 512, 256)
+    lstm("encoder.lstm", "_l0_reverse", 512, 256)
+    rows.append(("decoder.prenet.layers.0.linear_layer.weight", (256, 80)))
+    rows.append(("decoder.prenet.layers.1.linear_layer.weight", (256, 256)))
+    lstm("decoder.attention_rnn", "", 256 + 512, 1024)
+    attention = "decoder.attention_layer"
+    rows.append((f"{attention}.query_layer.linear_layer.weight", (128, 1024)))
+    rows.append((f"{attention}.memory_layer.linear_layer.weight", (128, 512)))
+    rows.append((f"{attention}.v.linear_layer.weight", (1, 128)))
+    rows.append((f"{attention}.location_layer.location_conv.conv.weight", (32, 2, 31)))
+    rows.append((f"{attention}.location_layer.location_dense.linear_layer.weight", (128, 32)))
+    lstm("decoder.decoder_rnn", "", 1024 + 512, 1024)
+    for name, out in (("linear_projection", 80), ("gate_layer", 1)):
+        rows.append((f"decoder.{name}.linear_layer.weight", (out, 1024 + 512)))
+        rows.append((f"decoder.{name}.linear_layer.bias", (out,)))
+    for i, (into, out) in enumerate([(80, 512), (512, 512), (512, 512), (512, 512), (512, 80)]):
+        conv_norm(f"postnet.convolutions.{i}", out, into, 5)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def full_model():
+    torch.manual_seed(0)
+    return models.get_model("Tacotron2", {})
+
+
+def test_state_dict_has_the_published_layout(full_model):
+    layout = [(name, tuple(tensor.shape)) for name, tensor in full_model.state_dict().items()]
+    assert len(layout) == 84
+    assert layout == published_layout()
+    assert sum(parameter.numel() for parameter in full_model.parameters()) == 28_193_153
+    # an optimizer's state goes by the parameters' order
+    learned = [name for name, _ in layout if not name.split(".")[-1].startswith(("running", "num_batches"))]
+    assert [name for name, _ in full_model.named_parameters()] == learned
+    assert {parameter.dtype for parameter in full_model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("r", [2, 3])
+def test_frames_per_step_widen_what_a_step_reads_and_writes(r):
+    with torch.device("meta"):
+        model = models.get_model("Tacotron2", {"n_frames_per_step": r})
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    published = dict(published_layout())
+    assert shapes.keys() == published.keys()
+    assert {name: shapes[name] for name in shapes if shapes[name] != published[name]} == {
+        "decoder.prenet.layers.0.linear_layer.weight": (256, 80 * r),
+        "decoder.linear_projection.linear_layer.weight": (80 * r, 1536),
+        "decoder.linear_projection.linear_layer.bias": (80 * r,),
+    }
+
+
+def assert_uniform(weight, bound):
+    """Uniform in ±bound; the standard deviation within four times its own, sqrt(1/5n) of it."""
+    n = weight.numel()
+    assert weight.abs().max() <= bound
+    assert weight.abs().max() > bound * (1 - 10 / n)
+    assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=4 / math.sqrt(5 * n))
+    assert abs(weight.mean().item()) < 4 * bound / math.sqrt(3 * n)
+
+
+RELU, TANH = math.sqrt(2), 5 / 3
+XAVIER = [  # name, gain, fan in + fan out
+    ("encoder.convolutions.0.0.conv", RELU, 5 * 1024),
+    ("encoder.convolutions.2.0.conv", RELU, 5 * 1024),
+    ("decoder.prenet.layers.0.linear_layer", 1, 80 + 256),
+    ("decoder.prenet.layers.1.linear_layer", 1, 256 + 256),
+    ("decoder.attention_layer.query_layer.linear_layer", TANH, 1024 + 128),
+    ("decoder.attention_layer.memory_layer.linear_layer", TANH, 512 + 128),
+    ("decoder.attention_layer.v.linear_layer", 1, 128 + 1),
+    ("decoder.attention_layer.location_layer.location_conv.conv", 1, 31 * (2 + 32)),
+    ("decoder.attention_layer.location_layer.location_dense.linear_layer", TANH, 32 + 128),
+    ("decoder.linear_projection.linear_layer", 1, 1536 + 80),
+    ("decoder.gate_layer.linear_layer", 1, 1536 + 1),
+    ("postnet.convolutions.0.0.conv", TANH, 5 * (80 + 512)),
+    ("postnet.convolutions.3.0.conv", TANH, 5 * 1024),
+    ("postnet.convolutions.4.0.conv", 1, 5 * (512 + 80)),
+]
+
+
+@pytest.mark.parametrize(("name", "gain", "fans"), XAVIER, ids=[name for name, _, _ in XAVIER])
+def test_weights_start_xavier_uniform(full_model, name, gain, fans):
+    assert_uniform(full_model.get_parameter(f"{name}.weight"), gain * math.sqrt(6 / fans))
+
+
+def test_symbols_start_uniform(full_model):
+    assert_uniform(full_model.embedding.weight, math.sqrt(3) * math.sqrt(2 / (148 + 512)))
+
+
+def norms(model):
+    return [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
+
+
+def test_batchnorm_weights_start_at_one_or_uniform(full_model):
+    assert len(norms(full_model)) == 8
+    for norm in norms(full_model):
+        assert torch.equal(norm.weight, torch.ones_like(norm.weight))
+    uniform = norms(models.get_model("Tacotron2", SMALL, uniform_initialize_bn_weight=True))
+    for norm in uniform:
+        assert not norm.bias.any()
+        assert norm.eps == 1e-5
+        assert norm.momentum == 0.1
+        assert 0 <= norm.weight.min() < norm.weight.max() < 1
+    assert_uniform(torch.cat([2 * norm.weight - 1 for norm in uniform]), 1.0)
