@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         loaders = get_loaders(spec.name, vars(args), dist)
         state = make_state(spec, args, dist)
         restored = snapshot.restore(state, checkpoint, path) if path else "starting at epoch 0"
-        with open_log(args, dist, state.iteration if path else None) as log:
+        with open_log(args, dist, state.iteration + 1 if path else None) as log:
             log.parameters(vars(args))
             log.say(describe(state, loaders, restored))
             finished = fit(state, loaders, args, log, stop)

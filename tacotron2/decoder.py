@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, length_mask
+from common.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
 
@@ -32,7 +32,7 @@ class Prenet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, r·M) -> (…, P)."""
         for layer in self.layers:
-            x = F.dropout(torch.relu(layer(x)), self.p_dropout, training=True)
+            x = dropout(torch.relu(layer(x)), self.p_dropout)
         return x
 
 

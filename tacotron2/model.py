@@ -62,7 +62,7 @@ class Postnet(ConvStack):
         super().__init__(dims, config.postnet_kernel_size, gains=["tanh"] * inner + ["linear"], p_dropout=0.5)
 
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
-        """Frames (B, M, T) -> refined frames (B, M, T)."""
+        """Frames (B, M, T) -> refined frames (B, M, T); frames that are 0 past the mask (B, 1, T) stay so."""
         return mels + self.convolve(mels, mask)
 
 
@@ -90,7 +90,7 @@ class Tacotron2(nn.Module):
         mask = length_mask(mel_lengths, mels.shape[2])[:, None]
         frames = decoded.mels * mask
         gates = decoded.gates.masked_fill(~mask[:, 0], FINISHED_GATE)
-        return Tacotron2Output(frames, self.postnet(frames, mask) * mask, gates, decoded.alignments)
+        return Tacotron2Output(frames, self.postnet(frames, mask), gates, decoded.alignments)
 
     @torch.no_grad()
     def infer(self, text: Tensor, text_lengths: Tensor) -> Tacotron2Inference:
@@ -100,5 +100,5 @@ class Tacotron2(nn.Module):
         # The frames of the step at which the gate fired are kept as the postnet's right context, as they are for an item alone.
         kept = decoded.lengths + self.decoder.n_frames_per_step
         mask = length_mask(kept, decoded.mels.shape[2])[:, None]
-        mels = self.postnet(decoded.mels * mask, mask) * mask
+        mels = self.postnet(decoded.mels * mask, mask)
         return Tacotron2Inference(mels, decoded.lengths, decoded.alignments)

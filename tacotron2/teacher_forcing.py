@@ -1,23 +1,24 @@
 """The decoder's recurrences over all steps of a batch: plainly, as inference takes them, and fast, for training.
 
 In teacher forcing the decoder LSTM does not feed attention, so the fast way runs attention over all steps first and the decoder
-LSTM after it. Both LSTMs' input halves are one GEMM over all steps, and so is every large weight gradient (DeferredProduct).
+LSTM after it. Both LSTMs' input halves are one GEMM over all steps; the backward of both loops is written by hand.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.layers import DeferredProduct, at_least_float32, lstm_sequence, lstm_update
+from common.recurrence import LSTMTape, compute_dtype, dropout_mask, lstm_sequence
 
 if TYPE_CHECKING:
-    from tacotron2.decoder import Decoder, LocationLayer, Memory
+    from tacotron2.decoder import Decoder, Memory
 
 # B batch, S symbols, K decoder steps, E encoder channels, A attention channels, H attention LSTM size, D decoder LSTM size
+# k width of the location kernel
 
 
 def run_step_by_step(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -34,54 +35,149 @@ def run_all_steps(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Ten
     rnn = decoder.decoder_rnn
     gates = F.linear(torch.cat((hidden, contexts), dim=2), rnn.weight_ih, rnn.bias_ih + rnn.bias_hh)
     decoded = lstm_sequence(gates, rnn.weight_hh, decoder.p_decoder_dropout, decoder.training)
-    return torch.cat((decoded, contexts), dim=2), alignments
+    return torch.cat((decoded, contexts), dim=2), alignments.transpose(0, 1)
 
 
 def _attend(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
-    """Prenet outputs (K, B, P) -> attention LSTM's hidden states (K, B, H), contexts (K, B, E), alignments (B, K, S)."""
-    attention, state = decoder.attention_layer, decoder.start(memory.values)
-    lstm, context, weights, cumulative = state.attention, state.context, state.weights, state.cumulative
-    recurrent, query, read = _deferred_products(decoder, prenet, memory)
-    kernel, v = _location_kernel(attention.location_layer), attention.v.linear_layer.weight
-    steps = []
-    for _ in range(len(prenet)):
-        lstm = lstm_update(recurrent(torch.cat((context, lstm.hidden), dim=1)), lstm.cell)
-        lstm = lstm.dropout(decoder.p_attention_dropout, decoder.training)
-        location = F.linear(_windows(torch.stack((weights, cumulative), dim=1), kernel.shape[1] // 2), kernel)
-        features = torch.tanh(location + memory.keys + query(lstm.hidden)[:, None])
-        energies = at_least_float32(F.linear(features, v)[:, :, 0])
-        weights = torch.softmax(energies.masked_fill(memory.padding, float("-inf")), dim=1)
-        cumulative = cumulative + weights
-        context = read(weights)
-        steps.append((lstm.hidden, context, weights))
-    hidden, contexts, alignments = zip(*steps, strict=True)
-    return torch.stack(hidden), torch.stack(contexts), torch.stack(alignments, dim=1)
-
-
-def _location_kernel(layer: LocationLayer) -> Tensor:
-    """The location layer's convolution and projection, both linear, as one matrix (A, 2k) for the windows of _windows."""
-    conv, dense = layer.location_conv.conv.weight, layer.location_dense.linear_layer.weight
-    return dense @ conv.flatten(1)
-
-
-def _windows(history: Tensor, size: int) -> Tensor:
-    """[previous, cumulative] weights (B, 2, S) -> the window of `size` of both around each symbol (B, S, 2·size)."""
-    padded = F.pad(history, (size // 2, size // 2))
-    return padded.unfold(2, size, 1).transpose(1, 2).flatten(2)
-
-
-def _deferred_products(
-    decoder: Decoder, prenet: Tensor, memory: Memory
-) -> tuple[DeferredProduct, DeferredProduct, DeferredProduct]:
-    """The attention LSTM's pre-activations for [context, hidden], the query for hidden, and the context for weights."""
+    """Prenet outputs (K, B, P) -> attention LSTM's hidden states (K, B, H), contexts (K, B, E), weights (K, B, S)."""
     rnn, (steps, batch, prenet_dim) = decoder.attention_rnn, prenet.shape
-    gates = F.linear(prenet, rnn.weight_ih[:, :prenet_dim], rnn.bias_ih + rnn.bias_hh)
-    recurrent_weight = torch.cat((rnn.weight_ih[:, prenet_dim:], rnn.weight_hh), dim=1)
-    query_weight = decoder.attention_layer.query_layer.linear_layer.weight
-    queries = gates.new_zeros(steps, batch, query_weight.shape[0])
-    contexts = memory.values.new_zeros(steps, batch, memory.values.shape[2])
-    return (
-        DeferredProduct(gates, recurrent_weight),
-        DeferredProduct(queries, query_weight),
-        DeferredProduct(contexts, memory.values, batched=True),
+    attention, location = decoder.attention_layer, decoder.attention_layer.location_layer
+    # The location layer's convolution and projection are both linear: one matrix (A, 2k) for windows of k weights.
+    kernel = location.location_dense.linear_layer.weight @ location.location_conv.conv.weight.flatten(1)
+    mask = dropout_mask(rnn.weight_hh, (steps, batch, rnn.hidden_size), decoder.p_attention_dropout, decoder.training)
+    # v·tanh(x) = 2v·sigmoid(2x) - sum(v), the softmax does not see the constant, and sigmoid is the cheaper of the two.
+    return AttentionSequence.apply(
+        F.linear(prenet, rnn.weight_ih[:, :prenet_dim], rnn.bias_ih + rnn.bias_hh),
+        torch.cat((rnn.weight_ih[:, prenet_dim:], rnn.weight_hh), dim=1),
+        2 * attention.query_layer.linear_layer.weight,
+        2 * kernel,
+        2 * attention.v.linear_layer.weight,
+        2 * memory.keys.transpose(1, 2),
+        memory.values,
+        memory.padding,
+        mask,
     )
+
+
+def _windows(history: Tensor, kernel: Tensor) -> Tensor:
+    """[previous, cumulative] weights (N, 2, S) -> the k of either around each symbol (N, 2k, S), for a kernel (A, 2k)."""
+    size = kernel.shape[1] // 2
+    return F.unfold(history[:, :, None], (1, size), padding=(0, size // 2))
+
+
+class _Buffers:
+    """What attention writes at each step going forward and reads going backward."""
+
+    def __init__(self, gates: Tensor, keys: Tensor, values: Tensor, dtype: torch.dtype) -> None:
+        steps, batch, width = gates.shape
+        channels, symbols = keys.shape[1:]
+        self.lstm = LSTMTape(gates)
+        self.hidden = gates.new_empty(steps, batch, width // 4)
+        self.contexts = gates.new_empty(steps, batch, values.shape[2])
+        self.weights = gates.new_empty(steps, batch, symbols)
+        self.history = gates.new_zeros(steps + 1, batch, 2, symbols)  # previous and cumulative weights, as each step sees them
+        self.features = gates.new_empty(steps, batch, channels, symbols)
+        # [context, hidden] as the next step sees them, in the GEMMs' precision
+        self.inputs = torch.zeros(steps + 1, batch, values.shape[2] + width // 4, dtype=dtype, device=gates.device)
+
+
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+
+
+class AttentionSequence(torch.autograd.Function):
+    """Attention LSTM and attention with energies v·sigmoid(query + keys + location) over all steps.
+
+    gates (K, B, 4H), recurrent weight (4H, E + H), query weight (A, H), location kernel (A, 2k), v (1, A), keys (B, A, S),
+    values (B, S, E), padding (B, S), dropout mask (K, B, H) or None -> hidden (K, B, H), contexts (K, B, E), weights (K, B, S).
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        gates: Tensor,
+        recurrent: Tensor,
+        query: Tensor,
+        kernel: Tensor,
+        v: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        padding: Tensor,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.dtypes = [x.dtype for x in (gates, recurrent, query, kernel, v, keys, values)]
+        full, dtype = recurrent.dtype, compute_dtype(recurrent)
+        kernel, keys, values = kernel.to(full), keys.to(full).contiguous(), values.to(full)
+        recurrent, query = recurrent.to(dtype), query.to(dtype)
+        b = _Buffers(gates.to(full, copy=True), keys, values, dtype)
+        context_dim, kernels = values.shape[2], kernel.expand(len(values), -1, -1)
+        with torch.autocast(gates.device.type, enabled=False):
+            for t in range(len(gates)):
+                b.lstm.forward(t, b.inputs[t] @ recurrent.t(), out=b.hidden[t])
+                if mask is not None:
+                    b.hidden[t].mul_(mask[t])
+                hidden = b.inputs[t + 1, :, context_dim:].copy_(b.hidden[t])
+                features = torch.bmm(kernels, _windows(b.history[t], kernel), out=b.features[t])
+                features.add_(keys).add_((hidden @ query.t())[:, :, None]).sigmoid_()
+                energies = torch.bmm(v.expand(len(values), 1, -1), features)[:, 0].masked_fill_(padding, float("-inf"))
+                weights = torch.softmax(energies, dim=1, out=b.weights[t])
+                torch.bmm(weights[:, None], values, out=b.contexts[t][:, None])
+                b.inputs[t + 1, :, :context_dim].copy_(b.contexts[t])
+                b.history[t + 1, :, 0].copy_(weights)
+                torch.add(b.history[t, :, 1], weights, out=b.history[t + 1, :, 1])
+        ctx.buffers, ctx.mask = b, mask
+        ctx.constants = recurrent, query, kernel, v, values
+        outputs = b.hidden, b.contexts, b.weights
+        b.hidden, b.contexts, b.weights = (x.detach() for x in outputs)  # else the outputs would own what owns them
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        b, (recurrent, query, kernel, v, values) = ctx.buffers, ctx.constants
+        b.lstm.start_backward()
+        d_gates, d_energies = torch.empty_like(b.lstm.gates), torch.empty_like(b.weights)
+        d_features, d_all_contexts = torch.empty_like(b.features), torch.empty_like(b.contexts)
+        d_queries = d_gates.new_empty(*b.hidden.shape[:2], len(query))
+        context_dim, (kernel_size, symbols) = values.shape[2], (kernel.shape[1] // 2, values.shape[1])
+        d_inputs = torch.zeros_like(b.inputs[0])  # of step t + 1
+        d_history = torch.zeros_like(b.history[0])  # of step t + 1, the sum over all later cumulative weights in its second half
+        values_t, column, kernels = values.transpose(1, 2), v.t(), kernel.t().expand(len(values), -1, -1)
+        for t in range(len(d_gates) - 1, -1, -1):
+            torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
+            d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history.sum(1))
+            w = b.weights[t]
+            torch.mul(w, d_w - (w * d_w).sum(1, keepdim=True), out=d_energies[t])
+            torch.mul(d_energies[t][:, None], column, out=d_features[t])
+            sigmoid_backward(d_features[t], b.features[t], grad_input=d_features[t])
+            torch.sum(d_features[t], 2, out=d_queries[t])
+            d_windows = torch.bmm(kernels, d_features[t])
+            d_seen = F.fold(d_windows, (1, symbols), (1, kernel_size), padding=(0, kernel_size // 2))[:, :, 0]
+            d_history[:, 1] += d_seen[:, 1]
+            d_history[:, 0] = d_seen[:, 0]
+            d_state = d_inputs[:, context_dim:] + d_hidden[t]
+            d_state += d_queries[t].to(query.dtype) @ query
+            if ctx.mask is not None:
+                d_state.mul_(ctx.mask[t])
+            b.lstm.backward(t, d_state, out=d_gates[t])
+            d_inputs = d_gates[t].to(recurrent.dtype) @ recurrent
+        return _weight_gradients(ctx, d_gates, d_queries, d_energies, d_features, d_all_contexts)
+
+
+def _weight_gradients(
+    ctx: Any, d_gates: Tensor, d_queries: Tensor, d_energies: Tensor, d_features: Tensor, d_contexts: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of AttentionSequence's arguments from those of every step."""
+    b, (recurrent, query, kernel, _, values) = ctx.buffers, ctx.constants
+    inputs, hidden = b.inputs, b.inputs[1:, :, values.shape[2] :].flatten(0, 1)
+    d_kernel = torch.zeros(len(values), *kernel.shape, dtype=kernel.dtype, device=kernel.device)
+    for history, d_feature in zip(b.history, d_features, strict=False):  # by steps: windows of all would fill the memory
+        d_kernel.baddbmm_(d_feature, _windows(history, kernel).transpose(1, 2))
+    gradients = (
+        d_gates,
+        d_gates.flatten(0, 1).to(recurrent.dtype).t() @ inputs[:-1].flatten(0, 1),
+        d_queries.flatten(0, 1).to(query.dtype).t() @ hidden,
+        d_kernel.sum(0),
+        torch.matmul(b.features, d_energies[..., None]).sum((0, 1)).t(),
+        d_features.sum(0),
+        torch.einsum("tbs,tbe->bse", b.weights, d_contexts),
+    )
+    return *(g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)), None, None

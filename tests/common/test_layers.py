@@ -12,14 +12,12 @@ from torch import nn
 from common.layers import (
     ConvNorm,
     ConvStack,
-    DeferredProduct,
     LinearNorm,
     LSTMState,
     MaskedBatchNorm1d,
     at_least_float32,
+    dropout,
     length_mask,
-    lstm_sequence,
-    lstm_update,
 )
 
 
@@ -200,36 +198,6 @@ def test_conv_stack_dropout_is_for_training():
 # --- LSTM ---
 
 
-def test_lstm_update_is_pytorchs_cell():
-    cell, x, hidden, memory = nn.LSTMCell(3, 5).double(), randn(2, 3), randn(2, 5), randn(2, 5, grad=True)
-    gates = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(hidden, cell.weight_hh, cell.bias_hh)
-    got, want = lstm_update(gates, memory), cell(x, (hidden, memory))
-    assert_close(got.hidden, want[0])
-    assert_close(got.cell, want[1])
-    tensors = [memory, *cell.parameters()]
-    assert_same_gradients((got.hidden * got.cell).sum(), (want[0] * want[1]).sum(), tensors)
-
-
-def test_lstm_sequence_is_pytorchs_lstm():
-    lstm, x, direction = nn.LSTM(3, 5).double(), randn(7, 2, 3, grad=True), randn(7, 2, 5)
-    gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
-    got, (want, _) = lstm_sequence(gates, lstm.weight_hh_l0, 0.0, training=True), lstm(x)
-    assert_close(got, want)
-    assert_same_gradients((got * direction).sum(), (want * direction).sum(), [x, *lstm.parameters()])
-
-
-def test_lstm_sequence_drops_the_state_that_the_next_step_sees():
-    gates, weight_hh = randn(6, 40, 4 * 50), 0.2 * randn(4 * 50, 50)
-    dropped = lstm_sequence(gates, weight_hh, 0.4, training=True)
-    hidden, cell = torch.zeros(40, 50).double(), torch.zeros(40, 50).double()
-    for step, output in zip(gates, dropped):
-        full, cell = lstm_update(step + F.linear(hidden, weight_hh), cell)
-        assert_close(output, torch.where(output == 0, 0.0, full / 0.6))
-        hidden = output
-    assert (dropped == 0).double().mean().item() == pytest.approx(0.4, abs=0.02)
-    assert lstm_sequence(gates, weight_hh, 0.4, training=False).all()
-
-
 def test_lstm_state():
     state = LSTMState.zeros(torch.zeros(3, 7, dtype=torch.float16), 4)
     assert state.hidden.shape == state.cell.shape == (3, 4)
@@ -243,75 +211,18 @@ def test_lstm_state():
     assert torch.equal(ones.dropout(0.2, training=False).hidden, ones.hidden)
 
 
-# --- deferred products ---
+# --- dropout ---
 
 
-def run(multiply, start):
-    """A recurrence over five products, whose every step matters to the result."""
-    x, total = start, 0.0
-    for step in range(5):
-        y = multiply(step, x)
-        x = torch.tanh(y) + (step + 1) * start
-        total = total + (y * torch.cos(y)).sum()
-    return total
-
-
-def test_deferred_product_is_the_linear_layer():
-    addends, factor, start = randn(5, 2, 3, grad=True), randn(3, 3, grad=True), randn(2, 3, grad=True)
-    product = DeferredProduct(addends, factor)
-    ours = run(lambda _, x: product(x), start)
-    theirs = run(lambda step, x: addends[step] + F.linear(x, factor), start)
-    assert_close(ours, theirs)
-    assert_same_gradients(ours, theirs, [addends, factor, start])
-
-
-def test_deferred_product_of_each_item_is_bmm():
-    addends, factor, start = randn(5, 2, 3, grad=True), randn(2, 3, 3, grad=True), randn(2, 3, grad=True)
-    product = DeferredProduct(addends, factor, batched=True)
-    ours = run(lambda _, x: product(x), start)
-    theirs = run(lambda step, x: addends[step] + torch.bmm(x[:, None], factor)[:, 0], start)
-    assert_close(ours, theirs)
-    assert_same_gradients(ours, theirs, [addends, factor, start])
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_deferred_product_gradcheck(batched):
-    factor = randn(2, 3, 4, grad=True) if batched else randn(4, 3, grad=True)
-    inputs = randn(3, 2, 3, grad=True)
-
-    def outputs(addends, factor, inputs):
-        product = DeferredProduct(addends, factor, batched)
-        return torch.stack([product(x) for x in inputs])
-
-    assert torch.autograd.gradcheck(outputs, (randn(3, 2, 4, grad=True), factor, inputs))
-
-
-def test_deferred_products_that_share_a_factor_add_their_gradients():
-    factor, x = randn(4, 3, grad=True), randn(2, 2, 3)
-    zeros = torch.zeros(1, 2, 4).double()
-    first, second = DeferredProduct(zeros, factor), DeferredProduct(zeros, factor)
-    ours = (first(x[0]).square() * second(x[1])).sum()
-    theirs = (F.linear(x[0], factor).square() * F.linear(x[1], factor)).sum()
-    assert_same_gradients(ours, theirs, [factor])
-
-
-def test_deferred_product_under_autocast_keeps_one_factor_for_backward():
-    """A detached weight is not in autocast's cache: converted at each step, every copy would wait for backward."""
-    factor, kept = torch.randn(8, 8, requires_grad=True), set()
-
-    def pack(tensor):
-        if tensor.shape == factor.shape:
-            kept.add(tensor.untyped_storage().data_ptr())
-        return tensor
-
-    saving = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-    with saving, torch.autocast("cpu", dtype=torch.bfloat16):
-        x = torch.randn(2, 8, requires_grad=True)
-        product = DeferredProduct(torch.zeros(6, 2, 8, dtype=torch.bfloat16), factor)
-        for _ in range(6):
-            x = torch.tanh(product(x))
-    assert x.dtype == torch.bfloat16
-    assert len(kept) == 1
-    x.float().sum().backward()
-    assert factor.grad.dtype == torch.float32
-    assert factor.grad.any()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_dropout_keeps_the_mean_and_scales_its_gradient(dtype):
+    x = torch.ones(400, 500, dtype=dtype, requires_grad=True)
+    y = dropout(x, 0.3)
+    assert y.dtype == dtype
+    kept = y != 0
+    assert kept.double().mean().item() == pytest.approx(0.7, abs=5 * math.sqrt(0.3 * 0.7 / x.numel()))
+    torch.testing.assert_close(y[kept].double(), torch.full_like(y[kept].double(), 1 / 0.7), rtol=0.005, atol=0)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y.detach())
+    assert dropout(x, 0.3, training=False) is x or torch.equal(dropout(x, 0.3, training=False), x)
+    assert torch.equal(dropout(x, 0.0), x)

@@ -140,7 +140,7 @@ def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> N
         optimizer["state"][0] = optimizer["state"][0] | {"exp_avg": torch.zeros(3)}
     else:
         optimizer = [optimizer]  # type: ignore[assignment]
-    with pytest.raises(DataError, match="old.pt: its optimizer does not belong to this model"):
+    with pytest.raises(DataError, match=r"old\.pt: its optimizer does not belong to this model"):
         snapshot.restore(fresh(), checkpoint | {"optimizer": optimizer}, PATH)
 
 

@@ -1,0 +1,91 @@
+"""Every command in README.md exists and parses, and every flag and link it names is real."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import inference
+from common.arguments import parse_training_arguments
+from common.mels import parse_args as parse_mel_arguments
+from models import REGISTRY
+from multiproc import torchrun_arguments
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"(?:^    .*\n?)+", TEXT, flags=re.MULTILINE)
+INLINE = re.findall(r"`((?:python|bash|torchrun) [^`]+)`", TEXT)
+
+
+def commands() -> list[list[str]]:
+    """The words of every command line in the README, without comments and settings of variables."""
+    lines = [line.strip() for block in BLOCKS for line in block.splitlines()] + [" ".join(c.split()) for c in INLINE]
+    words = [shlex.split(line, comments=True) for line in lines if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun) ", line)]
+    return [[word for word in line if not re.match(r"[A-Z_]+=", word)] for line in words]
+
+
+def script_and_arguments(words: list[str]) -> tuple[str, list[str]]:
+    """What a command runs in the end: the launcher's own words are taken off."""
+    if words[0] == "torchrun" or words[:3] == ["python", "-m", "multiproc"]:
+        rest = words[1:] if words[0] == "torchrun" else torchrun_arguments(words[3:], gpus=8)
+        script = next(i for i, word in enumerate(rest) if word.endswith(".py"))
+        return rest[script], rest[script + 1 :]
+    if words[1] == "-m":
+        return words[2], words[3:]
+    return words[1], words[2:]
+
+
+COMMANDS = sorted({tuple(words) for words in commands()})
+
+
+def test_the_readme_has_its_two_first_commands():
+    assert ("bash", "scripts/quickstart.sh") in COMMANDS
+    assert ("bash", "scripts/test.sh") in COMMANDS
+    assert len(COMMANDS) > 12
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_command_parses(words):
+    script, arguments = script_and_arguments(list(words))
+    if {"-h", "--help"} & set(arguments):
+        with pytest.raises(SystemExit) as stopped:
+            parse_training_arguments(arguments, REGISTRY, "")
+        assert stopped.value.code == 0
+    elif script == "train.py":
+        parse_training_arguments(arguments, REGISTRY, "")
+    elif script == "inference.py":
+        inference.parse_args(arguments)
+    elif script == "common.mels":
+        parse_mel_arguments(arguments)
+    elif script not in ("venv",):
+        assert (ROOT / script).is_file(), script
+
+
+def test_every_flag_exists():
+    known = {flag for spec in REGISTRY.values() for flag in training_flags(spec.name)}
+    known |= {flag for action in inference.make_parser()._actions for flag in action.option_strings}
+    known |= {"--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--logdir"}  # of launchers
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT))
+    retired = {"--dist-url", "--dynamic-loss-scaling"}
+    assert named - known - retired == set()
+
+
+def training_flags(name: str) -> set[str]:
+    """The flags that a model's help lists."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
+        parse_training_arguments(["-m", name, "--help"], REGISTRY, "")
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", printed.getvalue()))
+
+
+def test_links_and_files_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
+    anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)", TEXT, re.M)}
+    for anchor in re.findall(r"\]\(#([^)]+)\)", TEXT):
+        assert anchor in anchors, anchor

@@ -1,0 +1,386 @@
+"""train.py as a whole, on tiny models: what a run leaves behind, and that stopping and going on changes no bit of it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import common.training
+from common.checkpoint import load_checkpoint
+from common.nvlog import read_log
+from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
+
+BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+SEEING = ["--epochs-per-validation", "1"]
+TIMES = re.compile("_time$|_per_sec$|items/sec$")
+
+
+@pytest.fixture
+def steps(monkeypatch) -> list[tuple[str, ...]]:
+    """The names of the clips of every training step, as they are taken."""
+    seen: list[tuple[str, ...]] = []
+    step = common.training.train_step
+
+    def watched(state: Any, batch: Any, stop: Any) -> Any:
+        seen.append(batch.names)
+        return step(state, batch, stop)
+
+    monkeypatch.setattr(common.training, "train_step", watched)
+    return seen
+
+
+def stop_at(monkeypatch, number: int) -> None:
+    """Send this process a Ctrl-C during its training step of that number."""
+    step, count = common.training.train_step, 0
+
+    def interrupted(state: Any, batch: Any, stop: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == number:
+            signal.raise_signal(signal.SIGINT)
+        return step(state, batch, stop)
+
+    monkeypatch.setattr(common.training, "train_step", interrupted)
+
+
+def differences(a: Any, b: Any, place: str = "") -> list[str]:
+    """Places where two nests of dicts, lists and tensors are not equal bit for bit."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return [] if a.dtype == b.dtype and torch.equal(a, b) else [place]
+    if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
+        return [found for key in a for found in differences(a[key], b[key], f"{place}.{key}")]
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
+        return [found for i in range(len(a)) for found in differences(a[i], b[i], f"{place}.{i}")]
+    return [] if a == b else [place]
+
+
+def losses(folder: Path) -> list[tuple[Any, dict]]:
+    """What a run's log says, but for times and the whole run's totals."""
+    records = [(step, data) for step, data in logged(folder / "nvlog.json") if step != ()]
+    return [(step, {key: value for key, value in data.items() if not TIMES.search(key)}) for step, data in records]
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pt"))
+
+
+@BOTH
+@pytest.mark.parametrize("bucket_batches", ["0", "2"])
+def test_four_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
+    tmp_path: Path, monkeypatch, steps: list, model: str, bucket_batches: str
+) -> None:
+    """Stops: at the end of epoch 1, and by Ctrl-C in the middle of epoch 2."""
+    taken, finals = {}, {}
+    for way in ("at once", "stopped"):
+        folder = tmp_path / way
+        words = [*flags(model, folder), *SEEING, "--bucket-batches", bucket_batches]
+        if way == "at once":
+            succeed("train.py", *words, "--epochs", 4)
+        else:
+            succeed("train.py", *words, "--epochs", 2)
+            with monkeypatch.context() as patch:
+                stop_at(patch, 1)
+                stopped = run("train.py", *words, "--epochs", 4, "--resume-from-last")
+            assert stopped.code == 130
+            assert "stopped in mid-epoch: saved" in stopped.out
+            torch.manual_seed(12345)  # what another process might have drawn
+            out = succeed("train.py", *words, "--epochs", 4, "--resume-from-last")
+            assert "resuming in epoch 2 after 1 iterations" in out
+        taken[way], finals[way] = list(steps), load_checkpoint(folder / f"checkpoint_{model}_last.pt")
+        steps.clear()
+    assert len(taken["at once"]) == 8
+    assert taken["at once"] == taken["stopped"]
+    assert differences(finals["at once"], finals["stopped"]) == []
+    assert finals["at once"]["epoch"] == 3
+    assert losses(tmp_path / "at once") == losses(tmp_path / "stopped")
+
+
+def test_a_signal_from_outside_saves_and_a_scheduler_sees_a_clean_exit(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--epochs", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, "train.py", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        log = tmp_path / "nvlog.json"
+        deadline = time.monotonic() + 120
+        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert err.strip() == "stopping after this step; once more to stop without saving"
+    saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    iterations = [step for step, _ in logged(log) if len(step) == 2]
+    assert saved["iteration"] == len(iterations)
+    assert f"saved {tmp_path}/checkpoint_WaveGlow_{saved['epoch']}.pt; add --resume-from-last" in out
+
+
+def test_a_signal_between_epochs_saves_a_whole_epoch(tmp_path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_at(patch, 4)  # the last step of epoch 1
+        stopped = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 4)
+    assert stopped.code == 130
+    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["epoch_complete"]
+    assert "resuming at epoch 2" in succeed(
+        "train.py", *flags("WaveGlow", tmp_path), "--epochs", 3, "--resume-from-last"
+    )
+
+
+def test_another_batch_size_goes_on_after_the_clips_that_are_done(tmp_path: Path, monkeypatch, steps: list) -> None:
+    words = flags("WaveGlow", tmp_path, training=8)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3)
+        assert run("train.py", *words, "--epochs", 1).code == 130
+    first = {name for names in steps for name in names}
+    steps.clear()
+    assert len(first) == 6
+    succeed("train.py", *words, "--epochs", 1, "--resume-from-last", "-bs", 1)
+    rest = {name for names in steps for name in names}
+    assert (len(rest), rest & first) == (2, set())
+    # in batches of three the six clips done were the whole epoch
+    with monkeypatch.context() as patch:
+        stop_at(patch, 3)
+        assert run("train.py", *words, "--epochs", 2, "--resume-from-last").code == 130
+    steps.clear()
+    succeed("train.py", *words, "--epochs", 3, "--resume-from-last", "-bs", 3)
+    assert [step for step, _ in logged(tmp_path / "nvlog.json") if len(step) == 2][-5:] == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+    ]
+    assert [len(names) for names in steps] == [3, 3]
+
+
+def test_checkpoints_when_due_and_always_the_last(tmp_path: Path) -> None:
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 5, "--epochs-per-checkpoint", 3)
+    wanted = [f"checkpoint_WaveGlow_{epoch}.pt" for epoch in ("0", "3", "4", "last")]
+    assert checkpoints(tmp_path) == wanted
+    link = tmp_path / wanted[-1]
+    assert (link.is_symlink(), link.readlink()) == (True, Path("checkpoint_WaveGlow_4.pt"))
+
+
+def test_validations_when_due_and_always_the_last(tmp_path: Path) -> None:
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 4, "--epochs-per-validation", 2)
+    epochs = [step for step, data in logged(tmp_path / "nvlog.json") if len(step) == 1 and "val_loss" in data]
+    assert epochs == [(0,), (2,), (3,)]
+
+
+def test_a_run_that_measures_speed_saves_nothing(tmp_path: Path, monkeypatch) -> None:
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, "--bench-class", "perf-train")
+    for number in (1, 2):  # in mid-epoch and at an epoch's end
+        with monkeypatch.context() as patch:
+            stop_at(patch, number)
+            stopped = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 9, "--bench-class", "perf-train")
+        assert stopped.code == 130
+        assert "--bench-class perf-train saves nothing" in stopped.out
+    assert checkpoints(tmp_path) == []
+
+
+def test_nothing_left_to_train(tmp_path: Path) -> None:
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2)
+    before = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")
+    assert "nothing left to train: 2 epochs are done; raise --epochs, now 2, to go on" in out
+    assert differences(before, load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")) == []
+
+
+def test_resuming_appends_to_the_log(tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", epochs, "--resume-from-last")
+    steps = [step for step, data in logged(tmp_path / "nvlog.json") if "train_epoch_time" in data]
+    assert steps == [(0,), (1,), (2,)]
+    assert [step for step, _ in logged(tmp_path / "nvlog.json")].count(()) == 2
+
+
+def test_the_seed_decides_everything(tmp_path: Path) -> None:
+    made = {}
+    for run_name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        succeed("train.py", *flags("Tacotron2", tmp_path / run_name), "--epochs", 1, "--seed", seed)
+        made[run_name] = load_checkpoint(tmp_path / run_name / "checkpoint_Tacotron2_last.pt")["state_dict"]
+    assert differences(made["a"], made["b"]) == []
+    assert len(differences(made["a"], made["c"])) > len(made["a"]) / 2
+
+
+def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -> None:
+    for words, spread in (([], True), (["--disable-uniform-initialize-bn-weight"], False)):
+        succeed("train.py", *flags("Tacotron2", tmp_path), "--epochs", 1, "-lr", 1e-9, *words)
+        weight = load_checkpoint(tmp_path / "checkpoint_Tacotron2_0.pt")["state_dict"][
+            "postnet.convolutions.0.1.weight"
+        ]
+        if spread:
+            assert 0 < weight.min() < 0.4 and 0.6 < weight.max() < 1
+        else:
+            assert torch.allclose(weight, torch.ones(16))
+
+
+@BOTH
+def test_mixed_precision_on_a_cpu(tmp_path: Path, model: str) -> None:
+    succeed("train.py", *flags(model, tmp_path), "--epochs", 2, "--amp")
+    plain = losses(trained(model).parent)
+    for (step, data), (same_step, wanted) in zip(losses(tmp_path), plain, strict=True):
+        assert step == same_step
+        assert {key: data[key] for key in data if key.endswith("loss")} == pytest.approx(
+            {key: wanted[key] for key in wanted if key.endswith("loss")}, rel=0.1, abs=0.01
+        )
+    saved = load_checkpoint(tmp_path / f"checkpoint_{model}_last.pt")
+    assert {value.dtype for value in saved["state_dict"].values()} <= {torch.float32, torch.int64}
+
+
+def test_annealing_reaches_the_optimizer(tmp_path: Path) -> None:
+    words = ["-lr", "1e-4", "--anneal-steps", "1", "2", "--anneal-factor", "0.3", "--epochs", "3"]
+    succeed("train.py", *flags("WaveGlow", tmp_path), *words)
+    rates = [event.value for event in events(tmp_path).Scalars("train/learning_rate")]
+    assert rates == pytest.approx([1e-4, 1e-4, 3e-5, 3e-5, 1e-5, 1e-5])
+
+
+def test_loader_processes_and_cached_mels_change_nothing(tmp_path: Path) -> None:
+    words = flags("Tacotron2", tmp_path / "a")
+    succeed("train.py", *words, "--epochs", 1)
+    mel_words = clips(tmp_path)
+    for part in ("training", "validation"):
+        path = tmp_path / f"{part}.txt"
+        rows = path.read_text().splitlines()
+        mels = [f"{tmp_path}/mels/{row.split('/')[-1].replace('.ogg', '.pt')}" for row in rows]
+        audio, path = path.rename(tmp_path / f"{part}_audio.txt"), path
+        path.write_text("\n".join(mels) + "\n")
+        prepare = [
+            "--audio-filelist",
+            audio,
+            "--mel-filelist",
+            path,
+            "-d",
+            ROOT,
+            "--n-mel-channels",
+            10,
+            "--num-workers",
+            1,
+        ]
+        succeed("common/mels.py", *prepare)
+    words = flags("Tacotron2", tmp_path / "b")
+    succeed("train.py", *words, *mel_words, "--epochs", 1, "--load-mel-from-disk", "--num-workers", 2)
+    a, b = (load_checkpoint(tmp_path / name / "checkpoint_Tacotron2_last.pt") for name in "ab")
+    assert differences(a["state_dict"], b["state_dict"]) == []
+
+
+LOG_KEYS = {
+    2: {"glob_iter/iters_per_epoch", "train_loss", "train_items_per_sec", "train_iter_items/sec", "train_iter_time"},
+    3: {"val_loss", "val_items_per_sec"},
+    0: {"run_time", "train_loss", "train_items_per_sec", "val_loss", "val_items_per_sec"},
+}
+EPOCH_KEYS = [{"train_loss", "train_items_per_sec", "train_epoch_items/sec", "train_epoch_time"}, LOG_KEYS[3]]
+
+
+@BOTH
+def test_the_log_has_the_published_records(model: str) -> None:
+    path = trained(model).parent / "nvlog.json"
+    for step, data in logged(path):
+        assert set(data) in (EPOCH_KEYS if len(step) == 1 else [LOG_KEYS[len(step)]])
+        assert all(isinstance(value, float) for key, value in data.items() if key != "glob_iter/iters_per_epoch")
+    steps = [step for step, _ in logged(path)]
+    # two epochs of two iterations, validated (--epochs-per-validation 100) after the first and the last
+    assert steps == [(0, 0), (0, 1), (0,), (0, 2, 0), (0,), (1, 0), (1, 1), (1,), (1, 2, 0), (1,), ()]
+    parameters = {}
+    for record in read_log(path):
+        if record["type"] == "LOG" and record["step"] == "PARAMETER":
+            parameters |= record["data"]
+    assert (parameters["model_name"], parameters["epochs"], parameters["batch_size"]) == (model, 2, 2)
+    by_epoch = [data["train_loss"] for step, data in logged(path) if len(step) == 1 and "train_loss" in data]
+    by_step = [data["train_loss"] for step, data in logged(path) if len(step) == 2]
+    assert by_epoch == pytest.approx([sum(by_step[:2]) / 2, sum(by_step[2:]) / 2])
+
+
+def test_items_are_unpadded_frames_or_samples(tmp_path: Path) -> None:
+    import soundfile
+
+    rows = [line.split("|")[0] for line in Path(clips(tmp_path)[3]).read_text().splitlines()]
+    samples = [soundfile.info(ROOT / row).frames for row in rows]
+    assert min(samples) > 4096
+    for model, wanted in (("Tacotron2", sum(n // 256 + 1 for n in samples)), ("WaveGlow", 5 * 4096)):
+        words = [*flags(model, tmp_path / model), "-bs", 5, "--epochs", 1]
+        succeed("train.py", *words)
+        data = dict(logged(tmp_path / model / "nvlog.json"))[(0, 0)]
+        assert data["train_items_per_sec"] * data["train_iter_time"] == pytest.approx(wanted)
+
+
+def events(folder: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    return accumulator
+
+
+@pytest.mark.parametrize(
+    ("model", "terms", "pictures", "sounds", "numbers"),
+    [
+        (
+            "Tacotron2",
+            ["mel", "mel_postnet", "gate"],
+            ["alignment", "gate", "mel"],
+            ["griffin_lim"],
+            ["attention_focus"],
+        ),
+        ("WaveGlow", ["likelihood", "log_s", "log_det_W"], ["mel"], ["target", "vocoded"], ["latent_std"]),
+    ],
+)
+def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numbers: list) -> None:
+    tags = events(trained(model).parent).Tags()
+    training = ["loss", "items_per_sec", "grad_norm", "learning_rate", *[f"loss_{term}" for term in terms]]
+    validation = ["loss", "items_per_sec", *numbers]
+    wanted = {f"train/{name}" for name in training} | {f"validation/{name}" for name in validation}
+    assert set(tags["scalars"]) == wanted
+    assert set(tags["images"]) == {f"validation/{name}" for name in pictures}
+    assert set(tags["audio"]) == {f"validation/{name}" for name in sounds}
+
+
+def test_tensorboard_has_each_step_once_after_a_resume(tmp_path: Path, monkeypatch) -> None:
+    words = [*flags("WaveGlow", tmp_path), *SEEING]
+    succeed("train.py", *words, "--epochs", 1)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 1)
+        run("train.py", *words, "--epochs", 3, "--resume-from-last")
+    succeed("train.py", *words, "--epochs", 3, "--resume-from-last")
+    seen = events(tmp_path)
+    assert [event.step for event in seen.Scalars("train/loss")] == [1, 2, 3, 4, 5, 6]
+    assert [event.step for event in seen.Scalars("validation/loss")] == [2, 4, 6]
+
+
+@BOTH
+def test_a_learning_rate_that_blows_up_ends_with_the_place_and_the_files(tmp_path: Path, model: str) -> None:
+    result = run("train.py", *flags(model, tmp_path), "--epochs", 50, "-lr", 1e30)
+    assert result.code == 1
+    pattern = (
+        r"error: training stopped: the (loss|gradient norm) is (nan|inf) at epoch \d+, iteration \d \(step \d+ in all\); "
+        r"the batch's files: (\S+\.ogg), (\S+\.ogg); look at these clips, or lower --learning-rate .*"
+    )
+    found = re.fullmatch(pattern, result.err.strip())
+    assert found, result.err
+    assert all(Path(found[number]).is_file() for number in (3, 4))
+    assert read_log(tmp_path / "nvlog.json")[-1]["type"] == "LOG"  # the log is whole
+
+
+def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> None:
+    words = [
+        *flags("WaveGlow", tmp_path),
+        "--checkpoint-path",
+        trained("WaveGlow"),
+        "--resume-from-last",
+        "--epochs",
+        4,
+    ]
+    first = succeed("train.py", *words)
+    assert f"{trained('WaveGlow')}: resuming at epoch 2" in first
+    assert checkpoints(tmp_path) == ["checkpoint_WaveGlow_3.pt", "checkpoint_WaveGlow_last.pt"]
+    assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)
