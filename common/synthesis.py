@@ -110,7 +110,8 @@ def griffin_lim_vocoder(audio: AudioConfig, device: torch.device, seed: int) -> 
     @torch.inference_mode()
     def vocode(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
         def invert() -> Tensor:
-            clips = [mel[None, :, : max(MIN_FRAMES, int(n))] for mel, n in zip(mels, lengths, strict=True)]
+            padded = F.pad(mels, (0, 1), value=SILENCE)  # n + 1 frames make n hops of sound
+            clips = [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
             sounds = [griffin_lim(clip, stft, generator=torch.Generator().manual_seed(seed))[0] for clip in clips]
             sounds = [sound / sound.abs().max().clamp(min=1.0) for sound in sounds]
             return nn.utils.rnn.pad_sequence(sounds, batch_first=True)

@@ -25,7 +25,11 @@ INLINE = re.findall(r"`((?:python|bash|torchrun) [^`]+)`", TEXT)
 def commands() -> list[list[str]]:
     """The words of every command line in the README, without comments and settings of variables."""
     lines = [line.strip() for block in BLOCKS for line in block.splitlines()] + [" ".join(c.split()) for c in INLINE]
-    words = [shlex.split(line, comments=True) for line in lines if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun) ", line)]
+    words = [
+        shlex.split(line, comments=True)
+        for line in lines
+        if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun) ", line)
+    ]
     return [[word for word in line if not re.match(r"[A-Z_]+=", word)] for line in words]
 
 
@@ -69,7 +73,14 @@ def test_command_parses(words):
 def test_every_flag_exists():
     known = {flag for spec in REGISTRY.values() for flag in training_flags(spec.name)}
     known |= {flag for action in inference.make_parser()._actions for flag in action.option_strings}
-    known |= {"--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--logdir"}  # of launchers
+    known |= {
+        "--nproc",
+        "--nnodes",
+        "--nproc-per-node",
+        "--rdzv-backend",
+        "--rdzv-endpoint",
+        "--logdir",
+    }  # of launchers
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT))
     retired = {"--dist-url", "--dynamic-loss-scaling"}
     assert named - known - retired == set()
@@ -86,6 +97,8 @@ def training_flags(name: str) -> set[str]:
 def test_links_and_files_exist():
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert (ROOT / target).exists(), target
-    anchors = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)", TEXT, re.M)}
+    anchors = {
+        re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)", TEXT, re.M)
+    }
     for anchor in re.findall(r"\]\(#([^)]+)\)", TEXT):
         assert anchor in anchors, anchor

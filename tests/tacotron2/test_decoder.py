@@ -62,6 +62,32 @@ def test_all_steps_are_step_by_step(lengths, steps):
         assert_close(fast, plain, 1e-9)
 
 
+def test_gradients_through_dropout():
+    """Slopes of the loss along random directions, every tensor on its own, with the same masks at each call."""
+    decoder = make_decoder(p_attention_dropout=0.3, p_decoder_dropout=0.2).train()
+    prenet, memory, lengths = randn(6, 3, 4, grad=True), randn(3, 5, 8, grad=True), torch.tensor([5, 3, 1])
+    directions = 5 * randn(6, 3, 7 + 8), 5 * randn(3, 6, 5)
+
+    def loss():
+        torch.manual_seed(1)
+        outputs = run_all_steps(decoder, prenet, decoder.attention_layer.prepare(memory, lengths))
+        return sum((output * direction).sum() for output, direction in zip(outputs, directions))
+
+    named = dict(decoder.named_parameters()) | {"prenet": prenet, "memory": memory}
+    unused = ("prenet.layers", "linear_projection", "gate_layer")
+    named = {name: tensor for name, tensor in named.items() if not name.startswith(unused)}
+    for name, gradient in zip(named, torch.autograd.grad(loss(), list(named.values()))):
+        tensor, step = named[name], 1e-5 * torch.randn_like(gradient)
+        with torch.no_grad():
+            tensor.add_(step)
+            above = loss()
+            tensor.sub_(2 * step)
+            below = loss()
+            tensor.add_(step)
+        slope = (gradient * step).sum() * 2
+        torch.testing.assert_close(above - below, slope, rtol=1e-5, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
+
+
 def test_training_takes_the_fast_way_and_evaluation_the_plain_one():
     """Same numbers, and no gradient is lost in either."""
     decoder, memory, mels = make_decoder(n_frames_per_step=2), randn(2, 4, 8), randn(2, 3, 7)

@@ -1,0 +1,350 @@
+"""inference.py as a whole: the recipe's commands from clips to speech, then every kind of checkpoint and flag it takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import librosa
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+from scipy.io import wavfile
+from torch import Tensor, nn
+
+import models
+from common.checkpoint import load_checkpoint
+from common.nvlog import read_log
+from common.spec import AcousticInference, ModelSpec, TrainingDefaults
+from tacotron2.data_function import encode
+from tests.recipe import MODELS, ROOT, SHARED, clips, logged, succeed, trained
+
+RATE, HOP = 22050, 256
+PHRASES = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
+ACOUSTIC_KEYS = {"tacotron2_items_per_sec", "tacotron2_latency", "attention_focus", "latency"}
+VOCODER_KEYS = {"waveglow_items_per_sec", "waveglow_latency", "denoiser_latency"}
+
+
+def phrases(folder: Path, lines: list[str]) -> Path:
+    path = folder / "phrases.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def sound(path: Path) -> np.ndarray:
+    """Samples of a 16-bit mono wav of 22,050 Hz, in [-1, 1]."""
+    rate, samples = wavfile.read(path)
+    assert (rate, samples.dtype, samples.ndim) == (RATE, np.int16, 1)
+    return samples / 32768
+
+
+def sounds(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("*.wav"))]
+
+
+def numbers(folder: Path) -> dict[str, float]:
+    """What the last run logged under the empty step."""
+    return [data for step, data in logged(folder / "nvlog.json") if step == ()][-1]
+
+
+def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
+    """Flags that make the tiny models say the phrases into a folder."""
+    folder.mkdir(exist_ok=True)
+    words = ["-i", phrases(folder, lines or PHRASES), "-o", folder, "--cpu"]
+    return [*words, "--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+
+
+class Quickstart(NamedTuple):
+    """Where the recipe's commands left what they made, and what they printed."""
+
+    folder: Path
+    printed: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory) -> Quickstart:
+    """The commands a user types, each in a process of its own: mels, two trainings, speech with and without a vocoder."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    audio = clips(folder)
+    for part in ("training", "validation"):
+        rows = (folder / f"{part}.txt").read_text()
+        (folder / f"{part}_mels.txt").write_text(re.sub(r"corpus/clock/(\w+)\.ogg", rf"{folder}/mels/\1.pt", rows))
+    audio_lists, mel_lists = (
+        [folder / f"{part}{kind}.txt" for part in ("training", "validation")] for kind in ("", "_mels")
+    )
+    mels = ["--dataset-path", ROOT, "--training-files", mel_lists[0], "--validation-files", mel_lists[1]]
+    shared = ["-o", folder / "output", "--epochs", 2, *SHARED.split()]
+    speak = ["-i", phrases(folder, PHRASES), "--tacotron2", folder / "output/checkpoint_Tacotron2_last.pt"]
+    prepare = ["--audio-filelist", *audio_lists, "--mel-filelist", *mel_lists, "-d", ROOT, "--num-workers", 2]
+    vocoder = ["--waveglow", folder / "output/checkpoint_WaveGlow_last.pt", "--wn-channels", 8]
+    commands = {
+        "mels": ["-m", "common.mels", *prepare, "--n-mel-channels", 10],
+        "Tacotron2": [
+            "train.py",
+            "-m",
+            "Tacotron2",
+            "--load-mel-from-disk",
+            *mels,
+            *shared,
+            *MODELS["Tacotron2"].split(),
+        ],
+        "WaveGlow": ["train.py", "-m", "WaveGlow", *audio, *shared, *MODELS["WaveGlow"].split()],
+        "waveglow": ["inference.py", *speak, "-o", folder / "waveglow", *vocoder, "--cpu"],
+        "griffin-lim": ["inference.py", *speak, "-o", folder / "griffin-lim", "--vocoder", "griffin-lim", "--fp16"],
+    }
+    printed = {}
+    for name, words in commands.items():
+        command = [sys.executable, *map(str, words)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+        printed[name] = done.stdout
+    return Quickstart(folder, printed)
+
+
+def test_training_leaves_checkpoints_links_logs_and_pictures(quickstart: Quickstart) -> None:
+    left = {path.name for path in (quickstart.folder / "output").iterdir()}
+    made = {f"checkpoint_{model}_{name}.pt" for model in MODELS for name in ("0", "1", "last")}
+    assert left == {*made, "nvlog.json", "tensorboard"}
+    for model in MODELS:
+        link = quickstart.folder / "output" / f"checkpoint_{model}_last.pt"
+        assert link.readlink() == Path(f"checkpoint_{model}_1.pt")
+
+
+@pytest.mark.parametrize("vocoder", ["waveglow", "griffin-lim"])
+def test_speech_is_written_as_wav_and_png_for_each_line(quickstart: Quickstart, vocoder: str) -> None:
+    folder = quickstart.folder / vocoder
+    lines = range(len(PHRASES))
+    wanted = {f"audio_{i}.wav" for i in lines} | {f"alignment_{i}.png" for i in lines} | {"nvlog.json"}
+    assert {path.name for path in folder.iterdir()} == wanted
+    for i in lines:
+        samples = sound(folder / f"audio_{i}.wav")
+        assert len(samples) == 20 * 5 * HOP  # decoder steps x frames a step: an untrained gate never fires
+        assert np.abs(samples).max() > 0.01
+        picture = imread(folder / f"alignment_{i}.png")
+        assert picture.shape[0] > 300 and picture.shape[1] > 600
+        assert np.ptp(picture[..., :3]) > 0.5
+    shown = re.findall(r"audio_(\d)\.wav  (\S+) s  (.*?)  \(never stopped", quickstart.printed[vocoder])
+    assert shown == [(str(i), f"{20 * 5 * HOP / RATE:.2f}", PHRASES[i]) for i in lines]
+
+
+def test_stdout_lines(quickstart: Quickstart) -> None:
+    stamp = r"DLL \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} - "
+    for model in MODELS:
+        printed = quickstart.printed[model]
+        assert re.search(
+            rf"^{stamp}\(1, 0\) .*train_loss : -?[\d.]+ train_items_per_sec : [\d.]+ items/s", printed, re.M
+        )
+        assert re.search(rf"^{stamp}\(1,\) train_loss : -?[\d.]+ .*train_epoch_time : [\d.]+ s$", printed, re.M)
+        assert re.search(rf"^{stamp}\(1, 2, 0\) val_loss : -?[\d.]+ val_items_per_sec : [\d.]+ items/s$", printed, re.M)
+        assert re.search(rf"^{stamp}\(\) run_time : [\d.]+ s ", printed, re.M)
+    assert re.search(rf"^{stamp}\(\) tacotron2_items_per_sec : [\d.]+ items/s", quickstart.printed["waveglow"], re.M)
+    assert "mels: 0 of 7 are there, making 7" in quickstart.printed["mels"]
+
+
+def test_the_log_of_speech(quickstart: Quickstart) -> None:
+    said = numbers(quickstart.folder / "waveglow")
+    assert set(said) == ACOUSTIC_KEYS | VOCODER_KEYS
+    assert said["tacotron2_items_per_sec"] * said["tacotron2_latency"] == pytest.approx(300)
+    assert said["waveglow_items_per_sec"] * said["waveglow_latency"] == pytest.approx(300 * HOP)
+    parts = said["tacotron2_latency"] + said["waveglow_latency"] + said["denoiser_latency"]
+    assert 0.5 * said["latency"] < parts <= said["latency"]
+    plain = numbers(quickstart.folder / "griffin-lim")
+    assert set(plain) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
+
+
+def test_the_log_tells_the_settings_of_the_checkpoints(quickstart: Quickstart) -> None:
+    flags: dict[str, Any] = {}
+    for record in read_log(quickstart.folder / "waveglow" / "nvlog.json"):
+        if record["type"] == "LOG" and record["step"] == "PARAMETER":
+            flags |= record["data"]
+    assert flags["n_mel_channels"] == 10
+    assert flags["text_cleaners"] == ["english_cleaners"]
+    assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24
+    assert flags["waveglow_config"]["WN_config"]["n_channels"] == 8
+    assert flags["sigma_infer"] == 0.9
+    assert not {"decoder_rnn_dim", "wn_channels"} & set(flags)  # whose defaults were not used
+
+
+def test_the_same_seed_says_the_same_and_warming_up_does_not_matter(tmp_path: Path) -> None:
+    made = {}
+    for name, words in (
+        ("a", []),
+        ("b", ["--include-warmup"]),
+        ("c", ["--seed", 1]),
+        ("d", ["-s", 0.5]),
+        ("e", ["-d", 0]),
+    ):
+        succeed("inference.py", *tiny(tmp_path / name), *words)
+        made[name] = sounds(tmp_path / name)
+    assert len(made["a"]) == len(PHRASES)
+    assert made["a"] == made["b"]
+    for other in "cde":
+        assert all(mine != theirs for mine, theirs in zip(made["a"], made[other], strict=True))
+    assert numbers(tmp_path / "e")["denoiser_latency"] == 0.0
+
+
+def test_free_settings_and_the_suffix(tmp_path: Path) -> None:
+    words = ["--max-decoder-steps", 7, "--suffix", "_short", "--segment-length", 8000]
+    printed = succeed("inference.py", *tiny(tmp_path, PHRASES[:1]), *words)
+    assert len(sound(tmp_path / "audio_0_short.wav")) == 7 * 5 * HOP
+    assert (tmp_path / "alignment_0_short.png").is_file()
+    assert "note: --segment-length has no effect here" in printed
+    words = ["--gate-threshold", 0.0, "--suffix", "_none"]  # the gate fires at once: nothing is said
+    succeed("inference.py", *tiny(tmp_path, PHRASES[:1]), *words)
+    assert len(sound(tmp_path / "audio_0_none.wav")) == 0
+
+
+def test_half_precision_on_a_cpu(tmp_path: Path) -> None:
+    words = [word for word in tiny(tmp_path / "half") if word != "--cpu"]
+    succeed("inference.py", *words, "--fp16")
+    succeed("inference.py", *tiny(tmp_path / "full"))
+    for i in range(len(PHRASES)):
+        half, full = (sound(tmp_path / name / f"audio_{i}.wav") for name in ("half", "full"))
+        assert not np.array_equal(half, full)
+        assert np.std(half) == pytest.approx(np.std(full), rel=0.2)
+
+
+def test_the_newest_checkpoints_in_output_are_the_default(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    output.mkdir()
+    for model in MODELS:
+        (output / f"checkpoint_{model}_7.pt").write_bytes(trained(model).read_bytes())
+    printed = succeed("inference.py", "-i", phrases(tmp_path, PHRASES[:1]), cwd=tmp_path)
+    assert "output/audio_0.wav" in printed
+    assert len(sound(output / "audio_0.wav")) == 20 * 5 * HOP
+    words = tiny(tmp_path / "named", PHRASES[:1])
+    succeed("inference.py", *words)
+    assert sounds(output) == sounds(tmp_path / "named")
+
+
+def test_phrases_that_mean_something_to_a_plot(tmp_path: Path) -> None:
+    lines = ["It costs $5 and $6_^ in {HH AW1 S T AH0 N}.", r"50 % of \alpha & <b>co</b>"]
+    succeed("inference.py", *tiny(tmp_path, lines), "--vocoder", "griffin-lim")
+    assert len(list(tmp_path.glob("alignment_*.png"))) == 2
+
+
+def rewritten(path: Path, folder: Path, layout: str) -> Path:
+    """A checkpoint's weights in an older layout."""
+    checkpoint = load_checkpoint(path)
+    weights = checkpoint["state_dict"]
+    if layout == "two wrappers":
+        checkpoint["state_dict"] = {f"module.1.{name}": value for name, value in weights.items()}
+    elif layout == "published":
+        keys = ("epoch", "config", "optimizer")
+        checkpoint = {key: checkpoint[key] for key in keys}
+        checkpoint["config"].pop("hop_length", None)
+        checkpoint["config"].pop("upsample_kernel_size", None)
+        checkpoint["state_dict"] = {f"module.{name}": value for name, value in weights.items()}
+    elif layout == "bare":
+        checkpoint = weights
+    elif layout == "half":
+        checkpoint["state_dict"] = {
+            name: value.half() if value.is_floating_point() else value for name, value in weights.items()
+        }
+    torch.save(checkpoint, folder / path.name)
+    return folder / path.name
+
+
+@pytest.mark.parametrize("layout", ["two wrappers", "published", "bare", "half"])
+def test_older_checkpoints_say_the_same(tmp_path: Path, layout: str) -> None:
+    folder = tmp_path / "old"
+    words = tiny(folder)
+    words[-3], words[-1] = (rewritten(trained(model), tmp_path, layout) for model in ("Tacotron2", "WaveGlow"))
+    if layout in ("published", "bare"):  # without audio settings, or without any: flags have to tell
+        words += ["--n-mel-channels", 10]
+    if layout == "bare":
+        model_flags = f"{MODELS['Tacotron2']} {MODELS['WaveGlow']}".replace("--segment-length 4096", "")
+        words += model_flags.split()
+    succeed("inference.py", *words)
+    succeed("inference.py", *tiny(tmp_path / "new"))
+    for i in range(len(PHRASES)):
+        old, new = (sound(tmp_path / name / f"audio_{i}.wav") for name in ("old", "new"))
+        if layout == "half":
+            assert np.corrcoef(old, new)[0, 1] > 0.999
+        else:
+            assert np.array_equal(old, new)
+
+
+def test_each_line_has_the_length_and_alignment_of_its_own_mel(tmp_path: Path) -> None:
+    words = ["--vocoder", "griffin-lim", "--seed", 5]
+    succeed("inference.py", *tiny(tmp_path), *words)
+    model = models.load_model("Tacotron2", trained("Tacotron2"))
+    torch.manual_seed(5)
+    said = model.infer(*encode(PHRASES, {}))
+    for i, frames in enumerate(said.mel_lengths.tolist()):
+        assert len(sound(tmp_path / f"audio_{i}.wav")) == frames * HOP
+
+
+# A model of another kind: letter after letter, a tone of three frames on the letter's mel channel.
+
+LETTERS = {"a": 20, "b": 40, "c": 60}
+QUIET = float(np.log(1e-5))
+
+
+@dataclass(frozen=True)
+class BeeperConfig:
+    n_mel_channels: int = 80
+
+
+class Beeper(nn.Module):
+    """Says ids as tones; stops one step after the longest text."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config = BeeperConfig(**config)
+        self.loudness = nn.Parameter(torch.tensor(0.0))
+
+    def infer(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        steps = ids.shape[1] + 1
+        mels = torch.full((len(ids), steps, self.config.n_mel_channels), QUIET)
+        mels[:, :-1].scatter_(2, ids[:, :, None], self.loudness.item())
+        alignments = torch.eye(steps)[:, :-1].expand(len(ids), -1, -1)
+        return mels.repeat_interleave(3, dim=1).transpose(1, 2), 3 * lengths, alignments
+
+
+def letters(texts: list[str], options: Any) -> tuple[Tensor, Tensor]:
+    ids = [torch.tensor([LETTERS[letter] for letter in text]) for text in texts]
+    return nn.utils.rnn.pad_sequence(ids, batch_first=True), torch.tensor([len(text) for text in texts])
+
+
+def refuse(*_: Any) -> Any:
+    raise AssertionError("inference trains nothing")
+
+
+BEEPER = ModelSpec(
+    name="Beeper",
+    build=Beeper,
+    add_arguments=lambda parser: None,
+    add_training_arguments=lambda parser: None,
+    config_from_options=lambda options: {key: options[key] for key in ("n_mel_channels",) if key in options},
+    training=TrainingDefaults(
+        epochs=1, learning_rate=1.0, batch_size=1, batch_size_amp=1, weight_decay=0, grad_clip_thresh=None
+    ),
+    make_dataset=refuse,
+    make_loss=refuse,
+    preview=refuse,
+    inference=AcousticInference(encode=letters, spell=lambda text, options: list(text)),
+)
+
+
+def test_line_i_of_the_input_is_audio_i_whatever_the_lengths(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(models.REGISTRY, "Beeper", BEEPER)
+    checkpoint = tmp_path / "beeper.pt"
+    torch.save({"config": {"n_mel_channels": 80}, "state_dict": Beeper().state_dict()}, checkpoint)
+    lines = ["b" * 5, "a" * 20, "c" * 9, "b" * 14, "a" * 7]
+    words = ["-i", phrases(tmp_path, lines), "-o", tmp_path, "--beeper", checkpoint, "--vocoder", "griffin-lim"]
+    printed = succeed("inference.py", *words)
+    assert "never stopped" not in printed
+    centres = librosa.mel_frequencies(n_mels=82, fmin=0, fmax=8000)[1:-1]
+    for i, line in enumerate(lines):
+        samples = sound(tmp_path / f"audio_{i}.wav")
+        assert len(samples) == 3 * len(line) * HOP
+        spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+        loudest = spectrum.argmax() * RATE / len(samples)
+        assert abs(centres - loudest).argmin() == LETTERS[line[0]]
+    assert set(numbers(tmp_path)) >= {"beeper_items_per_sec", "beeper_latency"}
