@@ -83,7 +83,8 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
         return []
     with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         results = pool.map(make, todo, chunksize=8)
-        return [problem for problem in tqdm(results, total=len(todo), desc="mels", unit="clip") if problem]
+        bar = tqdm(results, total=len(todo), desc="mels", unit="clip", disable=None)  # None: a bar on a terminal only
+        return [problem for problem in bar if problem]
 
 
 def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> list[tuple[Path, Path]]:

@@ -319,4 +319,4 @@ def _end_last_line(path: Path) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:
-    return DataError(f"{path}: cannot write the log ({error.strerror}); free the disk or choose another --log-file")
+    return DataError(f"{path}: cannot write the log ({error.strerror}); free the disk or choose another --output")

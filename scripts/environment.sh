@@ -18,13 +18,13 @@ prepare_environment() {
   fi
   if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     echo "environment: installing $torch"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "$torch"
+    .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check "$torch"
   fi
   stamp=.venv/installed-$(cat "$@" | cksum | cut -d ' ' -f 1)
   if [ ! -e "$stamp" ]; then
     echo "environment: installing $*"
     for wanted in "$@"; do
-      .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$wanted"
+      .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check -r "$wanted"
     done
     touch "$stamp"
   fi

@@ -1,0 +1,330 @@
+"""Every mistake a user can make ends with what was wrong, what to do, and code 2 (usage) or 1 (data): never with a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from common.checkpoint import load_checkpoint
+from tests.recipe import MODELS, ROOT, SHARED, flags, run, succeed, trained
+
+
+def refused(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
+    """What a script says on stderr before it ends with this code; a traceback would have come up as an exception."""
+    result = run(script, *words, cwd=cwd)
+    assert result.code == code, result
+    return result.err.strip()
+
+
+def training(folder: Path, *words: object, model: str = "WaveGlow") -> list[object]:
+    return [*flags(model, folder), "--epochs", 1, *words]
+
+
+def filelist(folder: Path, *rows: str) -> Path:
+    path = folder / "list.txt"
+    path.write_text("".join(f"{row}\n" for row in rows))
+    return path
+
+
+def speech(folder: Path, *lines: str) -> list[object]:
+    """Flags of inference.py that work, but for what a test changes."""
+    path = folder / "phrases.txt"
+    path.write_text("".join(f"{line}\n" for line in lines or ("Two.",)))
+    checkpoints = ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    return ["-i", path, "-o", folder / "speech", "--cpu", *checkpoints]
+
+
+# Usage errors: code 2.
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "message"),
+    [
+        ("train.py", "", "the following arguments are required: -m/--model-name, one of Tacotron2, WaveGlow"),
+        ("train.py", "--epochs 3", "the following arguments are required: -m/--model-name"),
+        ("train.py", "-m Tacotron", "argument -m/--model-name: invalid choice: 'Tacotron'"),
+        ("train.py", "-m Tacotron2 --anneal 3", "unrecognized arguments: --anneal 3"),
+        ("train.py", "-m Tacotron2 --learning 1e-3", "unrecognized arguments: --learning 1e-3"),
+        ("train.py", "-m Tacotron2 --flows 3", "unrecognized arguments: --flows 3"),
+        ("train.py", "-m Tacotron2 --epochs 1.5", "argument --epochs: invalid positive value: '1.5'"),
+        ("train.py", "-m Tacotron2 -lr fast", "argument -lr/--learning-rate: invalid float value: 'fast'"),
+        ("train.py", "-m WaveGlow -bs 0", "argument -bs/--batch-size: 0, expected at least 1"),
+        ("train.py", "-m WaveGlow -lr -1", "--learning-rate: -1.0, expected more than 0"),
+        ("train.py", "-m WaveGlow --config-file none.json", "--config-file: none.json: cannot be read"),
+        ("inference.py", "", "the following arguments are required: -i/--input"),
+        ("inference.py", "-i x --vocoder hifi", "argument --vocoder: invalid choice: 'hifi'"),
+        ("inference.py", "-i x --fp16 --cpu", "argument --cpu: not allowed with argument --fp16"),
+        ("inference.py", "-i x --waveglo w.pt", "unrecognized arguments: --waveglo w.pt"),
+        ("inference.py", "-i x -s -1 -d nan", "--sigma-infer: -1.0, expected 0 or more"),
+        ("inference.py", "-i x -s -1 -d nan", "--denoising-strength: nan, expected 0 or more"),
+        ("inference.py", "-i x --seed x", "argument --seed: invalid seed value: 'x'"),
+    ],
+)
+def test_flags_that_cannot_work(script: str, words: str, message: str) -> None:
+    assert message in refused(2, script, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "message"),
+    [
+        ("WaveGlow", "--hop-length 0 --mel-fmax 20000", "--hop-length 0: expected 1 to half of --win-length"),
+        ("WaveGlow", "--hop-length 0 --mel-fmax 20000", "--mel-fmax 20000.0: expected at most half"),
+        ("WaveGlow", "--groups 7 --segment-length 4095", "--groups 7: expected an even number"),
+        ("WaveGlow", "--segment-length 4099", "--segment-length: 4099, expected a multiple of --groups 8"),
+        ("WaveGlow", "--sigma 0", "--sigma 0.0: expected a positive number"),
+        ("Tacotron2", "--prenet-dim 0 --encoder-kernel-size 4", "--prenet-dim: 0, expected at least 1"),
+        ("Tacotron2", "--prenet-dim 0 --encoder-kernel-size 4", "--encoder-kernel-size: 4, expected an odd size"),
+        ("Tacotron2", "--guided-attention-sigma 0", "--guided-attention-sigma: 0.0, expected more than 0"),
+        ("Tacotron2", "--text-cleaners english", "text cleaners: got 'english', wanted names from english_cleaners"),
+    ],
+)
+def test_settings_that_no_model_can_have(tmp_path: Path, model: str, words: str, message: str) -> None:
+    assert message in refused(2, "train.py", *training(tmp_path, *words.split(), model=model))
+
+
+def test_a_config_file_is_named_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"optimization": {"learning": 1e-3}}))
+    message = refused(2, "train.py", *training(tmp_path, "--config-file", path))
+    assert message == f"error: --config-file: {path}: optimization.learning: no such flag, --learning"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--n-mel-channels 80", "n_mel_channels is 10 in it, 80 on the command line"),
+        ("--decoder-rnn-dim 1024", "decoder_rnn_dim is 24 in it, 1024 on the command line"),
+        ("--text-cleaners basic_cleaners", "text_cleaners is ['english_cleaners'] in it, ['basic_cleaners'] on"),
+        ("-sr 16000", "sampling_rate is 22050 in it, 16000 on the command line"),
+        ("--wn-channels 512 --flows 12", "n_flows is 4 in it, 12 on the command line; n_channels is 8 in it, 512 on"),
+    ],
+)
+def test_flags_that_contradict_a_checkpoint(tmp_path: Path, words: str, message: str) -> None:
+    said = refused(2, "inference.py", *speech(tmp_path), *words.split())
+    path = trained("WaveGlow" if "wn" in words else "Tacotron2")
+    assert said.startswith(f"error: {path}: ")
+    assert message in said
+    assert said.endswith("leave these flags out, the checkpoint knows its settings")
+    assert not (tmp_path / "speech").exists()
+
+
+# Filelists and clips: code 1.
+
+
+@pytest.mark.parametrize(("model", "kind"), [("WaveGlow", "audio"), ("Tacotron2", "mel")])
+def test_a_missing_default_filelist_names_both_ways_out(tmp_path: Path, model: str, kind: str) -> None:
+    words = ["--training-files", f"filelists/ljs_{kind}_text_train_filelist.txt"]
+    message = refused(1, "train.py", "-m", model, *words, "-o", tmp_path, "--cpu", cwd=tmp_path)
+    assert message.startswith(f"error: filelists/ljs_{kind}_text_train_filelist.txt: no such file")
+    assert "`bash scripts/prepare_dataset.sh`" in message
+    assert f"--training-files filelists/clock_{kind}_text_train_filelist.txt" in message
+    assert f"--validation-files filelists/clock_{kind}_text_val_filelist.txt" in message
+
+
+def test_all_bad_rows_of_a_filelist_at_once(tmp_path: Path) -> None:
+    path = filelist(tmp_path, "a.wav|fine", "no bar", "b.wav|", "c.wav|fine")
+    message = refused(1, "train.py", *training(tmp_path, "--training-files", path))
+    assert [line.split(": ")[-2] for line in message.splitlines()][-1] == f"{path}:3"
+    assert f"{path}:2: 0 '|' in the line" in message
+    assert f"{path}:3: no text after '|'" in message
+
+
+def test_all_missing_clips_at_once(tmp_path: Path) -> None:
+    path = filelist(tmp_path, "corpus/clock/clock_0001.ogg|fine", "wavs/x.wav|one", "LJSpeech-1.1/wavs/y.wav|two")
+    message = refused(1, "train.py", *training(tmp_path, "--validation-files", path))
+    assert f"{path}:2: no file wavs/x.wav" in message
+    assert f"{path}:3: no file LJSpeech-1.1/wavs/y.wav" in message
+    assert "2 of 3 files are missing" in message
+
+
+def test_texts_that_cannot_be_read_by_their_rows(tmp_path: Path) -> None:
+    clip = "corpus/clock/clock_0001.ogg"
+    path = filelist(
+        tmp_path, f"{clip}|fine", f"{clip}|a {{HH AH0 brace", f"{clip}|{{XX}}", f"{clip}|…§", f"{clip}|fine"
+    )
+    lines = refused(1, "train.py", *training(tmp_path, "--validation-files", path, model="Tacotron2")).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith(f"error: {path}:2: text: '{{' at character 3")
+    assert lines[1].startswith(f"{path}:3: text: '{{XX}}' at character 1: no ARPAbet symbol 'XX'")
+    assert lines[2].startswith(f"{path}:4: '…§' holds nothing to speak")
+
+
+def test_a_batch_larger_than_the_list(tmp_path: Path) -> None:
+    message = refused(1, "train.py", *training(tmp_path, "-bs", 6))
+    assert message == (
+        f"error: {tmp_path}/training.txt: 5 clips, expected at least --batch-size 6 x 1 processes: lower --batch-size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate", "message"),
+    [
+        (np.zeros((9000, 2)), 22050, "2 channels, expected mono"),
+        (np.zeros(9000), 16000, "16000 Hz, expected 22050 Hz"),
+        (np.zeros(0), 22050, "no samples in it"),
+    ],
+)
+def test_a_clip_that_cannot_be_used(tmp_path: Path, samples: np.ndarray, rate: int, message: str) -> None:
+    soundfile.write(tmp_path / "bad.wav", samples, rate)
+    path = filelist(tmp_path, f"{tmp_path}/bad.wav|one", f"{tmp_path}/bad.wav|two")
+    assert f"{tmp_path}/bad.wav: {message}" in refused(1, "train.py", *training(tmp_path, "--training-files", path))
+
+
+def test_a_silent_clip_trains(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "silent.wav", np.zeros(9000), 22050)
+    path = filelist(tmp_path, *[f"{tmp_path}/silent.wav|one"] * 2)
+    for model in MODELS:
+        succeed("train.py", *training(tmp_path / model, "--training-files", path, model=model))
+
+
+# Checkpoints: code 1.
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> dict[str, Path]:
+    """Files that are no checkpoint of WaveGlow."""
+    cut = tmp_path / "cut.pt"
+    cut.write_bytes(trained("WaveGlow").read_bytes()[:5000])
+    text = tmp_path / "text.pt"
+    text.write_text("not a checkpoint\n" * 100)
+    other = tmp_path / "other.pt"
+    torch.save({"weights": 3}, other)
+    return {"missing": tmp_path / "none.pt", "cut": cut, "text": text, "other": other, "model": trained("Tacotron2")}
+
+
+REASONS = {
+    "missing": "no such checkpoint; beside it: ",
+    "cut": "no checkpoint, or one cut short (5000 bytes",
+    "text": "no checkpoint, or one cut short",
+    "other": "wanted a state_dict among the keys, got weights",
+}
+
+
+@pytest.mark.parametrize("fault", [*REASONS, "model"])
+def test_a_checkpoint_to_go_on_from(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
+    message = refused(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", broken[fault]))
+    reason = REASONS.get(fault, "not this model's weights")
+    assert message.startswith(f"error: {broken[fault]}: {reason}")
+
+
+@pytest.mark.parametrize("fault", [*REASONS, "model"])
+def test_a_checkpoint_to_speak_with(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
+    message = refused(1, "inference.py", *speech(tmp_path), "--waveglow", broken[fault])
+    assert message.startswith(f"error: {broken[fault]}: {REASONS.get(fault, 'WaveGlow config: unknown keys')}")
+    assert fault != "model" or message.endswith("is it a checkpoint of WaveGlow?")
+
+
+def test_a_config_that_no_model_can_have(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(trained("Tacotron2"))
+    checkpoint["config"]["prenet_dim"] = 0
+    torch.save(checkpoint, tmp_path / "zero.pt")
+    message = refused(1, "inference.py", *speech(tmp_path), "--tacotron2", tmp_path / "zero.pt")
+    assert message.startswith(f"error: {tmp_path}/zero.pt: --prenet-dim: 0, expected at least 1")
+
+
+def test_two_checkpoints_with_different_audio(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(trained("WaveGlow"))
+    checkpoint["data"] |= {"mel_fmax": 7000.0, "win_length": 800}
+    torch.save(checkpoint, tmp_path / "other.pt")
+    message = refused(1, "inference.py", *speech(tmp_path), "--waveglow", tmp_path / "other.pt")
+    assert message == (
+        "error: the two checkpoints were trained with different audio settings: "
+        "win_length is 1024 and 800, mel_fmax is 8000.0 and 7000.0"
+    )
+
+
+@pytest.mark.parametrize(("role", "model"), [("acoustic", "Tacotron2"), ("vocoder", "WaveGlow")])
+def test_no_checkpoint_in_output(tmp_path: Path, role: str, model: str) -> None:
+    words = speech(tmp_path)
+    at = words.index(f"--{model.lower()}")
+    message = refused(1, "inference.py", *words[:at], *words[at + 2 :], cwd=tmp_path)
+    assert message.startswith(f"error: no {role} model: there is no output/checkpoint_{model}_last.pt; name one with")
+    assert f"--{model.lower()} CHECKPOINT" in message
+    assert f"bash scripts/train_{model.lower()}.sh" in message
+    assert ("--vocoder griffin-lim" in message) == (role == "vocoder")
+
+
+# Phrases: code 1.
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; expected a text file with one phrase a line"),
+        ("", "empty, expected at least one line"),
+        ("\n\n", "empty, expected at least one line"),
+    ],
+)
+def test_phrases_that_are_none(tmp_path: Path, content: str | None, message: str) -> None:
+    words = speech(tmp_path)
+    path = Path(str(words[1]))
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    assert refused(1, "inference.py", *words).startswith(f"error: {path}: {message}")
+
+
+def test_a_blank_line_between_phrases(tmp_path: Path) -> None:
+    message = refused(1, "inference.py", *speech(tmp_path, "One.", "", "Two.", "", "Three."))
+    assert [line.split("phrases.txt")[1] for line in message.splitlines()] == [
+        f":{number}: blank line, expected a phrase: remove the line" for number in (2, 4)
+    ]
+
+
+def test_phrases_that_cannot_be_spoken_by_their_lines(tmp_path: Path) -> None:
+    lines = refused(1, "inference.py", *speech(tmp_path, "One.", "Two }", "§…", "{HH AA9}")).splitlines()
+    assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:", ":4:"]
+    assert "'}' at character 5" in lines[0]
+    assert "'§…' holds nothing to speak" in lines[1]
+    assert "no ARPAbet symbol 'AA9'" in lines[2]
+
+
+# Where the results go: code 1.
+
+
+def test_an_output_that_is_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "taken"
+    place.touch()
+    for script, words in (("train.py", training(tmp_path)), ("inference.py", speech(tmp_path))):
+        message = refused(1, script, *words, "-o", place)
+        assert message.startswith(f"error: {place}/nvlog.json: cannot write the log")
+        assert "--output" in message
+
+
+def test_an_output_where_nothing_may_be_written(tmp_path: Path) -> None:
+    message = refused(1, "train.py", *training(tmp_path), "-o", "/proc/none")
+    assert message.startswith("error: /proc/none/nvlog.json: cannot write the log")
+
+
+# The commands themselves.
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["train.py", "-m", "Tacotron2", "--epoch", "3"], 2, "train.py: error: unrecognized arguments: --epoch 3"),
+        (["inference.py", "-i", "no/such/phrases.txt"], 1, "error: no/such/phrases.txt: no such file"),
+        (["-m", "common.mels", "--audio-filelist", "a", "--mel-filelist", "b"], 1, "error: a: no such file"),
+    ],
+)
+def test_as_a_process(words: list[str], code: int, message: str) -> None:
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_shared_flags_are_those_that_work(tmp_path: Path) -> None:
+    """What every test above changes one thing of."""
+    assert "--cpu" in SHARED
+    assert "error" not in succeed("train.py", *training(tmp_path))
+    assert "audio_0.wav" in succeed("inference.py", *speech(tmp_path))

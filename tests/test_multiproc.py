@@ -1,0 +1,146 @@
+"""Several processes: the launcher's arguments, the same training as in one process, and failures that can be read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.run import parse_args
+
+from common.checkpoint import load_checkpoint
+from multiproc import torchrun_arguments
+from tests.recipe import ROOT, flags, logged, succeed
+
+LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def launch(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [*LAUNCHER, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "processes", "nodes", "standalone"),
+    [
+        ("train.py -m WaveGlow --amp", 8, "8", "1:1", True),
+        ("train.py -m WaveGlow --amp", 0, "1", "1:1", True),
+        ("--nproc 3 train.py --nproc 7", 8, "3", "1:1", True),
+        ("--nproc=3 train.py", 8, "3", "1:1", True),
+        ("--nproc_per_node=gpu train.py", 8, "gpu", "1:1", True),
+        ("--nnodes=2 --node-rank 1 --master-addr host train.py", 4, "4", "2", False),
+        ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint host:29500 train.py", 4, "4", "2", False),
+    ],
+)
+def test_what_torchrun_is_told(words: str, gpus: int, processes: str, nodes: str, standalone: bool) -> None:
+    args = parse_args(torchrun_arguments(words.split(), gpus))
+    assert (args.nproc_per_node, args.nnodes, args.standalone) == (processes, nodes, standalone)
+    script = words[words.index("train.py") :].split()
+    assert [args.training_script, *args.training_script_args] == script
+
+
+@pytest.fixture(scope="module")
+def both_ways(tmp_path_factory) -> dict[str, Path]:
+    """A tiny WaveGlow trained by two processes on two clips each, stopped by resuming, and by one on four."""
+    folder = tmp_path_factory.mktemp("both")
+    for epochs in (1, 3):
+        done = launch("train.py", *flags("WaveGlow", folder / "two", 8), "--epochs", epochs, "--resume-from-last")
+        assert done.returncode == 0, done.stderr
+    succeed("train.py", *flags("WaveGlow", folder / "one", 8), "-bs", 4, "--epochs", 3)
+    return {name: folder / name for name in ("one", "two")}
+
+
+def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: dict[str, Path]) -> None:
+    one, two = (load_checkpoint(both_ways[name] / "checkpoint_WaveGlow_last.pt") for name in ("one", "two"))
+    assert (one["epoch"], one["iteration"]) == (two["epoch"], two["iteration"]) == (2, 6)
+    assert list(one["state_dict"]) == list(two["state_dict"])
+    moved = 0.0
+    start = load_checkpoint(both_ways["one"] / "checkpoint_WaveGlow_0.pt")["state_dict"]
+    for name, value in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-4, atol=1e-5)
+        moved = max(moved, (value - start[name]).abs().max().item())
+    assert moved > 2e-4  # there was something to get wrong
+    assert two["random_rng_states_all"].shape[0] == 2
+    assert not torch.equal(*two["random_rng_states_all"])
+
+
+def test_the_log_of_two_processes_is_that_of_one(both_ways: dict[str, Path]) -> None:
+    logs = {
+        name: [(step, data) for step, data in logged(folder / "nvlog.json") if step != ()]
+        for name, folder in both_ways.items()
+    }
+    assert [step for step, _ in logs["one"] if len(step) == 2] == [step for step, _ in logs["two"] if len(step) == 2]
+    for (step, mine), (_, theirs) in zip(
+        *([record for record in logs[name] if len(record[0]) < 3] for name in ("one", "two")), strict=True
+    ):
+        for key in ("train_loss", "val_loss"):
+            if key in mine:
+                assert theirs[key] == pytest.approx(mine[key], abs=1e-5), step
+        if len(step) == 2:  # items of both processes
+            items = [data["train_items_per_sec"] * data["train_iter_time"] for data in (mine, theirs)]
+            assert items == pytest.approx([4 * 4096] * 2)
+
+
+def test_a_mistake_that_all_processes_make(tmp_path: Path) -> None:
+    done = launch("train.py", *flags("WaveGlow", tmp_path), "-bs", 3)
+    assert done.returncode == 1
+    assert "5 clips, expected at least --batch-size 3 x 2 processes: lower --batch-size" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().endswith("ended with exit code 1, for the reason above")
+
+
+def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
+    words = flags("WaveGlow", tmp_path, 8)
+    path = tmp_path / "training.txt"
+    rows = path.read_text().splitlines()
+    broken = tmp_path / "broken.ogg"
+    broken.write_bytes(b"OggS, but nothing else")
+    path.write_text("\n".join([f"{broken}|one", *rows[1:]]) + "\n")
+    start = time.monotonic()
+    done = launch("train.py", *words, "--epochs", 3)
+    assert time.monotonic() - start < 120
+    assert done.returncode == 1
+    assert f"error: {broken}: not an audio file, or damaged" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_usage_error_has_its_own_code(tmp_path: Path) -> None:
+    done = launch("train.py", *flags("WaveGlow", tmp_path), "--epoch", 3)
+    assert done.returncode == 2
+    assert "train.py: error: unrecognized arguments: --epoch 3" in done.stderr
+
+
+def test_ctrl_c_in_a_terminal_saves_once(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", "100000"]
+    process = subprocess.Popen(
+        [*LAUNCHER, "train.py", *words],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        log = tmp_path / "nvlog.json"
+        deadline = time.monotonic() + 180
+        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.1)
+        os.killpg(
+            process.pid, signal.SIGINT
+        )  # a terminal signals the launcher and both processes, then the launcher them again
+        out, err = process.communicate(timeout=90)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, err
+    assert f"saved {tmp_path}/checkpoint_WaveGlow_" in out
+    saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in logged(log))
