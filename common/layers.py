@@ -57,7 +57,7 @@ class ConvNorm(nn.Module):
 class MaskedBatchNorm1d(nn.BatchNorm1d):
     """BatchNorm1d whose batch statistics leave out padding when a mask is given."""
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Normalise x (B, C, T); mask (B, 1, T) is True inside the sequences."""
         if mask is None or not self.training:
             return super().forward(x)
@@ -71,7 +71,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             unbiased = variance * count / (count - 1).clamp(min=1)
             self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)  # type: ignore[union-attr]
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)  # type: ignore[union-attr]
-            self.num_batches_tracked += 1  # type: ignore[operator]
+            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         scale = self.weight * (variance + self.eps).rsqrt()
         return (x * scale[:, None] + (self.bias - mean * scale)[:, None]).to(dtype)
 
@@ -93,8 +93,9 @@ class ConvStack(nn.Module):
         activations = {"relu": torch.relu, "tanh": torch.tanh, "linear": lambda y: y}
         if mask is not None:
             x = x * mask
-        for (conv, norm), gain in zip(self.convolutions, self.gains, strict=True):  # type: ignore[misc]
-            x = dropout(activations[gain](norm(conv(x), mask)), self.p_dropout, self.training)
+        for layer, gain in zip(self.convolutions, self.gains, strict=True):
+            x = layer[1](layer[0](x), mask)  # type: ignore[index]
+            x = dropout(activations[gain](x), self.p_dropout, self.training)
             if mask is not None:
                 x = x * mask
         return x

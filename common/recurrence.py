@@ -51,7 +51,12 @@ class LSTMTape:
         i, f, g, o = self.gates.chunk(4, dim=2)
         self.forget = f
         self.by_hidden = o * (1 - self.tanh_cells.square())
-        derivatives = (g * i * (1 - i), self.cells[:-1] * f * (1 - f), i * (1 - g.square()), self.tanh_cells * o * (1 - o))
+        derivatives = (
+            g * i * (1 - i),
+            self.cells[:-1] * f * (1 - f),
+            i * (1 - g.square()),
+            self.tanh_cells * o * (1 - o),
+        )
         self.by_cell = torch.stack(derivatives[:3], dim=2)  # (T, B, 3, H)
         self.by_output = derivatives[3]
         self.d_cell = torch.zeros_like(self.cells[0])
@@ -69,7 +74,7 @@ class LSTMSequence(torch.autograd.Function):
     """An LSTM from zeros over its input's share of the pre-activations; see lstm_sequence."""
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:
         dtype = compute_dtype(weight_hh)
         tape = LSTMTape(gates.to(weight_hh.dtype, copy=True))
         weight = weight_hh.to(dtype)
@@ -85,7 +90,7 @@ class LSTMSequence(torch.autograd.Function):
         return hidden
 
     @staticmethod
-    def backward(ctx: Any, d_hidden: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, d_hidden: Tensor) -> tuple[Tensor, Tensor, None]:
         tape, weight = ctx.tape, ctx.weight
         tape.start_backward()
         d_gates = torch.empty_like(tape.gates)

@@ -117,7 +117,8 @@ class ModelSpec:
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
     config_from_options: Callable[[Options], dict[str, Any]]  # flags that are present -> config keys
     training: TrainingDefaults
-    make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]  # may raise common.filelist.BadTexts, as encode may
+    # may raise common.filelist.BadTexts, as encode may
+    make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)

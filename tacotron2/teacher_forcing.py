@@ -75,7 +75,8 @@ class _Buffers:
         self.hidden = gates.new_empty(steps, batch, width // 4)
         self.contexts = gates.new_empty(steps, batch, values.shape[2])
         self.weights = gates.new_empty(steps, batch, symbols)
-        self.history = gates.new_zeros(steps + 1, batch, 2, symbols)  # previous and cumulative weights, as each step sees them
+        # previous and cumulative weights, as each step sees them
+        self.history = gates.new_zeros(steps + 1, batch, 2, symbols)
         self.features = gates.new_empty(steps, batch, channels, symbols)
         # [context, hidden] as the next step sees them, in the GEMMs' precision
         self.inputs = torch.zeros(steps + 1, batch, values.shape[2] + width // 4, dtype=dtype, device=gates.device)
@@ -92,7 +93,7 @@ class AttentionSequence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         gates: Tensor,
         recurrent: Tensor,
@@ -131,7 +132,7 @@ class AttentionSequence(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
         b, (recurrent, query, kernel, v, values) = ctx.buffers, ctx.constants
         b.lstm.start_backward()
         d_gates, d_energies = torch.empty_like(b.lstm.gates), torch.empty_like(b.weights)
@@ -139,7 +140,8 @@ class AttentionSequence(torch.autograd.Function):
         d_queries = d_gates.new_empty(*b.hidden.shape[:2], len(query))
         context_dim, (kernel_size, symbols) = values.shape[2], (kernel.shape[1] // 2, values.shape[1])
         d_inputs = torch.zeros_like(b.inputs[0])  # of step t + 1
-        d_history = torch.zeros_like(b.history[0])  # of step t + 1, the sum over all later cumulative weights in its second half
+        # of step t + 1; in its second half the sum over all later cumulative weights
+        d_history = torch.zeros_like(b.history[0])
         values_t, column, kernels = values.transpose(1, 2), v.t(), kernel.t().expand(len(values), -1, -1)
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
@@ -169,7 +171,7 @@ def _weight_gradients(
     b, (recurrent, query, kernel, _, values) = ctx.buffers, ctx.constants
     inputs, hidden = b.inputs, b.inputs[1:, :, values.shape[2] :].flatten(0, 1)
     d_kernel = torch.zeros(len(values), *kernel.shape, dtype=kernel.dtype, device=kernel.device)
-    for history, d_feature in zip(b.history, d_features, strict=False):  # by steps: windows of all would fill the memory
+    for history, d_feature in zip(b.history, d_features, strict=False):  # one by one: all windows would fill the memory
         d_kernel.baddbmm_(d_feature, _windows(history, kernel).transpose(1, 2))
     gradients = (
         d_gates,

@@ -196,7 +196,7 @@ class Invertible1x1Conv(nn.Module):
     @torch.jit.export
     def inverse(self, x: Tensor) -> Tensor:
         """(B, C, G) -> W^-1 x (B, C, G)."""
-        inverse: Tensor | None = self.inverse_weight  # type: ignore[assignment]
+        inverse: Tensor | None = self.inverse_weight
         if inverse is None:
             inverse = self.inverted()
         return _mix_channels(inverse.to(x.dtype), x)
