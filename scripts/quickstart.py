@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,11 +93,13 @@ def run(command: list[str], log: Path | None = None) -> None:
     """Run a command after showing it; its stdout goes to the log where there is one."""
     shown = shlex.join(["python" if word == sys.executable else word for word in command])
     print(f"$ {shown}" + (f" > {log}" if log else ""), flush=True)
-    if log is None:
-        subprocess.run(command, check=True)
-        return
-    with log.open("w") as file:
-        subprocess.run(command, check=True, stdout=file)
+    with log.open("w") if log else nullcontext() as file:
+        ended = subprocess.run(command, stdout=file)
+    if ended.returncode:
+        raise SystemExit(
+            f"error: this command ended with exit code {ended.returncode}"
+            + (f"; its output is in {log}" if log else "")
+        )
 
 
 def train(part: Part, minutes: float) -> None:
@@ -111,7 +114,7 @@ def train(part: Part, minutes: float) -> None:
     command = [*train_command(part, output), "--epochs", str(epochs), "--anneal-steps", *milestones]
     command += ["--epochs-per-validation", str(rounds), "--epochs-per-checkpoint", str(rounds), "--resume-from-last"]
     print(f"{seconds:.2f} s an epoch: {epochs} epochs", flush=True)
-    watch(command, output / "stdout.txt", output / "nvlog.json", epochs)
+    watch(command, output / "stdout.log", output / "nvlog.json", epochs)
 
 
 def pilot(part: Part) -> float:
@@ -120,7 +123,7 @@ def pilot(part: Part) -> float:
     log = output / "nvlog.json"
     log.unlink(missing_ok=True)
     output.mkdir(parents=True, exist_ok=True)
-    run([*train_command(part, output), "--epochs", "1", "--bench-class", "perf-train"], output / "stdout.txt")
+    run([*train_command(part, output), "--epochs", "1", "--bench-class", "perf-train"], output / "stdout.log")
     times = [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
     steady = times[WARM_UP:] or times
     return sum(steady) / len(steady) * len(times)
@@ -141,8 +144,8 @@ def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
             time.sleep(1.0)
             done, loss = progress_of(log)
             bar.update(done - bar.n)
-            bar.set_postfix_str(f"loss {loss:.3f}")
-            if bar.disable and time.monotonic() - said > SAID_EVERY:
+            bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
+            if bar.disable and done and time.monotonic() - said > SAID_EVERY:
                 said = time.monotonic()
                 print(f"   epoch {done} of {epochs}, loss {loss:.3f}", flush=True)
     if process.returncode:
@@ -170,14 +173,14 @@ def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
     command += ["--tacotron2", str(checkpoints["Tacotron2"]), "--max-decoder-steps", "400"]
     if vocoder == "waveglow":
         command += ["--waveglow", str(checkpoints["WaveGlow"])]
-    run(command, output.with_suffix(".txt"))
+    run(command, output.with_suffix(".log"))
     return next(data for data in reversed(records(output / "nvlog.json")) if "latency" in data)
 
 
 def length_ratio() -> float:
     """Synthesised over recorded duration of the held-out clips."""
     rows = [line.split("|") for line in HELD_OUT.read_text(encoding="utf-8").splitlines()]
-    phrases = OUTPUT / "held_out.txt"
+    phrases = OUTPUT / "held_out_phrases.txt"
     phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
     speak("griffin-lim", phrases, OUTPUT / "held_out")
     made = sum(soundfile.info(str(OUTPUT / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
