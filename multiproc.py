@@ -6,11 +6,13 @@ processes by hand, which a machine without a GPU needs. Its exit code is that of
 
 from __future__ import annotations
 
+import os
 import sys
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
+from torch.distributed.run import parse_args
 
 from common.precision import gpu_count
 
@@ -30,8 +32,12 @@ def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
 
 def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code."""
+    arguments = torchrun_arguments(argv, gpu_count())
+    processes = parse_args(arguments).nproc_per_node
+    if processes.isdecimal():  # else torchrun gives each process one thread, and says so at length
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, int(processes)))))
     try:
-        torchrun(torchrun_arguments(argv, gpu_count()))
+        torchrun(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(f"error: process {rank} ended with exit code {failure.exitcode}, for the reason above", file=sys.stderr)

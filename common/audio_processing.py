@@ -7,7 +7,6 @@ from __future__ import annotations
 import io
 import os
 import struct
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from common.errors import DataError
+from common.files import atomic_write
 from common.stft import STFT, TacotronSTFT
 
 # A lossy codec rounds loud passages a little past full scale, which every player clips.
@@ -104,7 +104,7 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
     """Write audio (N,) as a 16-bit mono wav; values out of [-1, 1] are clipped. A reader never sees half a file.
 
     Args:
-        path: the file, in a folder that exists.
+        path: the file; its folder is made where missing.
         audio: (N,), on any device, of any float type.
         sampling_rate: in Hz.
 
@@ -121,22 +121,11 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
     pcm = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
     wav = io.BytesIO()
     soundfile.write(wav, pcm, sampling_rate, format="WAV", subtype="PCM_16")
-    _write_atomically(target, wav.getvalue())
-
-
-def _write_atomically(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        with atomic_write(target) as file:
+            file.write(wav.getvalue())
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror})") from None
-    finally:
-        with suppress(OSError):  # renamed by now, or never made
-            temporary.unlink()
 
 
 @torch.no_grad()

@@ -11,16 +11,16 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from common.errors import DataError
+from common.files import atomic_write
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
 NAMES_SHOWN = 4
@@ -66,22 +66,6 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
             f"{path}: cannot write the checkpoint ({cause.strerror}); older checkpoints are untouched: "
             "free the disk or choose another --output, then --resume-from-last"
         ) from error
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path` when the block ends well, and leaves no trace when it does not."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())  # else the rename may reach the disk before the bytes do
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
@@ -156,18 +140,6 @@ def _point(link: Path, target: Path) -> None:
         os.replace(temporary, link)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the renames in `folder` outlive a power cut, on the file systems that can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some network mounts sync files only
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _plain_data() -> list[Any]:

@@ -12,6 +12,7 @@ import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from common.errors import DataError
 from common.precision import distributed_backend, pick_device
 
 
@@ -31,7 +32,10 @@ class Dist(NamedTuple):
 
 @contextmanager
 def session(cpu: bool = False) -> Iterator[Dist]:
-    """Join the other processes that torchrun (or multiproc.py) started, if it did; leave them at the end."""
+    """Join the other processes that torchrun (or multiproc.py) started, if it did; leave them at the end.
+
+    DataError where another one is gone: it has said why, and this one's traceback would bury that.
+    """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
     if "RANK" not in os.environ:
@@ -40,6 +44,10 @@ def session(cpu: bool = False) -> Iterator[Dist]:
     torch_dist.init_process_group(distributed_backend(device))
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
+    except RuntimeError as error:
+        if "closed by peer" not in str(error):  # Gloo's words, which have no type of their own
+            raise
+        raise DataError("another process of this run ended, for the reason it gave") from None
     finally:
         torch_dist.destroy_process_group()
 

@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
 from common.audio_processing import load_audio
-from common.checkpoint import atomic_write
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.filelist import check_files, read_filelist
+from common.files import atomic_write
 from common.spec import from_options
 from common.stft import AudioConfig, TacotronSTFT
 

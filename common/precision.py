@@ -88,7 +88,7 @@ def rng_states(device: torch.device) -> tuple[Tensor, Tensor | None]:
 
 def restore_rng_states(device: torch.device, cpu_state: Tensor, gpu_state: Tensor | None) -> None:
     """Put back what rng_states returned; a GPU's state is passed over on a CPU."""
-    torch.set_rng_state(cpu_state.cpu().byte())
+    torch.set_rng_state(cpu_state.cpu().byte().clone())  # of a view, a row say, it would read another part
     if gpu_state is not None and device.type == "cuda":
         torch.cuda.set_rng_state(gpu_state.cpu().byte(), device)
 

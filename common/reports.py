@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from common.checkpoint import atomic_write
 from common.errors import DataError
+from common.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,7 +31,7 @@ def launch(*words: object) -> subprocess.CompletedProcess[str]:
     [
         ("train.py -m WaveGlow --amp", 8, "8", "1:1", True),
         ("train.py -m WaveGlow --amp", 0, "1", "1:1", True),
-        ("--nproc 3 train.py --nproc 7", 8, "3", "1:1", True),
+        ("--nproc 3 train.py -m WaveGlow", 8, "3", "1:1", True),
         ("--nproc=3 train.py", 8, "3", "1:1", True),
         ("--nproc_per_node=gpu train.py", 8, "gpu", "1:1", True),
         ("--nnodes=2 --node-rank 1 --master-addr host train.py", 4, "4", "2", False),
@@ -107,6 +107,7 @@ def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
     assert time.monotonic() - start < 120
     assert done.returncode == 1
     assert f"error: {broken}: not an audio file, or damaged" in done.stderr
+    assert "error: another process of this run ended, for the reason it gave" in done.stderr
     assert "Traceback" not in done.stderr
 
 

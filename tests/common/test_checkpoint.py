@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from common.checkpoint import (
-    atomic_write,
     checkpoint_path,
     clean_state_dict,
     current_layout,
@@ -131,16 +130,6 @@ def test_a_folder_that_cannot_be_made_is_a_data_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write the checkpoint"):
         save_checkpoint(tmp_path / "file" / "c.pt", weights())
-
-
-def test_atomic_write_shows_nothing_before_the_end(tmp_path):
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    with atomic_write(path) as file:
-        file.write(b"new")
-        file.flush()
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new" and names(tmp_path) == ["f"]
 
 
 def test_find_last(tmp_path):

@@ -72,6 +72,9 @@ def test_random_states_are_put_back() -> None:
     wanted = torch.rand(5)
     precision.restore_rng_states(CPU, cpu, torch.zeros(16, dtype=torch.uint8))  # a GPU's state is passed over
     assert torch.equal(torch.rand(5), wanted)
+    several = torch.stack([torch.zeros_like(cpu), cpu])  # as a checkpoint of two processes keeps them
+    precision.restore_rng_states(CPU, several[1], None)
+    assert torch.equal(torch.rand(5), wanted)
 
 
 def test_seeds() -> None:

@@ -1,0 +1,380 @@
+"""The rules of the house, read off the source: who may import whom, what may be named where, and that a third model fits in."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import wavfile
+from torch import Tensor, nn
+
+import models
+from common.audio_processing import load_audio
+from common.checkpoint import load_checkpoint
+from common.spec import Key, ModelSpec, Preview, TrainingDefaults, VocoderInference, from_options
+from common.stft import AudioConfig, TacotronSTFT
+from tests.recipe import ROOT, flags, logged, succeed, trained
+
+# What each part may import of the recipe, beside itself.
+MAY_IMPORT = {
+    "common": set(),
+    "tacotron2": {"common"},
+    "waveglow": {"common"},
+    "models": {"common", "tacotron2", "waveglow"},
+    "data_functions": {"common", "models"},
+    "loss_functions": {"common", "models"},
+    "train": {"common", "models", "data_functions", "loss_functions"},
+    "inference": {"common", "models"},
+    "multiproc": {"common"},
+}
+PACKAGES = {"torch", "numpy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm"}
+FOR_TYPES_ONLY = {"typing_extensions"}
+LONGEST_FUNCTION, LONGEST_FILE = 60, 450
+
+
+class Source(NamedTuple):
+    """A file of the recipe and its syntax tree."""
+
+    name: str  # common/stft.py
+    part: str  # common, or train for train.py
+    text: str
+    tree: ast.Module
+
+
+def tracked() -> list[Path]:
+    """All Python files that git knows, or, outside of a checkout, all there are."""
+    listing = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True)
+    if listing.returncode == 0 and listing.stdout:
+        return [ROOT / line for line in listing.stdout.splitlines() if (ROOT / line).exists()]
+    return [
+        path for path in ROOT.rglob("*.py") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+    ]
+
+
+def read(path: Path) -> Source:
+    place, text = path.relative_to(ROOT), path.read_text()
+    return Source(str(place), place.parts[0].removesuffix(".py"), text, ast.parse(text))
+
+
+EVERYTHING = [read(path) for path in tracked()]
+SOURCES = [source for source in EVERYTHING if source.part != "tests"]
+RECIPE = [source for source in SOURCES if source.part in MAY_IMPORT]
+SHARED = [source for source in RECIPE if source.part in ("common", "train", "inference")]
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import, those inside functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def docstrings(tree: ast.AST) -> set[ast.AST]:
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, holders)]
+    return {body[0].value for body in bodies if body and isinstance(body[0], ast.Expr)}
+
+
+def words(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, word) of every identifier and string, but for docstrings and the helps of flags."""
+    helps = {
+        node
+        for keyword in ast.walk(tree)
+        if isinstance(keyword, ast.keyword) and keyword.arg == "help"
+        for node in ast.walk(keyword.value)
+    }
+    passed_over = docstrings(tree) | helps
+    for node in ast.walk(tree):
+        if node in passed_over:
+            continue
+        for field in ("id", "attr", "arg", "name", "asname", "module"):
+            if isinstance(getattr(node, field, None), str):
+                yield getattr(node, "lineno", 0), getattr(node, field)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def offences(sources: list[Source], rule: Any) -> list[str]:
+    """file:line: what, of everything that a rule finds in a syntax tree."""
+    return [f"{source.name}:{line}: {what}" for source in sources for line, what in rule(source.tree)]
+
+
+def test_the_top_level_is_the_one_agreed_on() -> None:
+    at_the_top = {source.part for source in SOURCES if "/" not in source.name}
+    assert at_the_top == {"train", "inference", "models", "data_functions", "loss_functions", "multiproc"}
+    assert not (ROOT / "platform" / "__init__.py").exists()  # it would hide Python's own
+    assert {source.part for source in RECIPE} == set(MAY_IMPORT)
+
+
+def test_imports_point_down() -> None:
+    upward = [
+        f"{source.name}:{line}: imports {module}"
+        for source in RECIPE
+        for line, module in imports(source.tree)
+        if (part := module.split(".")[0]) in MAY_IMPORT and part != source.part and part not in MAY_IMPORT[source.part]
+    ]
+    assert upward == []
+
+
+def test_nothing_imports_the_scripts_or_the_tests() -> None:
+    above = {source.part for source in EVERYTHING} - set(MAY_IMPORT) | {"train", "inference", "multiproc"}
+    found = [
+        f"{source.name}:{line}: imports {module}"
+        for source in RECIPE
+        for line, module in imports(source.tree)
+        if module.split(".")[0] in above - {source.part}
+    ]
+    assert found == []
+
+
+def test_no_package_but_the_declared_ones() -> None:
+    known = PACKAGES | set(MAY_IMPORT) | set(sys.stdlib_module_names)
+    for source in RECIPE:
+        guarded = {
+            module
+            for node in source.tree.body
+            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            for _, module in imports(node)
+        }
+        used = {module for _, module in imports(source.tree)}
+        assert {module.split(".")[0] for module in used - guarded} <= known, source.name
+        assert {module.split(".")[0] for module in guarded} <= known | FOR_TYPES_ONLY, source.name
+    requirements = (ROOT / "requirements.txt").read_text().lower()
+    assert all(package in requirements for package in PACKAGES - {"torch"})
+
+
+def test_no_cycles() -> None:
+    names = {source.name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): source for source in RECIPE}
+    at_import = {
+        name: {module for node in source.tree.body for _, module in imports_now(node)} & set(names) - {name}
+        for name, source in names.items()
+    }
+    while at_import:  # take away what needs nothing of the rest, as often as there is such a module
+        free = {name for name, needed in at_import.items() if not needed & set(at_import)}
+        assert free, f"these import each other: {sorted(at_import)}"
+        at_import = {name: needed for name, needed in at_import.items() if name not in free}
+
+
+def imports_now(node: ast.stmt) -> Iterator[tuple[int, str]]:
+    """Imports that a statement at the top of a module runs when the module is imported."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from imports(node)
+
+
+def test_only_one_file_names_cuda() -> None:
+    sources = [source for source in SOURCES if source.name != "common/precision.py"]
+    found = offences(sources, lambda tree: [(line, word) for line, word in words(tree) if "cuda" in word.lower()])
+    keys = [
+        place for place in found if place.startswith("common/snapshot.py:") and place.endswith(": cuda_rng_state_all")
+    ]
+    assert [place for place in found if place not in keys] == []
+    assert len(keys) == 2  # the checkpoint's key, once written and once read
+    (precision,) = [source for source in SOURCES if source.name == "common/precision.py"]
+    assert any(word == "cuda" for _, word in words(precision.tree))  # the search finds it where it is
+
+
+def test_what_every_model_shares_names_none() -> None:
+    def named(tree: ast.AST) -> list[tuple[int, str]]:
+        return [
+            (line, word) for line, word in words(tree) if any(name.lower() in word.lower() for name in models.REGISTRY)
+        ]
+
+    assert offences(SHARED, named) == []
+    (registry,) = [source for source in RECIPE if source.name == "models.py"]
+    assert {word.split(".")[0] for _, word in named(registry.tree)} == {"tacotron2", "waveglow"}
+    assert "".join(models.REGISTRY) == "Tacotron2WaveGlow"
+
+
+def test_nothing_is_too_long_to_read() -> None:
+    def long_functions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    yield node.lineno, f"{node.name} has {lines} lines"
+
+    assert offences(EVERYTHING, long_functions) == []
+    assert [source.name for source in SOURCES if len(source.text.splitlines()) > LONGEST_FILE] == []
+
+
+def test_no_flag_of_type_bool() -> None:
+    def bool_types(tree: ast.AST) -> list[tuple[int, str]]:
+        keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "type"]
+        return [(node.value.lineno, "type=bool") for node in keywords if getattr(node.value, "id", "") == "bool"]
+
+    assert offences(SOURCES, bool_types) == []
+
+
+def test_importing_does_nothing() -> None:
+    """At the top of a module: docstring, imports, definitions, assignments, and the two customary ifs."""
+
+    def doing(tree: ast.Module) -> Iterator[tuple[int, str]]:
+        allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+        for node in tree.body:
+            customary = isinstance(node, ast.If) and ast.unparse(node.test) in (
+                "TYPE_CHECKING",
+                "__name__ == '__main__'",
+            )
+            text = isinstance(node, ast.Expr) and node.value in docstrings(tree)
+            if not (isinstance(node, allowed) or customary or text):
+                yield node.lineno, ast.unparse(node).splitlines()[0]
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and ast.unparse(node) in ("sys.path", "os.environ")
+                and node in assigned(tree)
+            ):
+                yield node.lineno, f"changes {ast.unparse(node)}"
+
+    assert offences(RECIPE, doing) == []
+    assert offences(SOURCES, path_edits) == []
+
+
+def assigned(tree: ast.AST) -> set[ast.AST]:
+    """What the top of a module assigns to."""
+    targets = [target for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign) for target in node.targets]
+    return {node for target in targets for node in ast.walk(target)}
+
+
+def path_edits(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Any use of sys.path or PYTHONPATH."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path":
+            yield node.lineno, "sys.path"
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert [source.name for source in SOURCES if not ast.get_docstring(source.tree)] == []
+
+
+# A third model: what somebody would write to add one. It is a vocoder, one linear layer from a mel frame to its samples.
+
+
+@dataclass(frozen=True)
+class HummerConfig:
+    n_mel_channels: int = 80
+    hop_length: int = 256
+
+
+class Hummer(nn.Module):
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config = HummerConfig(**config)
+        self.samples = nn.Linear(self.config.n_mel_channels, self.config.hop_length)
+
+    def forward(self, mels: Tensor) -> Tensor:
+        return torch.tanh(self.samples(mels.transpose(1, 2))).flatten(1)
+
+    def infer(self, mels: Tensor, sigma: float) -> Tensor:
+        return self(mels)
+
+
+class HummerBatch(NamedTuple):
+    mels: Tensor
+    audio: Tensor
+    names: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return (self.mels,)
+
+    @property
+    def targets(self) -> Tensor:
+        return self.audio
+
+    @property
+    def num_items(self) -> Tensor:
+        return torch.tensor(self.audio.numel())
+
+
+class HummerDataset:
+    def __init__(self, options: Any, utterances: list) -> None:
+        self.folder, self.utterances = Path(options["dataset_path"]), utterances
+        self.lengths = [1] * len(utterances)
+        self.stft = TacotronSTFT.from_config(from_options(AudioConfig, options))
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, Tensor, str]:
+        path = self.folder / self.utterances[key.item].path
+        audio = load_audio(path, 22050)[: 16 * 256]
+        return self.stft.mel_spectrogram(audio[None])[0, :, :16], audio, str(path)
+
+    def collate(self, items: list) -> HummerBatch:
+        mels, audio, names = zip(*items, strict=True)
+        return HummerBatch(torch.stack(mels), torch.stack(audio), names)
+
+
+class HummerLoss(nn.Module):
+    def __init__(self, power: float) -> None:
+        super().__init__()
+        self.power = power
+
+    def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
+        return {"error": (outputs - targets).abs().pow(self.power).mean()}
+
+    def forward(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> Tensor:
+        return self.terms(outputs, targets)["error"]
+
+
+HUMMER = ModelSpec(
+    name="Hummer",
+    build=Hummer,
+    add_arguments=lambda parser: None,
+    add_training_arguments=lambda parser: parser.add_argument("--power", type=float, default=2.0, help="of the error"),
+    config_from_options=lambda options: {
+        key: options[key] for key in ("n_mel_channels", "hop_length") if key in options
+    },
+    training=TrainingDefaults(
+        epochs=5, learning_rate=1e-2, batch_size=2, batch_size_amp=2, weight_decay=0.0, grad_clip_thresh=1.0
+    ),
+    make_dataset=HummerDataset,
+    make_loss=lambda options: HummerLoss(options["power"]),
+    preview=lambda model, batch, outputs, stft: Preview({}, {"hummed": outputs[0]}, {}),
+    inference=VocoderInference(
+        prepare=lambda model: model, denoiser=lambda model, audio: lambda sound, strength: sound
+    ),
+)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_third_model_is_one_entry_in_the_registry(tmp_path: Path, monkeypatch, named: bool) -> None:
+    monkeypatch.setitem(models.REGISTRY, "Hummer", HUMMER)
+    words = [*flags("Hummer", tmp_path), "--power", 1.5]
+    succeed("train.py", *words, "--epochs", 1)
+    out = succeed("train.py", *words, "--epochs", 2, "--resume-from-last")
+    assert "Hummer: 2,816 parameters" in out  # 10 x 256 weights and 256 biases
+    assert "resuming at epoch 1" in out
+    checkpoint = load_checkpoint(tmp_path / "checkpoint_Hummer_last.pt")
+    assert (checkpoint["epoch"], checkpoint["config"]) == (1, {"n_mel_channels": 10, "hop_length": 256})
+    epochs = [
+        data["train_loss"] for step, data in logged(tmp_path / "nvlog.json") if len(step) == 1 and "train_loss" in data
+    ]
+    assert epochs[1] < epochs[0]
+    (tmp_path / "phrases.txt").write_text("Two.\n")
+    words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--tacotron2", trained("Tacotron2")]
+    words += ["--hummer", tmp_path / "checkpoint_Hummer_last.pt"]
+    if named:  # --vocoder decides where several have a checkpoint
+        words += ["--waveglow", trained("WaveGlow"), "--vocoder", "hummer"]
+    succeed("inference.py", *words)
+    assert {"hummer_latency", "hummer_items_per_sec", "tacotron2_latency"} <= set(
+        logged(tmp_path / "nvlog.json")[-1][1]
+    )
+    rate, samples = wavfile.read(tmp_path / "audio_0.wav")
+    assert (rate, len(samples)) == (22050, 100 * 256)
+    # the same linear layer hums: samples repeat with the frames' rhythm, one hop after the other
+    assert np.abs(samples).max() > 100
