@@ -43,7 +43,7 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
     assert bad.startswith(f"{tmp_path / 'wavs/b.wav'}: 16000 Hz, expected 22050 Hz")
     assert count == "1 clips have no mel; mend or drop them and run again"
     assert "mels: 0 of 3 are there, making 3" in capsys.readouterr().out
-    samples = tone(tmp_path / "wavs" / "c.wav")
+    samples = tone(tmp_path / "wavs" / "same as c.wav")
     wanted = librosa.feature.melspectrogram(
         y=samples, sr=22050, n_fft=1024, hop_length=256, n_mels=80, fmax=8000.0, power=1.0, pad_mode="reflect"
     )
@@ -57,6 +57,10 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
     assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
     assert (tmp_path / "mels" / "c.pt").stat().st_mtime_ns == kept
     assert torch.equal(load_mel(tmp_path / "mels" / "b.pt", 80), made)
+    # recorded anew, a clip gets a new mel
+    tone(tmp_path / "wavs" / "c.wav")
+    mels.main(lists)
+    assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
 
 
 def test_lists_that_do_not_correspond(tmp_path: Path, lists: list[str]) -> None:
