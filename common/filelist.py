@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from common.errors import DataError
 
-MAX_REPORTED = 50  # a filelist that is another kind of file has thousands of bad rows
+MAX_REPORTED = 100  # a filelist that is another kind of file has thousands of bad rows
 
 Item = TypeVar("Item")
 
