@@ -1,13 +1,16 @@
 # Short names for the commands in README.md.
 python := .venv/bin/python
 
-.PHONY: demo test lint format corpus-check
+.PHONY: demo test bench lint format corpus-check
 
 demo:  ## train a small voice and hear it
 	bash scripts/quickstart.sh
 
 test:  ## run the tests
 	bash scripts/test.sh
+
+bench:  ## time the decoder's recurrences against plain ones
+	$(python) -m benchmarks.decoder
 
 lint:  ## what CI checks beside the tests
 	.venv/bin/ruff check .

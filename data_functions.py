@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,8 +14,43 @@ from common.distributed import Dist
 from common.errors import DataError
 from common.filelist import check_files, lines_of, read_filelist
 from common.sampler import EpochBatches
-from common.spec import Options, SpeechDataset
+from common.spec import Key, Options, SpeechDataset
 from models import get_spec
+
+
+class _Guarded:
+    """A dataset whose DataError survives the way out of a loader's worker process as what it is, not as a traceback."""
+
+    def __init__(self, dataset: SpeechDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: Key) -> Any:
+        try:
+            return self.dataset[key]
+        except DataError as error:
+            return error
+
+    def collate(self, items: list[Any]) -> Any:
+        """A batch, or the first DataError among the items."""
+        return next((item for item in items if isinstance(item, DataError)), None) or self.dataset.collate(items)
+
+
+class _Loader(DataLoader):
+    """A DataLoader that raises the DataError of a clip in the main process."""
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
+
+
+def _ignore_interrupts(_: int) -> None:
+    """Leave Ctrl-C to the main process, which ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Loaders(NamedTuple):
@@ -47,11 +83,13 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
     workers = options["num_workers"]
     if workers is None:
         workers = min(4, os.cpu_count() or 1) if on_gpu else 0
-    return DataLoader(
-        cast(Any, dataset),
+    guarded = _Guarded(dataset)
+    return _Loader(
+        cast(Any, guarded),
         batch_sampler=sampler,
         num_workers=workers,
-        collate_fn=dataset.collate,
+        collate_fn=guarded.collate,
+        worker_init_fn=_ignore_interrupts,
         pin_memory=on_gpu,
         persistent_workers=workers > 0,
         generator=torch.Generator(),  # its own, for the default one belongs to the model and is restored on resume

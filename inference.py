@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     args, given = parse_args(sys.argv[1:] if argv is None else argv)
     texts = read_phrases(args.input)
     device = precision.pick_device(cpu=args.cpu)
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     acoustic = load("acoustic", args, given, device)
     vocoding = None if args.vocoder == GRIFFIN_LIM else load("vocoder", args, given, device)
     parameters = settings(args, acoustic, vocoding)
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
         log.parameters(parameters)
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
-        torch.manual_seed(args.seed)
+        precision.seed_everything(args.seed)
         (spoken, sounds, numbers), seconds = timed(lambda: synthesise(texts, acoustic, vocoder, args, device), device)
         log.log((), numbers | {"latency": seconds})
         for line in write(texts, spoken, trim(sounds, spoken.lengths, audio.hop_length), acoustic, args):
@@ -164,7 +165,13 @@ def make_vocoder(
 
 def make_parser() -> argparse.ArgumentParser:
     """All flags: inference's own, a checkpoint for each model, and the models' flags, which the checkpoints override."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="inference.py",
+        usage="%(prog)s -i PHRASES [flags]  (-h lists them)",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+    )
     add = parser.add_argument
     add("-i", "--input", type=Path, required=True, help="text file, one phrase a line; the lines are one batch")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")

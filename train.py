@@ -1,4 +1,4 @@
-"""Train a model: python train.py -m Tacotron2 …, or python -m multiproc train.py -m WaveGlow … on every GPU.
+"""Train a model: python train.py -m MODEL … on one GPU or the CPU, python -m multiproc train.py -m MODEL … on every GPU.
 
 Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.py -m MODEL -h` lists a model's flags.
 """

@@ -38,7 +38,7 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
     """Defaults after each help text, except where there is none to show."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or action.default == []:
+        if action.default is None or action.default is False or action.default in ([], ""):
             return action.help
         return super()._get_help_string(action)
 
@@ -247,7 +247,12 @@ def parse_training_arguments(
         first.error(f"the following arguments are required: -m/--model-name, one of {', '.join(registry)}")
     spec = registry[name]
     parser = argparse.ArgumentParser(
-        prog="train.py", description=description, allow_abbrev=False, formatter_class=HelpFormatter, parents=[first]
+        prog="train.py",
+        usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # all of them at each mistake would bury it
+        description=description,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+        parents=[first],
     )
     add_training_arguments(parser, spec.training)
     spec.add_training_arguments(parser)

@@ -170,6 +170,8 @@ def _missing_files_hint(path: str) -> str:
     """Which script makes a file of LJSpeech's standard layout; nothing to say about other corpora."""
     if path.startswith("LJSpeech-1.1/mels/"):
         return "; `bash scripts/prepare_mels.sh` makes LJSpeech's mels"
+    if path.startswith("corpus/mels/"):
+        return "; `bash scripts/prepare_mels.sh clock` (or sentences) makes the embedded corpus's mels"
     if path.startswith("LJSpeech-1.1/"):
         return "; `bash scripts/prepare_dataset.sh` fetches LJSpeech"
     return ""

@@ -101,9 +101,12 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
 
 
 def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path) -> None:
-    rates = [group["lr"] for group in state.optimizer.param_groups]
+    # What this run's flags say; `fused` has to be there before loading, which puts each state where that one wants it.
+    ours = {name: state.optimizer.param_groups[0][name] for name in ("lr", "weight_decay", "fused")}
     try:
-        state.optimizer.load_state_dict(checkpoint["optimizer"])
+        saved = checkpoint["optimizer"]
+        groups = [{**group, **ours} for group in saved["param_groups"]]
+        state.optimizer.load_state_dict({**saved, "param_groups": groups})
         if strays := _strays(state.optimizer):
             raise ValueError(f"{strays} of its averages have another shape than their weights")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -111,8 +114,6 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
             f"{path}: its optimizer does not belong to this model ({error}); "
             "a copy of the checkpoint without the key `optimizer` starts from its weights alone"
         ) from None
-    for group, rate in zip(state.optimizer.param_groups, rates, strict=True):
-        group["lr"], group["fused"] = rate, True
     if checkpoint.get("scaler"):
         state.scaler.load_state_dict(checkpoint["scaler"])
     elif isinstance(checkpoint.get("amp"), dict) and state.scaler.is_enabled():
@@ -136,7 +137,10 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
         return " (random numbers start anew: the checkpoint has none for this number of processes)"
     gpu_states, rank = checkpoint.get("cuda_rng_state_all"), state.dist.rank
     gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.dist.world_size else None
-    precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
+    try:
+        precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
+    except RuntimeError as error:  # old releases of PyTorch kept states of another size
+        return f" (random numbers start anew: {error})"
     return ""
 
 

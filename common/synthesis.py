@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from common import precision
 from common.audio_processing import griffin_lim
+from common.layers import length_mask
 from common.reports import attention_focus
 from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
 from common.stft import MIN_MAGNITUDE, AudioConfig, TacotronSTFT
@@ -77,7 +78,7 @@ def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) 
 def _silence_past_end(mels: Tensor, lengths: Tensor) -> Tensor:
     """Mels as a vocoder should hear them: zeros, which would be a loud noise, become silence."""
     mels = F.pad(mels, (0, max(0, MIN_FRAMES - mels.shape[2])), value=SILENCE)
-    inside = torch.arange(mels.shape[2], device=mels.device) < lengths[:, None]
+    inside = length_mask(lengths, mels.shape[2])
     return mels.where(inside[:, None], mels.new_tensor(SILENCE))
 
 

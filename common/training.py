@@ -22,6 +22,7 @@ from common.sampler import EpochBatches
 from common.spec import Batch, Criterion, ModelSpec
 from common.stft import TacotronSTFT
 
+SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
 VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each validation, so that losses compare
 
 
@@ -143,14 +144,18 @@ def train_step(state: TrainState, batch: Batch, stop: StopRequest) -> StepResult
     state.scaler.unscale_(state.optimizer)
     grad_norm = nn.utils.clip_grad_norm_(state.model.parameters(), state.grad_clip_thresh)
     result = _reduce(state, loss, terms, grad_norm, batch, stop)
-    overflow_is_handled = state.scaler.is_enabled()  # the scaler skips the step and lowers its scale
-    if not math.isfinite(result.loss) or not (overflow_is_handled or math.isfinite(result.grad_norm)):
+    if not math.isfinite(result.loss) or not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
         raise DataError(_not_a_number(state, result, loss, batch))
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.optimizer.zero_grad(set_to_none=True)
     state.iteration += 1
     return result
+
+
+def _overflow_may_pass(state: TrainState) -> bool:
+    """Whether the scaler will skip this step and lower its scale; at a tiny scale no gradient is too large, it is NaN."""
+    return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
 
 
 def _reduce(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [ljs|clock|sentences] [DATASET_PATH].
-# Safe to run again: mels that are there stay as they are.
+# Safe to run again: mels that are newer than their audio stay as they are (delete them where audio settings change).
 set -euo pipefail
 dataset=.
 case ${2:-} in '') ;; /*) dataset=$2 ;; *) dataset=$PWD/$2 ;; esac

@@ -77,7 +77,8 @@ class _Buffers:
         self.weights = gates.new_empty(steps, batch, symbols)
         # previous and cumulative weights, as each step sees them
         self.history = gates.new_zeros(steps + 1, batch, 2, symbols)
-        self.features = gates.new_empty(steps, batch, channels, symbols)
+        # by far the largest: kept in the GEMMs' precision
+        self.features = torch.empty(steps, batch, channels, symbols, dtype=dtype, device=gates.device)
         # [context, hidden] as the next step sees them, in the GEMMs' precision
         self.inputs = torch.zeros(steps + 1, batch, values.shape[2] + width // 4, dtype=dtype, device=gates.device)
 
@@ -117,8 +118,9 @@ class AttentionSequence(torch.autograd.Function):
                 if mask is not None:
                     b.hidden[t].mul_(mask[t])
                 hidden = b.inputs[t + 1, :, context_dim:].copy_(b.hidden[t])
-                features = torch.bmm(kernels, _windows(b.history[t], kernel), out=b.features[t])
+                features = torch.bmm(kernels, _windows(b.history[t], kernel))
                 features.add_(keys).add_((hidden @ query.t())[:, :, None]).sigmoid_()
+                b.features[t].copy_(features)
                 energies = torch.bmm(v.expand(len(values), 1, -1), features)[:, 0].masked_fill_(padding, float("-inf"))
                 weights = torch.softmax(energies, dim=1, out=b.weights[t])
                 torch.bmm(weights[:, None], values, out=b.contexts[t][:, None])
@@ -136,7 +138,8 @@ class AttentionSequence(torch.autograd.Function):
         b, (recurrent, query, kernel, v, values) = ctx.buffers, ctx.constants
         b.lstm.start_backward()
         d_gates, d_energies = torch.empty_like(b.lstm.gates), torch.empty_like(b.weights)
-        d_features, d_all_contexts = torch.empty_like(b.features), torch.empty_like(b.contexts)
+        d_all_contexts, d_keys = torch.empty_like(b.contexts), torch.zeros_like(b.features[0], dtype=values.dtype)
+        d_feature, d_kernel = torch.empty_like(d_keys), d_keys.new_zeros(len(values), *kernel.shape)
         d_queries = d_gates.new_empty(*b.hidden.shape[:2], len(query))
         context_dim, (kernel_size, symbols) = values.shape[2], (kernel.shape[1] // 2, values.shape[1])
         d_inputs = torch.zeros_like(b.inputs[0])  # of step t + 1
@@ -148,10 +151,12 @@ class AttentionSequence(torch.autograd.Function):
             d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history.sum(1))
             w = b.weights[t]
             torch.mul(w, d_w - (w * d_w).sum(1, keepdim=True), out=d_energies[t])
-            torch.mul(d_energies[t][:, None], column, out=d_features[t])
-            sigmoid_backward(d_features[t], b.features[t], grad_input=d_features[t])
-            torch.sum(d_features[t], 2, out=d_queries[t])
-            d_windows = torch.bmm(kernels, d_features[t])
+            torch.mul(d_energies[t][:, None], column, out=d_feature)
+            sigmoid_backward(d_feature, b.features[t].to(d_feature.dtype), grad_input=d_feature)
+            d_keys += d_feature
+            d_kernel.baddbmm_(d_feature, _windows(b.history[t], kernel).transpose(1, 2))
+            torch.sum(d_feature, 2, out=d_queries[t])
+            d_windows = torch.bmm(kernels, d_feature)
             d_seen = F.fold(d_windows, (1, symbols), (1, kernel_size), padding=(0, kernel_size // 2))[:, :, 0]
             d_history[:, 1] += d_seen[:, 1]
             d_history[:, 0] = d_seen[:, 0]
@@ -161,25 +166,22 @@ class AttentionSequence(torch.autograd.Function):
                 d_state.mul_(ctx.mask[t])
             b.lstm.backward(t, d_state, out=d_gates[t])
             d_inputs = d_gates[t].to(recurrent.dtype) @ recurrent
-        return _weight_gradients(ctx, d_gates, d_queries, d_energies, d_features, d_all_contexts)
+        gradients = (
+            d_gates,
+            *_weight_gradients(ctx, d_gates, d_queries),
+            d_kernel.sum(0),
+            torch.matmul(b.features, d_energies.to(b.features.dtype)[..., None]).sum((0, 1)).t(),
+            d_keys,
+            torch.einsum("tbs,tbe->bse", b.weights, d_all_contexts),
+        )
+        return *(g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)), None, None
 
 
-def _weight_gradients(
-    ctx: Any, d_gates: Tensor, d_queries: Tensor, d_energies: Tensor, d_features: Tensor, d_contexts: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Gradients of AttentionSequence's arguments from those of every step."""
-    b, (recurrent, query, kernel, _, values) = ctx.buffers, ctx.constants
-    inputs, hidden = b.inputs, b.inputs[1:, :, values.shape[2] :].flatten(0, 1)
-    d_kernel = torch.zeros(len(values), *kernel.shape, dtype=kernel.dtype, device=kernel.device)
-    for history, d_feature in zip(b.history, d_features, strict=False):  # one by one: all windows would fill the memory
-        d_kernel.baddbmm_(d_feature, _windows(history, kernel).transpose(1, 2))
-    gradients = (
-        d_gates,
-        d_gates.flatten(0, 1).to(recurrent.dtype).t() @ inputs[:-1].flatten(0, 1),
+def _weight_gradients(ctx: Any, d_gates: Tensor, d_queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the recurrent and the query weight from those of every step: one GEMM each."""
+    b, (recurrent, query, _, _, values) = ctx.buffers, ctx.constants
+    hidden = b.inputs[1:, :, values.shape[2] :].flatten(0, 1)
+    return (
+        d_gates.flatten(0, 1).to(recurrent.dtype).t() @ b.inputs[:-1].flatten(0, 1),
         d_queries.flatten(0, 1).to(query.dtype).t() @ hidden,
-        d_kernel.sum(0),
-        torch.matmul(b.features, d_energies[..., None]).sum((0, 1)).t(),
-        d_features.sum(0),
-        torch.einsum("tbs,tbe->bse", b.weights, d_contexts),
     )
-    return *(g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)), None, None

@@ -23,7 +23,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 def launch(*words: object) -> subprocess.CompletedProcess[str]:
     command = [*LAUNCHER, *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=ENVIRONMENT)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import UsageError
+from common.layers import at_least_float32
 from waveglow.model import WaveGlowOutput
 
 
@@ -39,9 +40,9 @@ class WaveGlowLoss(nn.Module):
 
     def terms(self, outputs: WaveGlowOutput, audio: Tensor | None = None, iteration: int = 0) -> dict[str, Tensor]:
         """The loss in named scalars whose sum it is, at least float32; audio and iteration do not matter to it."""
-        z = _at_least_float32(outputs.z)
-        log_s = torch.stack([_at_least_float32(log_s).sum() for log_s in outputs.log_s_list]).sum()
-        log_det_W = torch.stack([_at_least_float32(log_det) for log_det in outputs.log_det_W_list]).sum()
+        z = at_least_float32(outputs.z)
+        log_s = torch.stack([at_least_float32(log_s).sum() for log_s in outputs.log_s_list]).sum()
+        log_det_W = torch.stack([at_least_float32(log_det) for log_det in outputs.log_det_W_list]).sum()
         return {
             "likelihood": z.square().sum() / (2 * self.sigma**2 * z.numel()),
             "log_s": -log_s / z.numel(),
@@ -51,7 +52,3 @@ class WaveGlowLoss(nn.Module):
     def forward(self, outputs: WaveGlowOutput, audio: Tensor | None = None, iteration: int = 0) -> Tensor:
         """The loss, a scalar."""
         return torch.stack(list(self.terms(outputs, audio, iteration).values())).sum()
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

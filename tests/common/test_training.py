@@ -194,6 +194,20 @@ def test_a_gradient_that_is_no_number_stops_as_well() -> None:
         train_step(state, PointsDataset(4).collate([1, 3]), StopRequest())
 
 
+def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is_no_number() -> None:
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
+    before = [p.clone() for p in state.model.parameters()]
+    result = train_step(state, batch, StopRequest())
+    assert (math.isfinite(result.loss), math.isfinite(result.grad_norm)) == (True, False)
+    assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+    assert math.isfinite(train_step(state, batch, StopRequest()).grad_norm)
+    assert not any(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+    batch.y[0] = math.nan
+    with pytest.raises(DataError, match="loss is nan"):
+        train_step(state, batch, StopRequest())
+
+
 def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     state, notes = make_state(), Notes()
     state.epoch, state.iteration = 3, 9

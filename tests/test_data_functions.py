@@ -1,0 +1,43 @@
+"""Loaders: what a worker process meets arrives in the main process as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from common.distributed import Dist
+from common.errors import DataError
+from common.spec import Key
+from data_functions import get_dataset, get_loader
+
+RATE = 22050
+
+
+@pytest.fixture
+def options(tmp_path):
+    """Flags for four clips, of which the third is stereo."""
+    for i in range(4):
+        soundfile.write(tmp_path / f"{i}.wav", np.zeros((RATE, 2) if i == 2 else RATE), RATE)
+    (tmp_path / "list.txt").write_text("".join(f"{i}.wav|text\n" for i in range(4)))
+    return {"dataset_path": str(tmp_path), "batch_size": 1, "seed": 0, "bucket_batches": 0, "segment_length": 4000}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_clip_is_one_line_from_any_process(options, tmp_path, workers):
+    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    dist = Dist(0, 0, 1, torch.device("cpu"))
+    batches = iter(get_loader(dataset, options | {"num_workers": workers}, dist, training=False))
+    assert next(batches).names == (f"{tmp_path}/0.wav",)
+    assert next(batches).audio.shape == (1, 4000)
+    with pytest.raises(DataError, match="2 channels") as error:
+        next(batches)
+    assert str(error.value).startswith(f"{tmp_path}/2.wav: ")
+    assert "Traceback" not in str(error.value)
+
+
+def test_what_a_loader_yields_is_what_the_dataset_collates(options, tmp_path):
+    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    loader = get_loader(dataset, options | {"num_workers": 0}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    assert torch.equal(next(iter(loader)).audio, dataset.collate([dataset[Key(0, 0)]]).audio)
