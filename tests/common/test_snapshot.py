@@ -169,3 +169,28 @@ def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
     assert snapshot.choose_seed(None, {"seed": 6}, CPU) == 6
     drawn = {snapshot.choose_seed(None, {}, CPU) for _ in range(8)}
     assert len(drawn) > 4
+
+
+def test_a_published_optimizer_state_takes_this_runs_settings(fresh, checkpoint: dict) -> None:
+    """Older PyTorch knew no `fused`, counted steps in plain ints, and kept the weight decay of its own run."""
+    published = checkpoint["optimizer"]
+    known = ("lr", "betas", "eps", "weight_decay", "amsgrad", "params")
+    groups = [{name: group[name] for name in known} | {"weight_decay": 0.5} for group in published["param_groups"]]
+    states = {number: state | {"step": 4} for number, state in published["state"].items()}
+    state = fresh("WaveGlow", "--weight-decay", "0.25")
+    snapshot.restore(state, checkpoint | {"optimizer": {"param_groups": groups, "state": states}}, PATH)
+    assert [group["weight_decay"] for group in state.optimizer.param_groups] == [0.25]
+    assert all(group["fused"] for group in state.optimizer.param_groups)
+    for weight, kept in state.optimizer.state.items():
+        assert kept["step"] == 4 and kept["step"].device == weight.device
+        weight.grad = torch.ones_like(weight)
+    before = [weight.detach().clone() for weight in state.model.parameters()]
+    state.optimizer.step()
+    assert all(not torch.equal(old, new) for old, new in zip(before, state.model.parameters()))
+
+
+def test_random_states_of_another_size_are_passed_over(fresh, checkpoint: dict) -> None:
+    said = snapshot.restore(
+        fresh(), checkpoint | {"random_rng_states_all": torch.zeros(1, 10, dtype=torch.uint8)}, PATH
+    )
+    assert said.startswith("old.pt: resuming at epoch 2 (random numbers start anew: ")

@@ -208,6 +208,22 @@ def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is
         train_step(state, batch, StopRequest())
 
 
+def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
+    class Root:
+        """A loss whose value is a number and whose slope at 0 is not."""
+
+        def terms(self, outputs: torch.Tensor, targets: torch.Tensor, iteration: int = 0) -> dict[str, torch.Tensor]:
+            return {"root": (outputs - outputs.detach()).sqrt().sum()}
+
+    state = make_state()
+    state.criterion, state.scaler = Root(), torch.amp.GradScaler("cpu", init_scale=4.0, backoff_factor=2.0**-8)
+    batch = PointsDataset(4).collate([1, 3])
+    for _ in range(2):  # at a scale of 4 and of 2^-6 it may still be an overflow
+        assert not math.isfinite(train_step(state, batch, StopRequest()).grad_norm)
+    with pytest.raises(DataError, match="gradient norm is inf"):
+        train_step(state, batch, StopRequest())
+
+
 def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     state, notes = make_state(), Notes()
     state.epoch, state.iteration = 3, 9
