@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -22,7 +23,6 @@ from tqdm import tqdm
 OUTPUT = Path("output/quickstart")
 PHRASES = Path("phrases/clock.txt")
 HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
-WARM_UP = 4  # iterations of the pilot that are slower than the rest and do not count
 SAID_EVERY = 20.0  # seconds between lines about training where there is no terminal
 # Small models do small operations: many threads would wait for each other, and fresh memory for each would cost page faults.
 ENVIRONMENT = {
@@ -125,8 +125,7 @@ def pilot(part: Part) -> float:
     output.mkdir(parents=True, exist_ok=True)
     run([*train_command(part, output), "--epochs", "1", "--bench-class", "perf-train"], output / "stdout.log")
     times = [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
-    steady = times[WARM_UP:] or times
-    return sum(steady) / len(steady) * len(times)
+    return statistics.median(times) * len(times)  # not the mean: first steps, and a machine's hiccups, take longer
 
 
 def train_command(part: Part, output: Path) -> list[str]:
