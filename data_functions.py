@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch.utils.data import DataLoader
 
-from common.distributed import Dist
+from common.data.filelist import check_files, lines_of, read_filelist
+from common.engine.distributed import Dist
+from common.engine.sampler import EpochBatches
 from common.errors import DataError
-from common.filelist import check_files, lines_of, read_filelist
-from common.sampler import EpochBatches
 from common.spec import Key, Options, SpeechDataset
 from models import get_spec
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import torch
 
-from common import precision
 from common.arguments import HelpFormatter, actions_of, add_audio_arguments, add_retired_arguments, given_options, seed
-from common.audio_processing import save_audio
-from common.checkpoint import find_last, load_checkpoint
+from common.data.filelist import lines_of, read_phrases
+from common.data.reports import plot_alignment, save_figure
+from common.engine import precision
+from common.engine.checkpoint import find_last, load_checkpoint
+from common.engine.nvlog import NvLog
+from common.engine.synthesis import Loaded, Spoken, Vocoder, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
 from common.errors import DataError, UsageError, exit_on_user_error
-from common.filelist import lines_of, read_phrases
-from common.nvlog import NvLog
-from common.reports import plot_alignment, save_figure
+from common.sound.audio_processing import save_audio
+from common.sound.stft import AudioConfig
 from common.spec import AcousticInference, ModelSpec, config_of, from_options
-from common.stft import AudioConfig
-from common.synthesis import Loaded, Spoken, Vocoder, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
 from models import REGISTRY, restore_model
 
 GRIFFIN_LIM = "griffin-lim"
@@ -180,19 +180,11 @@ def make_parser() -> argparse.ArgumentParser:
         newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: {newest})")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
-    add(
-        "--vocoder",
-        choices=[*vocoders, GRIFFIN_LIM],
-        help=f"{GRIFFIN_LIM} needs no model (default: one with a checkpoint)",
-    )
+    without = f"{GRIFFIN_LIM} needs no model (default: one with a checkpoint)"
+    add("--vocoder", choices=[*vocoders, GRIFFIN_LIM], help=without)
     add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
-    add(
-        "-d",
-        "--denoising-strength",
-        type=float,
-        default=0.01,
-        help="how much of the vocoder's hum to take out; 0: none",
-    )
+    hum = "how much of the vocoder's hum to take out; 0: none"
+    add("-d", "--denoising-strength", type=float, default=0.01, help=hum)
     add("--seed", type=seed, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
     number_format = parser.add_mutually_exclusive_group()
     number_format.add_argument(

@@ -10,7 +10,7 @@ from torch import nn
 
 import tacotron2.spec
 import waveglow.spec
-from common.checkpoint import current_layout, load_checkpoint, load_weights
+from common.engine.checkpoint import current_layout, load_checkpoint, load_weights
 from common.errors import DataError, UsageError
 from common.spec import ModelSpec
 

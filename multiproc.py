@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
-from common.precision import gpu_count
+from common.engine.precision import gpu_count
 
 
 def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:

@@ -8,16 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from common import distributed, precision, snapshot
 from common.arguments import parse_training_arguments
-from common.checkpoint import load_checkpoint
-from common.distributed import Dist
-from common.errors import exit_on_user_error
-from common.interrupt import StopRequest
-from common.nvlog import Log, NullLog, NvLog
-from common.spec import ModelSpec, from_options
-from common.stft import AudioConfig, TacotronSTFT
-from common.training import (
+from common.engine import distributed, precision, snapshot
+from common.engine.checkpoint import load_checkpoint
+from common.engine.distributed import Dist
+from common.engine.interrupt import StopRequest
+from common.engine.nvlog import Log, NullLog, NvLog
+from common.engine.training import (
     EpochTotals,
     RunTotals,
     TrainState,
@@ -28,6 +25,9 @@ from common.training import (
     train_epoch,
     validate,
 )
+from common.errors import exit_on_user_error
+from common.sound.stft import AudioConfig, TacotronSTFT
+from common.spec import ModelSpec, from_options
 from data_functions import Loaders, get_loaders
 from loss_functions import get_loss_function
 from models import REGISTRY, get_model

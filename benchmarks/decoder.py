@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import tacotron2.decoder
-from common import precision
+from common.engine import precision
 from loss_functions import get_loss_function
 from models import get_model
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step

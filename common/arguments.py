@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UsageError
+from common.sound.stft import AudioConfig
 from common.spec import ModelSpec, TrainingDefaults
-from common.stft import AudioConfig
 
 # Flags the published recipe parsed and ignored, for this model or for any, or that PyTorch's launcher has made pointless.
 RETIRED = (

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from common.filelist import Utterance
-    from common.stft import AudioConfig, TacotronSTFT
+    from common.data.filelist import Utterance
+    from common.sound.stft import AudioConfig, TacotronSTFT
 
 Options = Mapping[str, Any]  # parsed flags by name
 Config = TypeVar("Config")
@@ -117,7 +117,7 @@ class ModelSpec:
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
     config_from_options: Callable[[Options], dict[str, Any]]  # flags that are present -> config keys
     training: TrainingDefaults
-    # may raise common.filelist.BadTexts, as encode may
+    # may raise common.data.filelist.BadTexts, as encode may
     make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs

@@ -21,4 +21,4 @@ if [ ${#lists[@]} -eq 0 ]; then
   echo "error: no filelists/${corpus}_audio_text_*_filelist.txt; known: ljs (after scripts/prepare_dataset.sh), clock, sentences" >&2
   exit 2
 fi
-exec "$python" -m common.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "$dataset"
+exec "$python" -m common.data.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "$dataset"

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.audio_processing import load_audio
+from common.data.filelist import BadTexts, Utterance
+from common.data.mels import load_mel
 from common.errors import DataError
-from common.filelist import BadTexts, Utterance
-from common.mels import load_mel
+from common.sound.audio_processing import load_audio
+from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
-from common.stft import AudioConfig, TacotronSTFT
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import symbols, text_to_sequence
 

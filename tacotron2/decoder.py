@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
+from common.sound.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
 

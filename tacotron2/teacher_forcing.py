@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.recurrence import LSTMTape, compute_dtype, dropout_mask, lstm_sequence
+from common.sound.recurrence import LSTMTape, compute_dtype, dropout_mask, lstm_sequence
 
 if TYPE_CHECKING:
     from tacotron2.decoder import Decoder, Memory
@@ -160,8 +160,7 @@ class AttentionSequence(torch.autograd.Function):
             d_seen = F.fold(d_windows, (1, symbols), (1, kernel_size), padding=(0, kernel_size // 2))[:, :, 0]
             d_history[:, 1] += d_seen[:, 1]
             d_history[:, 0] = d_seen[:, 0]
-            d_state = d_inputs[:, context_dim:] + d_hidden[t]
-            d_state += d_queries[t].to(query.dtype) @ query
+            d_state = d_inputs[:, context_dim:] + d_hidden[t] + d_queries[t].to(query.dtype) @ query
             if ctx.mask is not None:
                 d_state.mul_(ctx.mask[t])
             b.lstm.backward(t, d_state, out=d_gates[t])

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from common.nvlog import read_log
+from common.engine.nvlog import read_log
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # of the corpus: one and a half seconds each

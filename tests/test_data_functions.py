@@ -7,7 +7,7 @@ import pytest
 import soundfile
 import torch
 
-from common.distributed import Dist
+from common.engine.distributed import Dist
 from common.errors import DataError
 from common.spec import Key
 from data_functions import get_dataset, get_loader

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 import torch
 
-from common.checkpoint import load_checkpoint
+from common.engine.checkpoint import load_checkpoint
 from tests.recipe import MODELS, ROOT, SHARED, flags, run, succeed, trained
 
 
@@ -312,7 +312,7 @@ def test_an_output_where_nothing_may_be_written(tmp_path: Path) -> None:
     [
         (["train.py", "-m", "Tacotron2", "--epoch", "3"], 2, "train.py: error: unrecognized arguments: --epoch 3"),
         (["inference.py", "-i", "no/such/phrases.txt"], 1, "error: no/such/phrases.txt: no such file"),
-        (["-m", "common.mels", "--audio-filelist", "a", "--mel-filelist", "b"], 1, "error: a: no such file"),
+        (["-m", "common.data.mels", "--audio-filelist", "a", "--mel-filelist", "b"], 1, "error: a: no such file"),
     ],
 )
 def test_as_a_process(words: list[str], code: int, message: str) -> None:

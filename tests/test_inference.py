@@ -18,8 +18,8 @@ from scipy.io import wavfile
 from torch import Tensor, nn
 
 import models
-from common.checkpoint import load_checkpoint
-from common.nvlog import read_log
+from common.engine.checkpoint import load_checkpoint
+from common.engine.nvlog import read_log
 from common.spec import AcousticInference, ModelSpec, TrainingDefaults
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, SHARED, clips, logged, succeed, trained
@@ -83,7 +83,7 @@ def quickstart(tmp_path_factory) -> Quickstart:
     prepare = ["--audio-filelist", *audio_lists, "--mel-filelist", *mel_lists, "-d", ROOT, "--num-workers", 2]
     vocoder = ["--waveglow", folder / "output/checkpoint_WaveGlow_last.pt", "--wn-channels", 8]
     commands = {
-        "mels": ["-m", "common.mels", *prepare, "--n-mel-channels", 10],
+        "mels": ["-m", "common.data.mels", *prepare, "--n-mel-channels", 10],
         "Tacotron2": [
             "train.py",
             "-m",

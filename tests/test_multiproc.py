@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.distributed.run import parse_args
 
-from common.checkpoint import load_checkpoint
+from common.engine.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
 from tests.recipe import ROOT, flags, logged, succeed
 

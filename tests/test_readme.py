@@ -12,7 +12,7 @@ import pytest
 
 import inference
 from common.arguments import parse_training_arguments
-from common.mels import parse_args as parse_mel_arguments
+from common.data.mels import parse_args as parse_mel_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
 
@@ -64,7 +64,7 @@ def test_command_parses(words):
         parse_training_arguments(arguments, REGISTRY, "")
     elif script == "inference.py":
         inference.parse_args(arguments)
-    elif script == "common.mels":
+    elif script == "common.data.mels":
         parse_mel_arguments(arguments)
     elif script != "venv":
         path = script.replace(".", "/") + ".py" if words[1] == "-m" else script

@@ -14,9 +14,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import common.training
-from common.checkpoint import load_checkpoint
-from common.nvlog import read_log
+import common.engine.training
+from common.engine.checkpoint import load_checkpoint
+from common.engine.nvlog import read_log
 from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
 
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
@@ -28,19 +28,19 @@ TIMES = re.compile("_time$|_per_sec$|items/sec$")
 def steps(monkeypatch) -> list[tuple[str, ...]]:
     """The names of the clips of every training step, as they are taken."""
     seen: list[tuple[str, ...]] = []
-    step = common.training.train_step
+    step = common.engine.training.train_step
 
     def watched(state: Any, batch: Any, stop: Any) -> Any:
         seen.append(batch.names)
         return step(state, batch, stop)
 
-    monkeypatch.setattr(common.training, "train_step", watched)
+    monkeypatch.setattr(common.engine.training, "train_step", watched)
     return seen
 
 
 def stop_at(monkeypatch, number: int) -> None:
     """Send this process a Ctrl-C during its training step of that number."""
-    step, count = common.training.train_step, 0
+    step, count = common.engine.training.train_step, 0
 
     def interrupted(state: Any, batch: Any, stop: Any) -> Any:
         nonlocal count
@@ -49,7 +49,7 @@ def stop_at(monkeypatch, number: int) -> None:
             signal.raise_signal(signal.SIGINT)
         return step(state, batch, stop)
 
-    monkeypatch.setattr(common.training, "train_step", interrupted)
+    monkeypatch.setattr(common.engine.training, "train_step", interrupted)
 
 
 def differences(a: Any, b: Any, place: str = "") -> list[str]:
@@ -269,7 +269,7 @@ def test_loader_processes_and_cached_mels_change_nothing(tmp_path: Path) -> None
             "--num-workers",
             1,
         ]
-        succeed("common/mels.py", *prepare)
+        succeed("common/data/mels.py", *prepare)
     words = flags("Tacotron2", tmp_path / "b")
     succeed("train.py", *words, *mel_words, "--epochs", 1, "--load-mel-from-disk", "--num-workers", 2)
     a, b = (load_checkpoint(tmp_path / name / "checkpoint_Tacotron2_last.pt") for name in "ab")

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.audio_processing import load_audio
+from common.data.filelist import Utterance
 from common.errors import UsageError
-from common.filelist import Utterance
+from common.sound.audio_processing import load_audio
+from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
-from common.stft import AudioConfig, TacotronSTFT
 
 # B batch, N samples, T frames, M mels
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import UsageError
-from common.stft import STFT
+from common.sound.stft import STFT
 from waveglow.model import WaveGlow
 
 # B batch, N samples, F frequency bins, T frames

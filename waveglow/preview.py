@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from common.reports import plot_mel_pair
+from common.data.reports import plot_mel_pair
+from common.sound.stft import TacotronSTFT
 from common.spec import Preview
-from common.stft import TacotronSTFT
 from waveglow.data_function import WaveGlowBatch
 from waveglow.model import WaveGlow, WaveGlowOutput
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from common.sound.stft import AudioConfig
 from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference, from_options
-from common.stft import AudioConfig
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset
 from waveglow.denoiser import Denoiser

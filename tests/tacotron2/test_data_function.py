@@ -8,9 +8,9 @@ import pytest
 import soundfile
 import torch
 
+from common.data.filelist import BadTexts, Utterance, read_filelist
+from common.data.mels import save_mel
 from common.errors import DataError, UsageError
-from common.filelist import BadTexts, Utterance, read_filelist
-from common.mels import save_mel
 from common.spec import Key
 from tacotron2.data_function import Item, TextMelDataset, encode, spell
 from tacotron2.text import symbols

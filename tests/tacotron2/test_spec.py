@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import models
+from common.sound.stft import TacotronSTFT
 from common.spec import AcousticInference
-from common.stft import TacotronSTFT
 from loss_functions import get_loss_function
 from tacotron2.config import Tacotron2Config
 from tacotron2.data_function import Tacotron2Batch, TextMelDataset, encode

@@ -13,9 +13,9 @@ import scipy.signal
 import soundfile
 import torch
 
-from common.audio_processing import griffin_lim, load_audio, mel_to_magnitude, save_audio
 from common.errors import DataError
-from common.stft import TacotronSTFT
+from common.sound.audio_processing import griffin_lim, load_audio, mel_to_magnitude, save_audio
+from common.sound.stft import TacotronSTFT
 
 RATE = 22050
 

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from common.distributed import Dist
-from common.errors import DataError
-from common.interrupt import StopRequest
-from common.nvlog import Log
-from common.sampler import EpochBatches
-from common.spec import Key, Preview
-from common.training import (
+from common.engine.distributed import Dist
+from common.engine.interrupt import StopRequest
+from common.engine.nvlog import Log
+from common.engine.sampler import EpochBatches
+from common.engine.training import (
     EpochTotals,
     RunTotals,
     TrainState,
@@ -30,6 +28,8 @@ from common.training import (
     train_step,
     validate,
 )
+from common.errors import DataError
+from common.spec import Key, Preview
 from models import REGISTRY
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))

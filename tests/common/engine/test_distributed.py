@@ -11,8 +11,8 @@ import torch
 import torch.multiprocessing
 from torch import nn
 
-from common import distributed
-from common.distributed import Dist
+from common.engine import distributed
+from common.engine.distributed import Dist
 
 ONE = Dist(0, 0, 1, torch.device("cpu"))
 

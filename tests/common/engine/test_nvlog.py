@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from common.data.reports import plot_gate
+from common.engine.nvlog import NullLog, NvLog, read_log
 from common.errors import DataError
-from common.nvlog import NullLog, NvLog, read_log
-from common.reports import plot_gate
 
 KEYS = ["timestamp", "datetime", "elapsedtime", "type"]
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"

@@ -13,7 +13,7 @@ import scipy.signal
 import torch
 
 from common.errors import DataError, UsageError
-from common.stft import STFT, AudioConfig, TacotronSTFT
+from common.sound.stft import STFT, AudioConfig, TacotronSTFT
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -154,7 +154,7 @@ def test_nothing_goes_into_checkpoints() -> None:
 
 
 def test_importing_does_not_import_librosa() -> None:
-    code = "import sys, common.stft; common.stft.STFT(); sys.exit('librosa' in sys.modules or 'numba' in sys.modules)"
+    code = "import sys, common.sound.stft; common.sound.stft.STFT(); sys.exit('librosa' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

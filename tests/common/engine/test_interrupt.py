@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from common.interrupt import StopRequest
+from common.engine.interrupt import StopRequest
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common import precision
-from common.audio_processing import griffin_lim
-from common.layers import length_mask
-from common.reports import attention_focus
+from common.data.reports import attention_focus
+from common.engine import precision
+from common.sound.audio_processing import griffin_lim
+from common.sound.layers import length_mask
+from common.sound.stft import MIN_MAGNITUDE, AudioConfig, TacotronSTFT
 from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
-from common.stft import MIN_MAGNITUDE, AudioConfig, TacotronSTFT
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 

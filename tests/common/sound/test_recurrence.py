@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.recurrence import compute_dtype, dropout_mask, lstm_sequence, tanh_
+from common.sound.recurrence import compute_dtype, dropout_mask, lstm_sequence, tanh_
 
 
 def randn(*shape, grad=False):

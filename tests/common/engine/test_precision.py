@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common import precision
+from common.engine import precision
 from common.errors import UsageError
 
 CPU = torch.device("cpu")

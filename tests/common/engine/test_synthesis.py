@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from common.engine.synthesis import Loaded, Spoken, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
+from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import AcousticInference, VocoderInference
-from common.stft import AudioConfig, TacotronSTFT
-from common.synthesis import Loaded, Spoken, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
 
 CPU = torch.device("cpu")
 SILENCE = float(np.float32(np.log(1e-5)))

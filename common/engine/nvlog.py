@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
+from common.data.reports import figure_pixels
 from common.errors import DataError
-from common.reports import figure_pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.layers import (
+from common.sound.layers import (
     ConvNorm,
     ConvStack,
     LinearNorm,

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from common import distributed, precision
-from common.distributed import Dist
+from common.engine import distributed, precision
+from common.engine.distributed import Dist
+from common.engine.interrupt import StopRequest
+from common.engine.nvlog import Log
+from common.engine.sampler import EpochBatches
 from common.errors import DataError
-from common.interrupt import StopRequest
-from common.nvlog import Log
-from common.sampler import EpochBatches
+from common.sound.stft import TacotronSTFT
 from common.spec import Batch, Criterion, ModelSpec
-from common.stft import TacotronSTFT
 
 SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
 VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each validation, so that losses compare

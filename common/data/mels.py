@@ -1,6 +1,6 @@
 """Cached log-mels: one .pt tensor a clip, written once by this module's command and read by training.
 
-    python -m common.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
+    python -m common.data.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
         --mel-filelist filelists/clock_mel_text_train_filelist.txt --dataset-path ./
 """
 
@@ -17,12 +17,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
-from common.audio_processing import load_audio
+from common.data.filelist import check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error
-from common.filelist import check_files, read_filelist
 from common.files import atomic_write
+from common.sound.audio_processing import load_audio
+from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import from_options
-from common.stft import AudioConfig, TacotronSTFT
 
 # M mels, T frames
 
@@ -99,7 +99,7 @@ def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
     parser = argparse.ArgumentParser(
-        prog="python -m common.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+        prog="python -m common.data.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
     parser.add_argument("--audio-filelist", type=Path, nargs="+", required=True, help="rows audio|text")
     parser.add_argument("--mel-filelist", type=Path, nargs="+", required=True, help="rows mel|text, in the same order")

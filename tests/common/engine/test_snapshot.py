@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import train
-from common import snapshot
 from common.arguments import parse_training_arguments
-from common.checkpoint import load_checkpoint
-from common.distributed import Dist
+from common.engine import snapshot
+from common.engine.checkpoint import load_checkpoint
+from common.engine.distributed import Dist
+from common.engine.training import TrainState
 from common.errors import DataError
-from common.training import TrainState
 from models import REGISTRY
 from tests.recipe import flags, trained
 

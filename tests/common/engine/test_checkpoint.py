@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from common.checkpoint import (
+from common.engine.checkpoint import (
     checkpoint_path,
     clean_state_dict,
     current_layout,

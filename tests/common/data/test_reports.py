@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from common.errors import DataError
-from common.reports import (
+from common.data.reports import (
     attention_focus,
     figure_pixels,
     plot_alignment,
@@ -17,6 +16,7 @@ from common.reports import (
     plot_spectrogram,
     save_figure,
 )
+from common.errors import DataError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -10,9 +10,9 @@ import pytest
 import soundfile
 import torch
 
-from common import mels
+from common.data import mels
+from common.data.mels import load_mel, save_mel
 from common.errors import DataError, UsageError
-from common.mels import load_mel, save_mel
 
 
 def tone(path: Path, seconds: float = 0.2, rate: int = 22050) -> np.ndarray:

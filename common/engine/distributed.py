@@ -12,8 +12,8 @@ import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from common.engine.precision import distributed_backend, pick_device
 from common.errors import DataError
-from common.precision import distributed_backend, pick_device
 
 
 class Dist(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 
-from common.sampler import EpochBatches
+from common.engine.sampler import EpochBatches
 
 
 def flat(made: Iterable[list[int]]) -> list[int]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from common.data.filelist import Utterance, check_files, read_filelist, read_phrases
 from common.errors import DataError
-from common.filelist import Utterance, check_files, read_filelist, read_phrases
 
 
 def write(path: Path, content: str | bytes) -> Path:

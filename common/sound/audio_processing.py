@@ -16,7 +16,7 @@ from torch import Tensor
 
 from common.errors import DataError
 from common.files import atomic_write
-from common.stft import STFT, TacotronSTFT
+from common.sound.stft import STFT, TacotronSTFT
 
 # A lossy codec rounds loud passages a little past full scale, which every player clips.
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from common import distributed, precision
-from common.checkpoint import (
+from common.engine import distributed, precision
+from common.engine.checkpoint import (
     checkpoint_path,
     current_layout,
     find_last,
@@ -18,11 +18,11 @@ from common.checkpoint import (
     load_weights,
     save_checkpoint,
 )
-from common.distributed import Dist
+from common.engine.distributed import Dist
+from common.engine.training import EpochTotals, TrainState
 from common.errors import DataError
+from common.sound.stft import AudioConfig
 from common.spec import config_of
-from common.stft import AudioConfig
-from common.training import EpochTotals, TrainState
 
 
 def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:

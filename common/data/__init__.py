@@ -1,0 +1,1 @@
+"""Data: filelists, cached mels, and pictures of what is in them."""

@@ -1,0 +1,211 @@
+"""Short-time Fourier transform, its inverse, and the log-mel spectrogram that both models speak."""
+
+# B batch, N samples, F frequency bins (filter_length // 2 + 1), T frames, M mels
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import DataError, UsageError
+
+MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioConfig:
+    """The sound of a corpus and how it becomes mels: samples in `*_length`, Hz in `sampling_rate` and `mel_f*`.
+
+    Raises:
+        UsageError: values that cannot work, all of them at once, each by its flag.
+    """
+
+    sampling_rate: int = 22050
+    filter_length: int = 1024
+    hop_length: int = 256
+    win_length: int = 1024
+    n_mel_channels: int = 80
+    mel_fmin: float = 0.0
+    mel_fmax: float = 8000.0
+    max_wav_value: float = 32768.0  # of no effect: audio is read as fractions of full scale at any bit depth
+
+    def __post_init__(self) -> None:
+        problems = _framing_problems(self.filter_length, self.hop_length, self.win_length)
+        if self.sampling_rate < 1:
+            problems.append(f"--sampling-rate {self.sampling_rate}: expected a positive number of samples per second")
+        if self.n_mel_channels < 1:
+            problems.append(f"--n-mel-channels {self.n_mel_channels}: expected at least 1")
+        if not 0 <= self.mel_fmin < self.mel_fmax:
+            problems.append(f"--mel-fmin {self.mel_fmin}: expected at least 0 and below --mel-fmax {self.mel_fmax}")
+        if not self.mel_fmax <= self.sampling_rate / 2:
+            half = self.sampling_rate / 2
+            problems.append(f"--mel-fmax {self.mel_fmax}: expected at most half of --sampling-rate, {half}")
+        if not self.max_wav_value > 0:
+            problems.append(f"--max-wav-value {self.max_wav_value}: expected a positive number")
+        if problems:
+            raise UsageError("\n".join(problems))
+
+
+def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> list[str]:
+    """What keeps frames of these lengths from covering the audio, one line per flag."""
+    problems = []
+    if filter_length < 2 or filter_length % 2:
+        problems.append(f"--filter-length {filter_length}: expected an even number of samples")
+    if not 2 <= win_length <= filter_length:
+        problems.append(f"--win-length {win_length}: expected 2 to --filter-length {filter_length} samples")
+    # Hann windows that overlap by less than half leave samples with next to no weight, which no inverse brings back.
+    if not 1 <= hop_length <= win_length // 2:
+        problems.append(f"--hop-length {hop_length}: expected 1 to half of --win-length, {win_length // 2} samples")
+    return problems
+
+
+class STFT(nn.Module):
+    """Spectrum of audio and back: periodic Hann window, frames centred on multiples of the hop, edges reflected.
+
+    Audio of N samples has N // hop_length + 1 frames. Computes in float32 on any device, under autocast too.
+
+    Raises:
+        UsageError: lengths that cannot work, each by its flag.
+    """
+
+    window: Tensor
+
+    def __init__(self, filter_length: int = 1024, hop_length: int = 256, win_length: int = 1024) -> None:
+        super().__init__()
+        if problems := _framing_problems(filter_length, hop_length, win_length):
+            raise UsageError("\n".join(problems))
+        self.filter_length = filter_length
+        self.hop_length = hop_length
+        self.win_length = win_length
+        self.register_buffer("window", torch.hann_window(win_length, periodic=True), persistent=False)
+
+    def spectrum(self, audio: Tensor) -> Tensor:
+        """Complex spectrum (B, F, T) of audio (B, N).
+
+        Raises:
+            DataError: audio that is not (B, N), or too short for its edges to be reflected.
+        """
+        if audio.dim() != 2:
+            raise DataError(f"audio of shape {tuple(audio.shape)}, expected (batch, samples)")
+        shortest = self.filter_length // 2 + 1
+        if audio.shape[1] < shortest:
+            raise DataError(
+                f"audio of {audio.shape[1]} samples, expected at least {shortest} for a filter length of "
+                f"{self.filter_length}: drop the clip or lengthen it with silence"
+            )
+        with torch.autocast(audio.device.type, enabled=False):
+            return torch.stft(
+                audio.float(),
+                self.filter_length,
+                self.hop_length,
+                self.win_length,
+                self.window.float(),
+                center=True,
+                pad_mode="reflect",
+                return_complex=True,
+            )
+
+    def from_spectrum(self, spectrum: Tensor, length: int | None = None) -> Tensor:
+        """Audio (B, N) whose spectrum is closest to the given one (B, F, T) (Griffin and Lim, 1984, eq. 6).
+
+        Args:
+            spectrum: complex, (B, F, T).
+            length: N, at most T * hop_length; by default (T - 1) * hop_length.
+        """
+        with torch.autocast(spectrum.device.type, enabled=False):
+            return torch.istft(
+                spectrum,
+                self.filter_length,
+                self.hop_length,
+                self.win_length,
+                self.window.float(),
+                center=True,
+                length=length,
+            )
+
+    def transform(self, audio: Tensor) -> tuple[Tensor, Tensor]:
+        """Magnitude and phase in radians, (B, F, T) each, of audio (B, N). Raises what `spectrum` raises."""
+        spectrum = self.spectrum(audio)
+        return spectrum.abs(), spectrum.angle()
+
+    def inverse(self, magnitude: Tensor, phase: Tensor, length: int | None = None) -> Tensor:
+        """Audio (B, N) from magnitude and phase in radians, (B, F, T) each; `length` as in `from_spectrum`."""
+        return self.from_spectrum(torch.polar(magnitude.float(), phase.float()), length)
+
+
+class TacotronSTFT(nn.Module):
+    """Log-mel spectrogram: magnitude through Slaney mel filters of unit area, log(max(x, 1e-5)).
+
+    Raises:
+        UsageError: values that cannot work, each by its flag.
+    """
+
+    mel_basis: Tensor
+
+    def __init__(
+        self,
+        filter_length: int = AudioConfig.filter_length,
+        hop_length: int = AudioConfig.hop_length,
+        win_length: int = AudioConfig.win_length,
+        n_mel_channels: int = AudioConfig.n_mel_channels,
+        sampling_rate: int = AudioConfig.sampling_rate,
+        mel_fmin: float = AudioConfig.mel_fmin,
+        mel_fmax: float = AudioConfig.mel_fmax,
+    ) -> None:
+        super().__init__()
+        self.config = AudioConfig(
+            sampling_rate=sampling_rate,
+            filter_length=filter_length,
+            hop_length=hop_length,
+            win_length=win_length,
+            n_mel_channels=n_mel_channels,
+            mel_fmin=mel_fmin,
+            mel_fmax=mel_fmax,
+        )
+        self.stft = STFT(filter_length, hop_length, win_length)
+        self.register_buffer("mel_basis", mel_filters(self.config), persistent=False)
+
+    @classmethod
+    def from_config(cls, config: AudioConfig) -> TacotronSTFT:
+        """The transform of a corpus."""
+        return cls(
+            filter_length=config.filter_length,
+            hop_length=config.hop_length,
+            win_length=config.win_length,
+            n_mel_channels=config.n_mel_channels,
+            sampling_rate=config.sampling_rate,
+            mel_fmin=config.mel_fmin,
+            mel_fmax=config.mel_fmax,
+        )
+
+    def mel_spectrogram(self, audio: Tensor) -> Tensor:
+        """Log-mels (B, M, T), float32, of audio (B, N) in [-1, 1]; T = N // hop_length + 1.
+
+        Raises:
+            DataError: values out of [-1, 1] or not numbers, audio that is not (B, N) or too short.
+        """
+        magnitude = self.stft.spectrum(audio).abs()
+        peak = audio.detach().abs().max().item()  # host sync, once per call
+        if not peak <= 1.0:  # NaN fails this as well
+            raise DataError(f"audio peaks at {peak:g}, expected values in [-1, 1]")
+        with torch.autocast(audio.device.type, enabled=False):
+            return torch.matmul(self.mel_basis.float(), magnitude).clamp(min=MIN_MAGNITUDE).log()
+
+
+def mel_filters(config: AudioConfig) -> Tensor:
+    """Mel filters (M, F): triangles on Slaney's scale (linear below 1 kHz, logarithmic above), each of unit area."""
+    # librosa imports numba and scipy, over a second; a run on cached mels never comes here.
+    from librosa.filters import mel
+
+    basis = mel(
+        sr=config.sampling_rate,
+        n_fft=config.filter_length,
+        n_mels=config.n_mel_channels,
+        fmin=config.mel_fmin,
+        fmax=config.mel_fmax,
+        htk=False,
+        norm="slaney",
+    )
+    return torch.from_numpy(basis).float()
