@@ -97,7 +97,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         if stopping and not last:
             log.say(f"stopped: {saved}")
             return False
-    totals.log(log)
+    totals.log(log, state.rates)
     return True
 
 

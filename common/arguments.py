@@ -16,7 +16,6 @@ from common.spec import ModelSpec, TrainingDefaults
 
 # Flags the published recipe parsed and ignored, for this model or for any, or that PyTorch's launcher has made pointless.
 RETIRED = (
-    "--load-mel-from-disk",
     "--text-cleaners",
     "--use-saved-learning-rate",
     "--grad-clip",
@@ -110,7 +109,7 @@ def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None
         "--resume-from-last", action="store_true", help="go on from the newest in --output, if there is one"
     )
     group.add_argument("--seed", type=seed, help="of weights, dropout and data order; drawn and logged where not given")
-    group.add_argument("--bench-class", default="", help="perf-train: measure speed, write no checkpoints")
+    group.add_argument("--bench-class", default="", help="perf-train: measure the steady rate, write no checkpoints")
     group.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
 
 

@@ -117,7 +117,7 @@ class ModelSpec:
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
     config_from_options: Callable[[Options], dict[str, Any]]  # flags that are present -> config keys
     training: TrainingDefaults
-    # may raise common.data.filelist.BadTexts, as encode may
+    # may raise common.data.filelist.BadRows, as encode may
     make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs

@@ -8,11 +8,11 @@ A list that is there already and differs from what would be written is somebody'
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from pathlib import Path
 
 from common.errors import DataError, exit_on_user_error
+from common.files import atomic_write
 
 CLIPS = 13100  # of LJSpeech-1.1
 SHOWN = 20  # bad rows or clips of one kind that a message names
@@ -89,15 +89,17 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
     return lists | {name: [clip for clip in clips if clip in transcripts] for name, clips in split.items()}
 
 
-def write_filelist(path: Path, content: str) -> str:
-    """Write a list whole or not at all, unless there is one; returns what became of it."""
+def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:
+    """Write a list whole or not at all, unless there is one; returns what became of it, `wanted` saying what it should be."""
     if path.exists():
         if read_text(path) == content:
             return "there already"
-        return "differs from the standard one and stays as it is; delete it to have it written anew"
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_bytes(content.encode("utf-8"))
-    os.replace(temporary, path)
+        return f"differs from {wanted} and stays as it is; delete it to have it written anew"
+    try:
+        with atomic_write(path) as file:
+            file.write(content.encode("utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
     return "written"
 
 

@@ -5,6 +5,10 @@
 # writes filelists/ljs_*_filelist.txt. Safe to stop and to run again at any moment: a download goes on where it ended, and what is
 # done is not done twice. LJSPEECH_URL names a mirror; an archive other than the published one has its LJSPEECH_SHA256,
 # LJSPEECH_BYTES and LJSPEECH_CLIPS.
+#
+# Other recordings: bash scripts/prepare_dataset.sh --dataset FOLDER|LIST|asterisk [flags] [DATASET_PATH], which checks them, converts
+# what needs it and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 23 minutes of telephone prompts,
+# CC-BY-SA 3.0, which are fetched as Debian packages (or found in the folder ASTERISK_SOUNDS) and need ffmpeg.
 set -euo pipefail
 
 url=${LJSPEECH_URL:-https://data.keithito.com/data/speech/LJSpeech-1.1.tar.bz2}
@@ -96,6 +100,18 @@ unpack() {
 usage() { sed -n '2,/^set/ s/^# \{0,1\}//p' "$0"; }
 
 case ${1:-} in -h | --help) usage && exit 0 ;; esac
+for word in "$@"; do
+  case $word in --dataset | --dataset=*)
+    here=$PWD
+    cd "$(dirname "$0")/.."
+    # shellcheck source=scripts/environment.sh
+    . scripts/environment.sh
+    project_python
+    exec "$python" -m scripts.prepare_recordings --relative-to "$here" "$@"
+    ;;
+  esac
+done
+case ${1:-} in -*) usage >&2 && exit 2 ;; esac
 [ $# -le 1 ] || { usage >&2 && exit 2; }
 dataset=.
 case ${1:-} in '') ;; /*) dataset=${1%/} ;; *) dataset=$PWD/${1%/} ;; esac

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Make the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [ljs|clock|sentences] [DATASET_PATH].
+# Make the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [NAME] [DATASET_PATH] [audio flags].
+# NAME is ljs (the default), clock, sentences, or what scripts/prepare_dataset.sh --dataset called another corpus.
 # Safe to run again: mels that are newer than their audio stay as they are (delete them where audio settings change).
 set -euo pipefail
 dataset=.
@@ -18,7 +19,7 @@ for part in train val test; do
   fi
 done
 if [ ${#lists[@]} -eq 0 ]; then
-  echo "error: no filelists/${corpus}_audio_text_*_filelist.txt; known: ljs (after scripts/prepare_dataset.sh), clock, sentences" >&2
+  echo "error: no filelists/${corpus}_audio_text_*_filelist.txt; known: ljs and others (after scripts/prepare_dataset.sh), clock, sentences" >&2
   exit 2
 fi
-exec "$python" -m common.data.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "$dataset"
+exec "$python" -m common.data.mels --audio-filelist "${lists[@]}" --mel-filelist "${mels[@]}" --dataset-path "$dataset" "${@:3}"

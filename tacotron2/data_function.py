@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.data.filelist import BadTexts, Utterance
+from common.data.filelist import BadRows, Utterance
+from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
 from common.errors import DataError
 from common.sound.audio_processing import load_audio
@@ -65,7 +66,7 @@ class Tacotron2Batch(NamedTuple):
 
 
 class TextMelDataset:
-    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols. BadTexts lists all texts that cannot be read."""
+    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols. BadRows lists all texts that cannot be read."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.config = from_options(Tacotron2DataConfig, options)
@@ -74,6 +75,8 @@ class TextMelDataset:
         self.ids = _read([row.text for row in utterances], self.config.text_cleaners)
         self.lengths = [len(ids) for ids in self.ids]
         self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
+        if self.config.load_mel_from_disk:
+            check_settings((Path(self.config.dataset_path, row.path).parent for row in utterances), self.audio)
 
     def __len__(self) -> int:
         return len(self.utterances)
@@ -106,7 +109,7 @@ class TextMelDataset:
 
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
-    """Texts -> padded symbol ids (B, S) and lengths (B,). BadTexts lists all texts that cannot be read."""
+    """Texts -> padded symbol ids (B, S) and lengths (B,). BadRows lists all texts that cannot be read."""
     cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
     ids = [torch.tensor(sequence) for sequence in _read(texts, cleaners)]
     lengths = torch.tensor([len(sequence) for sequence in ids])
@@ -120,7 +123,7 @@ def spell(text: str, options: Options) -> list[str]:
 
 
 def _read(texts: Sequence[str], cleaners: Sequence[str]) -> list[list[int]]:
-    """Symbol ids of each text; one BadTexts for all that cannot be read or hold nothing to speak."""
+    """Symbol ids of each text; one BadRows for all that cannot be read or hold nothing to speak."""
     sequences: list[list[int]] = []
     problems: dict[int, str] = {}
     for number, text in enumerate(texts):
@@ -132,5 +135,5 @@ def _read(texts: Sequence[str], cleaners: Sequence[str]) -> list[list[int]]:
             if not sequences[-1]:
                 problems[number] = f"{text!r} holds nothing to speak, expected letters or {{ARPAbet}}"
     if problems:
-        raise BadTexts(problems)
+        raise BadRows(problems)
     return sequences

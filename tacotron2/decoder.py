@@ -131,8 +131,8 @@ class Decoder(nn.Module):
         return DecoderOutput(mel_outputs[:, :, :frames], gates[:, :frames], alignments, mel_lengths)
 
     @torch.no_grad()
-    def infer(self, memory: Tensor, memory_lengths: Tensor) -> DecoderOutput:
-        """Feed the decoder its own frames until every item's gate has fired or max_decoder_steps is reached.
+    def infer(self, memory: Tensor, memory_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
+        """Feed the decoder its own frames until every item's gate has fired or max_steps (max_decoder_steps) are done.
 
         An item's length counts the frames before its gate fired.
         """
@@ -141,7 +141,7 @@ class Decoder(nn.Module):
         frame = memory.new_zeros(memory.shape[0], self.n_mel_channels * self.n_frames_per_step)
         running, steps = torch.ones_like(memory_lengths, dtype=torch.bool), torch.zeros_like(memory_lengths)
         outputs, alignments = [], []
-        for _ in range(self.max_decoder_steps):
+        for _ in range(max_steps or self.max_decoder_steps):
             state = self.step(self.prenet(frame), state, prepared)
             outputs.append(torch.cat((state.decoder.hidden, state.context), dim=1))
             alignments.append(state.weights)

@@ -93,10 +93,13 @@ class Tacotron2(nn.Module):
         return Tacotron2Output(frames, self.postnet(frames, mask), gates, decoded.alignments)
 
     @torch.no_grad()
-    def infer(self, text: Tensor, text_lengths: Tensor) -> Tacotron2Inference:
-        """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; an item does not hear its padding."""
+    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
+        """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; an item does not hear its padding.
+
+        It ends when every gate has fired, or after max_steps decoder steps (the config's max_decoder_steps where not given).
+        """
         memory = self.encoder(self.embedding(text), text_lengths, mask_padding=True)
-        decoded = self.decoder.infer(memory, text_lengths)
+        decoded = self.decoder.infer(memory, text_lengths, max_steps)
         # The frames of the step at which the gate fired are kept as the postnet's right context, as they are for an item alone.
         kept = decoded.lengths + self.decoder.n_frames_per_step
         mask = length_mask(kept, decoded.mels.shape[2])[:, None]

@@ -279,9 +279,12 @@ def test_loader_processes_and_cached_mels_change_nothing(tmp_path: Path) -> None
 LOG_KEYS = {
     2: {"glob_iter/iters_per_epoch", "train_loss", "train_items_per_sec", "train_iter_items/sec", "train_iter_time"},
     3: {"val_loss", "val_items_per_sec"},
-    0: {"run_time", "train_loss", "train_items_per_sec", "val_loss", "val_items_per_sec"},
+    0: {"run_time", "train_loss", "train_items_per_sec", "train_steady_items_per_sec", "val_loss", "val_items_per_sec"},
 }
-EPOCH_KEYS = [{"train_loss", "train_items_per_sec", "train_epoch_items/sec", "train_epoch_time"}, LOG_KEYS[3]]
+EPOCH_KEYS = [
+    {"train_loss", "train_items_per_sec", "train_epoch_items/sec", "train_epoch_time", "train_data_wait_share"},
+    LOG_KEYS[3],
+]
 
 
 @BOTH
@@ -322,22 +325,27 @@ def events(folder: Path) -> EventAccumulator:
     return accumulator
 
 
+def free(*names: str) -> list[str]:
+    return [f"free_running_{name}" for name in names]
+
+
 @pytest.mark.parametrize(
     ("model", "terms", "pictures", "sounds", "numbers"),
     [
         (
             "Tacotron2",
             ["mel", "mel_postnet", "gate"],
-            ["alignment", "gate", "mel"],
-            ["griffin_lim"],
-            ["attention_focus"],
+            ["alignment", "gate", "mel", *free("alignment_0", "alignment_1", "mel_0", "mel_1")],
+            ["griffin_lim", *free("0", "1")],
+            ["attention_focus", *free("attention_focus", "length_ratio", "stopped")],
         ),
         ("WaveGlow", ["likelihood", "log_s", "log_det_W"], ["mel"], ["target", "vocoded"], ["latent_std"]),
     ],
 )
 def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numbers: list) -> None:
     tags = events(trained(model).parent).Tags()
-    training = ["loss", "items_per_sec", "grad_norm", "learning_rate", *[f"loss_{term}" for term in terms]]
+    training = ["loss", "items_per_sec", "grad_norm", "learning_rate", "data_wait_share"]
+    training += [f"loss_{term}" for term in terms]
     validation = ["loss", "items_per_sec", *numbers]
     wanted = {f"train/{name}" for name in training} | {f"validation/{name}" for name in validation}
     assert set(tags["scalars"]) == wanted

@@ -29,4 +29,10 @@ def add_waveglow_training_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--segment-length", type=int, default=Data.segment_length, help="samples of each clip that an epoch takes"
     )
+    group.add_argument(
+        "--load-mel-from-disk",
+        action=argparse.BooleanOptionalAction,
+        default=Data.load_mel_from_disk,
+        help="cut mels from those that scripts/prepare_mels.sh made, FOLDER/wavs/ID.wav's from FOLDER/mels/ID.pt",
+    )
     group.add_argument("--sigma", type=float, default=Loss.sigma, help="standard deviation of the latent Gaussian")

@@ -10,10 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.data.filelist import Utterance
-from common.errors import UsageError
+from common.data.filelist import BadRows, Utterance
+from common.data.mel_settings import check_settings
+from common.data.mels import load_mel, mel_path_of
+from common.errors import DataError, UsageError
 from common.sound.audio_processing import load_audio
-from common.sound.stft import AudioConfig, TacotronSTFT
+from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
 
 # B batch, N samples, T frames, M mels
@@ -26,6 +28,7 @@ class WaveGlowDataConfig:
     dataset_path: str = "./"
     segment_length: int = 8000
     groups: int = 8
+    load_mel_from_disk: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -72,18 +75,53 @@ class MelAudioDataset:
         self.utterances = utterances
         self.lengths = [self.config.segment_length] * len(utterances)
         self.stft = TacotronSTFT.from_config(self.audio)
+        if self.config.load_mel_from_disk:
+            self._check_mels()
 
     def __len__(self) -> int:
         return len(self.utterances)
 
     def __getitem__(self, key: Key) -> Item:
-        path = Path(self.config.dataset_path, self.utterances[key.item].path)
+        path = self._path(key.item)
         audio = load_audio(path, self.audio.sampling_rate)
         length = self.config.segment_length
         start = self._start(key, len(audio) - length)
+        if self.config.load_mel_from_disk:
+            start -= start % self.audio.hop_length  # frames of the whole clip are centred at multiples of the hop
         segment = audio[start : start + length]
         padded = F.pad(segment, (0, length - len(segment)))
-        return Item(self.stft.mel_spectrogram(padded[None])[0], padded, len(segment), str(path))
+        return Item(self._mel(path, audio, start, padded), padded, len(segment), str(path))
+
+    def _path(self, item: int) -> Path:
+        return Path(self.config.dataset_path, self.utterances[item].path)
+
+    def _check_mels(self) -> None:
+        """BadRows lists all clips without a cached mel."""
+        mels = [mel_path_of(self._path(item)) for item in range(len(self))]
+        absent = {
+            item: f"no file {path}; `bash scripts/prepare_mels.sh` makes mels, or leave --load-mel-from-disk out"
+            for item, path in enumerate(mels)
+            if not path.is_file()
+        }
+        if absent:
+            raise BadRows(absent)
+        check_settings((path.parent for path in mels), self.audio)
+
+    def _mel(self, path: Path, audio: Tensor, start: int, segment: Tensor) -> Tensor:
+        """The segment's log-mel: computed from it, or cut from the cached one of the whole clip, then silence."""
+        if not self.config.load_mel_from_disk:
+            return self.stft.mel_spectrogram(segment[None])[0]
+        mel_path, hop_length = mel_path_of(path), self.audio.hop_length
+        mel = load_mel(mel_path, self.audio.n_mel_channels)
+        expected = len(audio) // hop_length + 1
+        if mel.shape[1] != expected:
+            raise DataError(
+                f"{mel_path}: {mel.shape[1]} frames, expected {expected} for {path}: "
+                "made from other audio or with other settings; delete it and prepare mels again"
+            )
+        frames = len(segment) // hop_length + 1
+        cut = mel[:, start // hop_length :][:, :frames]
+        return F.pad(cut, (0, frames - cut.shape[1]), value=SILENCE)
 
     def _start(self, key: Key, room: int) -> int:
         if room <= 0:

@@ -26,20 +26,20 @@ class _RowError(ValueError):
     """What is wrong with one row, without its place."""
 
 
-class BadTexts(DataError):
-    """What is wrong with some texts of a list, by their numbers from 0; `lines_of` adds which file they are from."""
+class BadRows(DataError):
+    """What is wrong with some items of a list, by their numbers from 0; `lines_of` adds which file they are from."""
 
     def __init__(self, problems: Mapping[int, str]) -> None:
-        super().__init__(_report([f"text {index + 1}: {problem}" for index, problem in problems.items()]))
+        super().__init__(_report([f"item {index + 1}: {problem}" for index, problem in problems.items()]))
         self.problems = problems
 
 
 @contextmanager
 def lines_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn BadTexts about the items that were read from a file into a DataError about the file's lines."""
+    """Turn BadRows about the items that were read from a file into a DataError about the file's lines."""
     try:
         yield
-    except BadTexts as error:
+    except BadRows as error:
         lines = [f"{os.fspath(path)}:{index + 1}: {problem}" for index, problem in error.problems.items()]
         raise DataError(_report(lines)) from None
 

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
 from common.data.filelist import check_files, read_filelist
+from common.data.mel_settings import check_settings, is_labelled, write_settings
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.sound.audio_processing import load_audio
@@ -25,6 +26,8 @@ from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import from_options
 
 # M mels, T frames
+
+SAME_MEL = 0.05  # nats: two implementations of one transform differ by less in the mean, two settings by more
 
 
 def load_mel(path: Path, n_mel_channels: int) -> Tensor:
@@ -54,6 +57,11 @@ def save_mel(path: Path, mel: Tensor) -> None:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from error
 
 
+def mel_path_of(audio_path: Path) -> Path:
+    """Where the mel of a clip lies: LJSpeech-1.1/wavs/ID.wav -> LJSpeech-1.1/mels/ID.pt."""
+    return audio_path.parent.parent / "mels" / f"{audio_path.stem}.pt"
+
+
 @cache
 def _transform(config: AudioConfig) -> TacotronSTFT:
     return TacotronSTFT.from_config(config)
@@ -63,19 +71,44 @@ def prepare_mel(paths: tuple[Path, Path], config: AudioConfig) -> str | None:
     """Make one mel from one audio file; returns what was wrong with the audio, or None."""
     audio_path, mel_path = paths
     try:
-        audio = load_audio(audio_path, config.sampling_rate)
-        save_mel(mel_path, _transform(config).mel_spectrogram(audio[None])[0])
+        save_mel(mel_path, _compute(audio_path, config))
     except DataError as error:
         return str(error) if str(audio_path) in str(error) else f"{audio_path}: {error}"
     return None
+
+
+def _compute(audio_path: Path, config: AudioConfig) -> Tensor:
+    return _transform(config).mel_spectrogram(load_audio(audio_path, config.sampling_rate)[None])[0]
 
 
 def _is_current(audio: Path, mel: Path) -> bool:
     return mel.exists() and mel.stat().st_mtime_ns >= audio.stat().st_mtime_ns
 
 
+def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
+    """See that the mels that are there were made with these settings, and say so in each folder.
+
+    Of a folder that does not say, made before folders did, one mel is computed again and compared.
+    """
+    first_there = {mel.parent: (audio, mel) for audio, mel in reversed(pairs) if _is_current(audio, mel)}
+    folders = {mel.parent for _, mel in pairs}
+    check_settings(folders, config)
+    for folder in sorted(folder for folder in folders if not is_labelled(folder)):
+        if folder in first_there:
+            audio, mel = first_there[folder]
+            found, wanted = load_mel(mel, config.n_mel_channels), _compute(audio, config)
+            if found.shape != wanted.shape or (found - wanted).abs().mean() > SAME_MEL:
+                raise DataError(f"{mel}: made with other audio settings; delete {folder} and prepare its mels again")
+        write_settings(folder, config)
+
+
 def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: int) -> list[str]:
-    """Make the mels that are not there or older than their audio, in parallel; returns every problem."""
+    """Make the mels that are not there or older than their audio, in parallel; returns every problem.
+
+    Raises:
+        DataError: mels that are there were made with other audio settings.
+    """
+    _label(pairs, config)
     todo = [(audio, mel) for audio, mel in pairs if not _is_current(audio, mel)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
     make = partial(prepare_mel, config=config)

@@ -57,6 +57,7 @@ METRICS = {  # by the end of the name, so that a new model's numbers have their 
     "iter_time": SECONDS,
     "epoch_time": Metric("s", ".2f"),
     "run_time": Metric("s", ".2f"),
+    "wait_share": Metric("", ".3f"),
 }
 
 

@@ -62,6 +62,15 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def peak_memory(device: torch.device) -> int | None:
+    """Bytes of a GPU's memory that tensors took at most since the last call; None on a CPU, which keeps no count."""
+    if device.type != "cuda":
+        return None
+    peak = torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return peak
+
+
 def draw_seed() -> int:
     """A seed that nobody chose."""
     return secrets.randbelow(2**31)

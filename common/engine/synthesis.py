@@ -14,12 +14,11 @@ from common.data.reports import attention_focus
 from common.engine import precision
 from common.sound.audio_processing import griffin_lim
 from common.sound.layers import length_mask
-from common.sound.stft import MIN_MAGNITUDE, AudioConfig, TacotronSTFT
+from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
-SILENCE = torch.log(torch.tensor(MIN_MAGNITUDE)).item()  # a log-mel of nothing
 MIN_FRAMES = 8  # shorter clips are lengthened with silence: a transform's window has to fit
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from common.sound.stft import TacotronSTFT
 from common.spec import Batch, Criterion, ModelSpec
 
 SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
+WARM_UP = 10  # iterations that the steady rate passes over
 VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each validation, so that losses compare
 
 
@@ -35,14 +37,16 @@ class EpochTotals:
     loss: float = 0.0
     items: float = 0.0
     seconds: float = 0.0
+    waited: float = 0.0  # seconds of them in which the step waited for its batch
 
-    def add(self, clips: int, loss: float, items: float, seconds: float) -> None:
+    def add(self, clips: int, result: StepResult, seconds: float, waited: float) -> None:
         """Count one more iteration."""
         self.iterations += 1
         self.clips += clips
-        self.loss += loss
-        self.items += items
+        self.loss += result.loss
+        self.items += result.items
         self.seconds += seconds
+        self.waited += waited
 
 
 @dataclass
@@ -61,6 +65,7 @@ class TrainState:
     epoch: int = 0
     iteration: int = 0  # optimizer steps since the start
     totals: EpochTotals = field(default_factory=EpochTotals)
+    rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
 
 
 class StepResult(NamedTuple):
@@ -87,13 +92,20 @@ class RunTotals:
         self.rates.append(epoch["train_items_per_sec"])
         self.last_epoch = epoch
 
-    def log(self, log: Log) -> None:
+    def log(self, log: Log, iteration_rates: list[float]) -> None:
         """Record the totals under the empty step."""
         data = {"run_time": time.perf_counter() - self.start, **self.validation}
+        if iteration_rates:
+            data["train_steady_items_per_sec"] = steady_rate(iteration_rates)
         if self.rates:
             data["train_loss"] = self.last_epoch["train_loss"]
             data["train_items_per_sec"] = sum(self.rates) / len(self.rates)
         log.log((), data)
+
+
+def steady_rate(rates: list[float]) -> float:
+    """The median of the iterations' rates without the first ones, which load code, fill caches and start the loader."""
+    return statistics.median(rates[WARM_UP:] or rates[len(rates) // 2 :])
 
 
 def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
@@ -189,15 +201,29 @@ def train_epoch(state: TrainState, loader: DataLoader, log: Log, stop: StopReque
     state.criterion.train()
     left = len(sampler)
     clock = time.perf_counter()
-    for batch in log.progress(loader, f"epoch {state.epoch}", total=left):
+    for batch, waited in log.progress(_with_wait(loader), f"epoch {state.epoch}", total=left):
         result = train_step(state, to_device(batch, state.dist.device), stop)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
+        state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
-        state.totals.add(sampler.global_size, result.loss, result.items, seconds)
+        _show_iteration(state, result, waited / seconds, log)
+        state.totals.add(sampler.global_size, result, seconds, waited)
         left -= 1
         if result.stop and left:
             return False
     return True
+
+
+def _with_wait(loader: Iterable[Any]) -> Iterator[tuple[Any, float]]:
+    """Each batch and the seconds it was waited for."""
+    batches = iter(loader)
+    while True:
+        start = time.perf_counter()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        yield batch, time.perf_counter() - start
 
 
 def _sampler(loader: DataLoader) -> EpochBatches:
@@ -216,8 +242,22 @@ def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_ep
         "train_iter_time": seconds,
     }
     log.log((state.epoch, state.totals.iterations), data)
-    shown = {"loss": result.loss, "items_per_sec": rate, "grad_norm": result.grad_norm}
-    shown["learning_rate"] = state.optimizer.param_groups[0]["lr"]
+
+
+def _show_iteration(state: TrainState, result: StepResult, wait_share: float, log: Log) -> None:
+    """What TensorBoard shows of a step."""
+    shown = {
+        "loss": result.loss,
+        "items_per_sec": state.rates[-1],
+        "grad_norm": result.grad_norm,
+        "learning_rate": state.optimizer.param_groups[0]["lr"],
+        "data_wait_share": wait_share,
+    }
+    if state.scaler.is_enabled():
+        shown["loss_scale"] = state.scaler.get_scale()  # host sync; the step has waited for the GPU already
+    peak = precision.peak_memory(state.dist.device)
+    if peak is not None:
+        shown["gpu_memory_gb"] = peak / 1e9
     log.scalars("train", shown | {f"loss_{name}": value for name, value in result.terms.items()}, state.iteration)
 
 
@@ -229,6 +269,7 @@ def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
         "train_items_per_sec": totals.items / totals.seconds,
         "train_epoch_items/sec": totals.items / totals.seconds,
         "train_epoch_time": totals.seconds,
+        "train_data_wait_share": totals.waited / totals.seconds,
     }
     log.log((state.epoch,), data)
     return data

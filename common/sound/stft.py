@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
 
 MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
+SILENCE = float(np.log(np.float32(MIN_MAGNITUDE)))  # a log-mel of nothing
 
 
 @dataclass(frozen=True, kw_only=True)

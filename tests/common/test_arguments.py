@@ -190,8 +190,8 @@ def test_retired_flags_are_mentioned_once_each_and_change_nothing(capsys, model:
 def test_flags_of_the_other_model_that_the_published_recipe_took_for_both(capsys) -> None:
     words = ["--load-mel-from-disk", "--text-cleaners", "english_cleaners"]
     args = vars(parse(*words, model="WaveGlow"))
-    assert not {"load_mel_from_disk", "text_cleaners"} & set(args)
-    assert capsys.readouterr().out.count("has no effect") == 2
+    assert args["load_mel_from_disk"] and "text_cleaners" not in args
+    assert capsys.readouterr().out.count("has no effect") == 1
     assert parse(*words).load_mel_from_disk
     assert capsys.readouterr().out == ""
 

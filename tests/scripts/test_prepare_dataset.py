@@ -140,6 +140,7 @@ def project(tmp_path: Path) -> Path:
         "filelists/ljs_split.txt",
         "common/__init__.py",
         "common/errors.py",
+        "common/files.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)

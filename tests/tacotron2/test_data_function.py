@@ -8,7 +8,7 @@ import pytest
 import soundfile
 import torch
 
-from common.data.filelist import BadTexts, Utterance, read_filelist
+from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError
 from common.spec import Key
@@ -110,12 +110,12 @@ READERS = {
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_texts_that_cannot_be_read_are_listed_together(read):
-    with pytest.raises(BadTexts) as error:
+    with pytest.raises(BadRows) as error:
         read(["{HH AH", "fine", "中", "}"])
     problems = error.value.problems
     assert list(problems) == [0, 2, 3]
     assert problems[2] == "'中' holds nothing to speak, expected letters or {ARPAbet}"
-    assert [line.split(": ")[0] for line in str(error.value).split("\n")] == ["text 1", "text 3", "text 4"]
+    assert [line.split(": ")[0] for line in str(error.value).split("\n")] == ["item 1", "item 3", "item 4"]
 
 
 def test_an_unknown_cleaner():

@@ -14,7 +14,7 @@ from common.spec import AcousticInference
 from loss_functions import get_loss_function
 from tacotron2.config import Tacotron2Config
 from tacotron2.data_function import Tacotron2Batch, TextMelDataset, encode
-from tacotron2.model import Tacotron2, Tacotron2Output
+from tacotron2.model import Tacotron2, Tacotron2Inference, Tacotron2Output
 from tacotron2.preview import preview
 from tacotron2.spec import SPEC, config_from_options
 
@@ -94,8 +94,8 @@ def test_preview(r):
         return preview(model, batch, Tacotron2Output(mels, refined, torch.zeros(2, 10), alignments), stft)
 
     shown, other = show(mels), show(torch.nn.functional.pad(mels[:, :, :frames], (0, 3)))
-    assert shown.scalars == {"attention_focus": pytest.approx((0.25 + 0.75) / 2)}
-    assert shown.figures.keys() == {"alignment", "gate", "mel"}
+    assert shown.scalars["attention_focus"] == pytest.approx((0.25 + 0.75) / 2)
+    assert {name for name in shown.figures if "free" not in name} == {"alignment", "gate", "mel"}
     drawn = {
         name: [axes.images[0].get_array() for axes in figure.axes if axes.images]
         for name, figure in shown.figures.items()
@@ -105,3 +105,38 @@ def test_preview(r):
     np.testing.assert_array_equal(drawn["mel"][1], mels[0, :, :frames])
     assert shown.sounds["griffin_lim"].shape == ((frames - 1) * 256,)
     assert torch.equal(shown.sounds["griffin_lim"], other.sounds["griffin_lim"])
+
+
+class Reciter(Tacotron2):
+    """Speaks by rote, whatever it is given: item i is i + 4 frames long and looks at one symbol a step."""
+
+    def infer(self, text, text_lengths, max_steps=None):
+        items, self.limit = len(text), max_steps
+        lengths = torch.arange(items) + 4
+        lengths[-1] = max_steps  # this one never ends
+        alignments = torch.nn.functional.one_hot(torch.arange(max_steps) % text.shape[1], text.shape[1]).float()
+        return Tacotron2Inference(torch.full((items, 80, max_steps), -5.0), lengths, alignments.expand(items, -1, -1))
+
+
+def test_free_running_is_shown_beside_teacher_forcing():
+    """What the model says by itself, and not what it says when led, is in the pictures and numbers so named."""
+    model, items, frames = Reciter(decoder_rnn_dim=4, attention_rnn_dim=4), 3, 10
+    batch = Tacotron2Batch(
+        text=torch.ones(items, 5, dtype=torch.int64),
+        text_lengths=torch.full((items,), 5),
+        mels=torch.randn(items, 80, frames),
+        gates=torch.zeros(items, frames),
+        mel_lengths=torch.tensor([8, 10, 10]),
+        names=("a", "b", "c"),
+    )
+    outputs = Tacotron2Output(batch.mels, batch.mels, batch.gates, torch.full((items, frames, 5), 0.2))
+    shown = preview(model, batch, outputs, TacotronSTFT())
+    assert model.limit == 2 * frames
+    assert shown.scalars["attention_focus"] == pytest.approx(0.2)
+    assert shown.scalars["free_running_attention_focus"] == pytest.approx(1.0)
+    assert shown.scalars["free_running_length_ratio"] == pytest.approx((4 / 8 + 5 / 10 + 20 / 10) / 3)
+    assert shown.scalars["free_running_stopped"] == pytest.approx(2 / 3)
+    for item in range(2):
+        image = shown.figures[f"free_running_alignment_{item}"].axes[0].images[0].get_array()
+        np.testing.assert_array_equal(image, np.eye(5)[: item + 4].T)
+        assert shown.sounds[f"free_running_{item}"].shape == ((item + 3) * 256,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import librosa
@@ -11,8 +12,10 @@ import soundfile
 import torch
 
 from common.data import mels
-from common.data.mels import load_mel, save_mel
+from common.data.mel_settings import check_settings
+from common.data.mels import load_mel, mel_path_of, save_mel
 from common.errors import DataError, UsageError
+from common.sound.stft import AudioConfig
 
 
 def tone(path: Path, seconds: float = 0.2, rate: int = 22050) -> np.ndarray:
@@ -70,6 +73,49 @@ def test_lists_that_do_not_correspond(tmp_path: Path, lists: list[str]) -> None:
     path.write_text(path.read_text().replace("text b", "text x"))
     with pytest.raises(DataError, match="its texts are not those of"):
         mels.main(lists)
+
+
+def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) -> None:
+    tone(tmp_path / "wavs" / "b.wav")
+    mels.main(lists)
+    settings = json.loads((tmp_path / "mels" / "audio_settings.json").read_text())
+    assert settings["hop_length"] == 256 and settings["mel_fmax"] == 8000.0 and "max_wav_value" not in settings
+    kept = load_mel(tmp_path / "mels" / "a.pt", 80)
+    with pytest.raises(
+        DataError, match=r"mels: its mels were made with .*: hop_length 256, now 200; mel_fmax 8000.0, now 7000"
+    ):
+        mels.main([*lists, "--hop-length", "200", "--mel-fmax", "7000"])
+    assert torch.equal(load_mel(tmp_path / "mels" / "a.pt", 80), kept)
+    mels.main([*lists, "--max-wav-value", "1"])  # of no effect
+
+
+@pytest.mark.parametrize("words", [[], ["--hop-length", "200"], ["--mel-fmax", "7000"], ["--filter-length", "2048"]])
+def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists: list[str], words: list[str]) -> None:
+    tone(tmp_path / "wavs" / "b.wav")
+    mels.main(lists)
+    label = tmp_path / "mels" / "audio_settings.json"
+    label.unlink()
+    (tmp_path / "mels" / "c.pt").unlink()
+    if words:
+        with pytest.raises(DataError, match=r"a\.pt: made with other audio settings; delete"):
+            mels.main([*lists, *words])
+        assert not label.exists() and not (tmp_path / "mels" / "c.pt").exists()
+    else:
+        mels.main(lists)
+        assert label.exists() and (tmp_path / "mels" / "c.pt").exists()
+
+
+def test_a_label_that_cannot_be_read(tmp_path: Path) -> None:
+    for content, message in (("{", "cannot be read"), ("[]", "holds a list")):
+        (tmp_path / "audio_settings.json").write_text(content)
+        with pytest.raises(DataError, match=message):
+            check_settings([tmp_path], AudioConfig())
+    check_settings([tmp_path / "unlabelled"], AudioConfig())
+
+
+def test_where_a_clips_mel_lies() -> None:
+    assert mel_path_of(Path("LJSpeech-1.1/wavs/LJ001-0001.wav")) == Path("LJSpeech-1.1/mels/LJ001-0001.pt")
+    assert mel_path_of(Path("data/corpus/clock/a.b.ogg")) == Path("data/corpus/mels/a.b.pt")
 
 
 def test_bad_flags(lists: list[str], capsys) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import signal
-from typing import NamedTuple
+import time
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from common.engine.training import (
     annealed_rate,
     build_state,
     log_epoch,
+    steady_rate,
     to_device,
     train_epoch,
     train_step,
@@ -238,7 +240,11 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
             data["train_items_per_sec"] == data["train_iter_items/sec"] == pytest.approx(20 / data["train_iter_time"])
         )
     assert means == last[1]
-    assert set(means) == {"train_loss", "train_items_per_sec", "train_epoch_items/sec", "train_epoch_time"}
+    rates = {"train_items_per_sec", "train_epoch_items/sec"}
+    assert set(means) == {"train_loss", "train_epoch_time", "train_data_wait_share"} | rates
+    assert 0 < means["train_data_wait_share"] < 1
+    assert len(notes.shown["train/data_wait_share"]) == 3
+    assert state.rates == notes.shown["train/items_per_sec"]
     assert means["train_loss"] == pytest.approx(sum(losses) / 3)
     assert means["train_epoch_time"] == pytest.approx(sum(data["train_iter_time"] for _, data in iterations))
     assert means["train_items_per_sec"] == pytest.approx(60 / means["train_epoch_time"])
@@ -298,16 +304,36 @@ def test_run_totals() -> None:
     for rate, loss in ((100.0, 3.0), (300.0, 2.0)):
         totals.add({"train_items_per_sec": rate, "train_loss": loss})
     totals.validation = {"val_loss": 2.5, "val_items_per_sec": 50.0}
-    totals.log(notes)
+    totals.log(notes, [1.0] * 10 + [70.0, 90.0, 80.0])
     ((step, data),) = notes.records
     assert step == ()
     assert 0 <= data.pop("run_time") < 60
+    assert data.pop("train_steady_items_per_sec") == 80.0  # the median without the first ten
     assert data == {"train_loss": 2.0, "train_items_per_sec": 200.0, "val_loss": 2.5, "val_items_per_sec": 50.0}
+
+
+def test_the_share_of_waiting_is_the_time_the_loader_takes() -> None:
+    state, notes, data = make_state(), Notes(), loader(8, 2)
+    fetch = data.collate_fn
+
+    def slowly(items: list[int]) -> Any:
+        time.sleep(0.05)  # a step of this model takes a hundredth of that
+        return fetch(items)
+
+    data.collate_fn = slowly
+    train_epoch(state, data, notes, StopRequest())
+    assert log_epoch(state, notes)["train_data_wait_share"] > 0.8
+    assert state.totals.waited > 0.2
+
+
+@pytest.mark.parametrize(("rates", "steady"), [([5.0], 5.0), ([1.0, 4.0], 4.0), ([1.0, 1.0, 2.0, 9.0, 3.0], 3.0)])
+def test_the_steady_rate_of_short_runs(rates: list[float], steady: float) -> None:
+    assert steady_rate(rates) == steady
 
 
 def test_totals_of_nothing() -> None:
     notes = Notes()
-    RunTotals().log(notes)
+    RunTotals().log(notes, [])
     assert set(notes.records[0][1]) == {"run_time"}
     assert EpochTotals() == EpochTotals(iterations=0, clips=0, loss=0.0, items=0.0, seconds=0.0)
 
