@@ -48,9 +48,14 @@ class _Loader(DataLoader):
             yield batch
 
 
-def _ignore_interrupts(_: int) -> None:
-    """Leave Ctrl-C to the main process, which ends its workers itself."""
+def _outlive_signals(_: int) -> None:
+    """Leave Ctrl-C and SIGTERM to the main process, which saves and ends its workers itself.
+
+    A terminal and a scheduler signal every process of a run. A second SIGTERM ends a worker: the
+    one that Python sends where its parent failed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
 class Loaders(NamedTuple):
@@ -89,7 +94,7 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
         batch_sampler=sampler,
         num_workers=workers,
         collate_fn=guarded.collate,
-        worker_init_fn=_ignore_interrupts,
+        worker_init_fn=_outlive_signals,
         pin_memory=on_gpu,
         persistent_workers=workers > 0,
         generator=torch.Generator(),  # its own, for the default one belongs to the model and is restored on resume

@@ -45,6 +45,8 @@ def main(argv: list[str] | None = None) -> None:
     vocoder = make_vocoder(vocoding, args, audio, device)
     with NvLog(args.output / args.log_file) as log:
         log.parameters(parameters)
+        if note := precision.half_note(device, args.fp16):
+            log.say(f"--fp16: {note}")
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         precision.seed_everything(args.seed)

@@ -48,6 +48,8 @@ def main(argv: list[str] | None = None) -> int:
         with open_log(args, dist, state.iteration + 1 if path else None) as log:
             log.parameters(vars(args))
             log.say(describe(state, loaders, restored))
+            if note := precision.half_note(dist.device, args.amp):
+                log.say(f"--amp: {note}")
             finished = fit(state, loaders, args, log, stop)
     return 0 if finished else stop.exit_code
 

@@ -141,7 +141,9 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
         type=float,
         help="what it falls by: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
     )
-    group.add_argument("--amp", action="store_true", help="mixed precision: float16 on a GPU, bfloat16 on a CPU")
+    group.add_argument(
+        "--amp", action="store_true", help="mixed precision: float16 on a GPU, bfloat16 on a CPU that has it"
+    )
     group.add_argument("--cudnn-enabled", action="store_true", help="use cuDNN")
     group.add_argument(
         "--cudnn-benchmark", action="store_true", help="let cuDNN try algorithms; for inputs of equal size"

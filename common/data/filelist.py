@@ -53,6 +53,15 @@ def read_filelist(path: str | os.PathLike[str]) -> list[Utterance]:
     return _read_items(path, _parse_utterance, _missing_filelist_hint(path))
 
 
+def sift_filelist(path: str | os.PathLike[str]) -> tuple[dict[int, Utterance], dict[int, str]]:
+    """The good rows of a filelist and what is wrong with the others, both by line number from 1.
+
+    Raises:
+        DataError: the file is missing or empty.
+    """
+    return _sift(os.fspath(path), _parse_utterance, _missing_filelist_hint(path))
+
+
 def read_phrases(path: str | os.PathLike[str]) -> list[str]:
     """Phrases of a UTF-8 file, one a line, in order: item i is line i + 1. Blank lines at the end do not count.
 
@@ -92,16 +101,21 @@ def check_files(
 def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], missing_hint: str) -> list[Item]:
     """Parse every line of a file; the reasons of all that fail make one DataError."""
     name = os.fspath(path)
-    items: list[Item] = []
-    problems: list[str] = []
+    items, problems = _sift(name, parse, missing_hint)
+    if problems:
+        raise DataError(_report([f"{name}:{number}: {problem}" for number, problem in problems.items()]))
+    return list(items.values())
+
+
+def _sift(name: str, parse: Callable[[str], Item], missing_hint: str) -> tuple[dict[int, Item], dict[int, str]]:
+    items: dict[int, Item] = {}
+    problems: dict[int, str] = {}
     for number, line in enumerate(_read_lines(name, missing_hint), 1):
         try:
-            items.append(parse(_decode(line)))
+            items[number] = parse(_decode(line))
         except _RowError as error:
-            problems.append(f"{name}:{number}: {error}")
-    if problems:
-        raise DataError(_report(problems))
-    return items
+            problems[number] = str(error)
+    return items, problems
 
 
 def _read_lines(name: str, missing_hint: str) -> list[bytes]:

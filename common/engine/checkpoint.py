@@ -1,29 +1,36 @@
 """Checkpoints: written whole or not at all, read without running what is in them, old layouts included.
 
-Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest.
+Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest. Weights alone
+may also lie in a .safetensors file, with what DESCRIBED names as JSON in its metadata.
 """
 
 from __future__ import annotations
 
 import _codecs
 import errno
+import importlib
+import json
 import os
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.files import atomic_write
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
 NAMES_SHOWN = 4
+SAFETENSORS = ".safetensors"
+DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # what a checkpoint says of its weights
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
@@ -52,32 +59,48 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
     Raises DataError where the system refuses to write (disk full, no permission).
     """
     path = Path(path)
-    try:
+    advice = "older checkpoints are untouched: free the disk or choose another --output, then --resume-from-last"
+    with _refusals(path, advice):
         with atomic_write(path) as file:
             torch.save(checkpoint, file)
         if link is not None:
             _point(Path(link), path)
-    except (OSError, RuntimeError) as error:
-        # torch.save, closing its archive on a full disk, covers the system's error with one of its own.
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):
-            raise
-        raise DataError(
-            f"{path}: cannot write the checkpoint ({cause.strerror}); older checkpoints are untouched: "
-            "free the disk or choose another --output, then --resume-from-last"
-        ) from error
+
+
+def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Write a checkpoint that was made from another; to a .safetensors file only its weights and what DESCRIBED names.
+
+    Raises DataError where the system refuses to write, UsageError where the package safetensors is missing.
+    """
+    path = Path(path)
+    with _refusals(path, "free the disk or choose another place"):
+        if path.suffix != SAFETENSORS:
+            with atomic_write(path) as file:
+                torch.save(dict(checkpoint), file)
+            return
+        package = _safetensors(path, ".torch")
+        described = {key: json.dumps(checkpoint[key], default=plain) for key in DESCRIBED if key in checkpoint}
+        weights = {  # names that share memory, or views of other tensors, are refused there
+            name: value.clone(memory_format=torch.contiguous_format) for name, value in checkpoint["state_dict"].items()
+        }
+        content = package.save(weights, metadata={"format": "pt", **described})
+        with atomic_write(path) as file:
+            file.write(content)
 
 
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
     """Read a checkpoint without running code from it. A bare state_dict, all tensors, comes back as {"state_dict": …}.
 
-    Raises DataError where the file is missing, cut short, no checkpoint, or pickles anything but plain data.
+    Raises DataError where the file is missing, cut short, no checkpoint, or pickles anything but plain data; UsageError where a
+    .safetensors file is given and the package safetensors is missing.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError(_missing(path))
     if not os.access(path, os.R_OK):
         raise DataError(f"{path}: no permission to read the checkpoint")
+    if path.suffix == SAFETENSORS:
+        return _load_safetensors(path, map_location)
     try:
         with torch.serialization.safe_globals(_plain_data()):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
@@ -89,7 +112,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
         return checkpoint
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
-    keys = _some(map(str, checkpoint)) or "none"
+    keys = some(map(str, checkpoint)) or "none"
     raise DataError(f"{path}: wanted a state_dict among the keys, got {keys}; is it a model's checkpoint?")
 
 
@@ -120,10 +143,57 @@ def load_weights(model: nn.Module, state_dict: Mapping[str, Any], path: Path) ->
         if name in found and found[name] != shape
     ]
     counts = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
-    faults = [f"{len(names)} {kind} ({_some(names)})" for kind, names in counts.items() if names]
+    faults = [f"{len(names)} {kind} ({some(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
     model.load_state_dict(dict(state_dict))
+
+
+def some(items: Iterable[str]) -> str:
+    """The first few of some names, and how many more there are."""
+    names = list(items)
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def plain(value: Any) -> Any:
+    """json's `default`: NumPy's numbers, arrays and tensors as Python's numbers and lists, anything else as its text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _safetensors(path: Path, part: str = "") -> ModuleType:
+    """An optional package: nothing but files of its kind needs it."""
+    try:
+        return importlib.import_module(f"safetensors{part}")
+    except ImportError:
+        raise UsageError(
+            f"{path}: {SAFETENSORS} files need a package that is not here: pip install safetensors"
+        ) from None
+
+
+def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str, Any]:
+    package = _safetensors(path)
+    try:
+        with package.safe_open(path, framework="pt", device=str(map_location)) as file:
+            metadata = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+        described = {key: json.loads(metadata[key]) for key in DESCRIBED if key in metadata}
+    except Exception as error:  # the package has errors of its own, and old versions raise plain ones
+        raise DataError(_unreadable(path, error)) from error
+    return {**described, "state_dict": weights}
+
+
+@contextmanager
+def _refusals(path: Path, advice: str) -> Iterator[None]:
+    """Turn the system's refusal to write `path` into a DataError that ends in advice."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # torch.save, closing its archive on a full disk, covers the system's error with one of its own.
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError):
+            raise
+        raise DataError(f"{path}: cannot write the checkpoint ({cause.strerror}); {advice}") from error
 
 
 def _point(link: Path, target: Path) -> None:
@@ -174,7 +244,8 @@ def _missing(path: Path) -> str:
 
 
 def _checkpoints(folder: Path) -> str:
-    return _some(sorted(entry.name for entry in folder.glob("*.pt") if entry.is_file())) or "no .pt file"
+    files = (entry.name for entry in folder.iterdir() if entry.suffix in (".pt", SAFETENSORS) and entry.is_file())
+    return some(sorted(files)) or "no .pt file"
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -192,9 +263,3 @@ def _unreadable(path: Path, error: Exception) -> str:
 def _widened(value: Any) -> Any:
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value
-
-
-def _some(items: Iterable[str]) -> str:
-    names = list(items)
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more

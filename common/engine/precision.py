@@ -39,10 +39,27 @@ def distributed_backend(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
+def has_fast_half(device: torch.device) -> bool:
+    """Whether half precision pays: on any GPU; on a CPU where oneDNN computes in bfloat16 (x86: from AVX-512 on).
+
+    Without those instructions every number is converted, and a matrix product takes tens of times as long as in float32.
+    """
+    return device.type == "cuda" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def autocast(device: torch.device, enabled: bool) -> torch.autocast:
-    """Mixed precision: float16 on a GPU; bfloat16 on a CPU, which has no fast float16."""
+    """Mixed precision: float16 on a GPU; on a CPU, which has no fast float16, bfloat16 where that is fast, else float32."""
     dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
-    return torch.autocast(device.type, dtype=dtype, enabled=enabled)
+    return torch.autocast(device.type, dtype=dtype, enabled=enabled and has_fast_half(device))
+
+
+def half_note(device: torch.device, asked: bool) -> str:
+    """What to say where half precision was asked for and float32 is used instead; nothing where there is no need."""
+    if not asked or has_fast_half(device):
+        return ""
+    return (
+        "this CPU has no bfloat16 instructions and would be many times slower with them emulated: computing in float32"
+    )
 
 
 def grad_scaler(device: torch.device, enabled: bool) -> torch.amp.GradScaler:

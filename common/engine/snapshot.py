@@ -112,7 +112,7 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: its optimizer does not belong to this model ({error}); "
-            "a copy of the checkpoint without the key `optimizer` starts from its weights alone"
+            f"to start from its weights alone: python -m common.checkpoint convert {path} WEIGHTS.pt --weights-only"
         ) from None
     if checkpoint.get("scaler"):
         state.scaler.load_state_dict(checkpoint["scaler"])

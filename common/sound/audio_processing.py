@@ -45,6 +45,8 @@ def load_audio(path: str | os.PathLike[str], sampling_rate: int) -> Tensor:
             _check_header(name, file.channels, file.samplerate, sampling_rate)
             samples, promised = file.read(dtype="float32"), file.frames
             container, codec = file.format, file.subtype
+    except TypeError:  # what libsndfile says of a file whose name ends in .raw
+        raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
     if lost := _missing_wav_bytes(name) if container in ("WAV", "WAVEX") else 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.data.filelist import Utterance, check_files, read_filelist, read_phrases
+from common.data.filelist import Utterance, check_files, read_filelist, read_phrases, sift_filelist
 from common.errors import DataError
 
 
@@ -154,3 +154,11 @@ def test_all_bad_phrases_are_reported_at_once(tmp_path: Path) -> None:
 def test_missing_phrases(tmp_path: Path) -> None:
     path = tmp_path / "none.txt"
     assert failure(read_phrases, path) == f"{path}: no such file; expected a text file with one phrase a line (-i)"
+
+
+def test_sifting_parts_good_rows_from_bad_ones(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_bytes(b"a.wav|one\nno bar\n\nb.wav|\xff\nc.wav|two\n")
+    good, bad = sift_filelist(path)
+    assert good == {1: Utterance("a.wav", "one"), 5: Utterance("c.wav", "two")}
+    assert list(bad) == [2, 3, 4] and "not UTF-8" in bad[4]

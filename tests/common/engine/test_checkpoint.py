@@ -1,4 +1,5 @@
 import builtins
+import itertools
 import os
 import random
 import re
@@ -9,8 +10,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import train
+from common.arguments import parse_training_arguments
+from common.engine import snapshot
 from common.engine.checkpoint import (
     checkpoint_path,
     clean_state_dict,
@@ -20,8 +25,12 @@ from common.engine.checkpoint import (
     load_checkpoint,
     load_weights,
     save_checkpoint,
+    save_copy,
 )
+from common.engine.distributed import Dist
 from common.errors import DataError
+from models import REGISTRY
+from tests.recipe import flags, trained
 
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
 
@@ -126,6 +135,18 @@ def test_a_full_disk_is_a_data_error(tmp_path):
     assert path.read_bytes() == before and names(tmp_path) == [path.name]
 
 
+@pytest.mark.parametrize("name", ["c.pt", "c.safetensors"])
+def test_a_copy_on_a_full_disk_is_a_data_error_too(tmp_path, name):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot write the checkpoint \(File too large\); free the disk or choose"):
+            save_copy(tmp_path / name, {"state_dict": {"w": torch.ones(500_000)}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert names(tmp_path) == []
+
+
 def test_a_folder_that_cannot_be_made_is_a_data_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write the checkpoint"):
@@ -225,6 +246,22 @@ def test_another_kind_of_file_says_so(tmp_path, content):
         load_checkpoint(tmp_path / "c.pt")
 
 
+@pytest.mark.parametrize("fault", ["cut", "empty", "a pickle", "no JSON"])
+def test_a_damaged_safetensors_file_says_so(tmp_path, fault):
+    path = tmp_path / "c.safetensors"
+    save_file({"w": torch.zeros(1000)}, path, metadata={"config": "{'n': 1"})
+    if fault == "cut":
+        path.write_bytes(path.read_bytes()[:2000])
+    elif fault == "empty":
+        path.write_bytes(b"")
+    elif fault == "a pickle":
+        torch.save(weights(), path)
+    with pytest.raises(
+        DataError, match=rf"c\.safetensors: no checkpoint, or one cut short \({path.stat().st_size} bytes"
+    ):
+        load_checkpoint(path)
+
+
 def test_a_missing_file_says_what_is_there(tmp_path):
     with pytest.raises(DataError, match=r"no such checkpoint; beside it: no \.pt file"):
         load_checkpoint(tmp_path / "c.pt")
@@ -291,3 +328,112 @@ def test_load_weights_tells_all_that_is_wrong_at_once(tmp_path):
         "1 of another shape (weight: (4, 2) in file, (3, 2) in model); check the model's name and config"
     )
     assert torch.equal(model.weight, before)
+
+
+# Every layout that interface.md lists, made from a trained model's checkpoint, and what training has of it.
+
+CONDITIONS = ["cond_layers", "cond_layer"]
+NORMS = ["weight_g and weight_v", "folded"]
+PARTS = {
+    "all": ("epoch", "config", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"),
+    "Apex": ("epoch", "config", "optimizer", "amp", "random_rng_state", "cuda_rng_state_all"),
+    "no random states": ("epoch", "config", "optimizer", "scaler"),
+    "no optimizer": ("epoch", "config"),
+    "bare": (),
+}
+
+
+def rearranged(state_dict, condition, norm):
+    """WaveGlow's weights folded (weight = g v / |v|), or with the cond_layers of each WN as one, row under row."""
+    made = dict(state_dict)
+    if norm == "folded":
+        for name in [name for name in made if name.endswith("weight_v")]:
+            v, g = made.pop(name), made.pop(f"{name[:-1]}g")
+            made[name.removesuffix("_v")] = g * v / (v.double() ** 2).sum((1, 2), keepdim=True).sqrt().float()
+    if condition == "cond_layer":
+        groups = {}
+        for name in [name for name in made if ".cond_layers." in name]:
+            groups.setdefault(re.sub(r"cond_layers\.\d+", "cond_layer", name), []).append(made.pop(name))
+        made |= {name: torch.cat(rows) for name, rows in groups.items()}
+    return made
+
+
+def old_file(path, model, prefix="", half=False, zipped=True, parts="all", condition="cond_layers", norm=NORMS[0]):
+    """The tiny model's checkpoint as an older recipe would have written it."""
+    ours = load_checkpoint(trained(model))
+    state = rearranged(ours["state_dict"], condition, norm)
+    state = {
+        f"{prefix}{name}": value.half() if half and value.is_floating_point() else value
+        for name, value in state.items()
+    }
+    ours |= {"amp": {"loss_scaler0": {"loss_scale": 8.0}}, "random_rng_state": ours["random_rng_states_all"][0]}
+    kept = {key: ours[key] for key in PARTS[parts]}
+    content = {**kept, "state_dict": state} if kept else state
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    return path
+
+
+def restored(path, model, folder):
+    """A state that has not trained, after it was told to go on from a file, and what was said."""
+    args, spec = parse_training_arguments(flags(model, folder), REGISTRY, "")
+    state = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")))
+    torch.manual_seed(5)
+    return state, snapshot.restore(state, load_checkpoint(path), path)
+
+
+def assert_weights(state, model, half):
+    """The model's weights are the trained ones, rounded to float16 where the file was."""
+    for name, value in load_checkpoint(trained(model))["state_dict"].items():
+        wanted = value.half().float() if half and value.is_floating_point() else value
+        found = state.model.state_dict()[name]
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "parts"), [(prefix, "all") for prefix in ("", "module.1.")] + [("module.", parts) for parts in PARTS]
+)
+@pytest.mark.parametrize("model", REGISTRY)
+def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts):
+    """float32 as new PyTorch pickles and float16 as old PyTorch did."""
+    ours = load_checkpoint(trained(model))
+    for half in (False, True):
+        path = old_file(tmp_path / f"{half}.pt", model, prefix, half, zipped=not half, parts=parts)
+        state, said = restored(path, model, tmp_path / "fresh")
+        assert_weights(state, model, half)
+        if parts in ("no optimizer", "bare"):
+            assert said == f"{path}: weights only, no optimizer: a warm start at epoch 0"
+            assert (state.epoch, len(state.optimizer.state)) == (0, 0)
+            continue
+        anew = " (random numbers start anew: the checkpoint has none for this number of processes)"
+        assert said == f"{path}: resuming at epoch 2{anew if parts == 'no random states' else ''}"
+        assert torch.equal(torch.get_rng_state(), ours["random_rng_states_all"][0]) == (parts != "no random states")
+        for number, kept in state.optimizer.state_dict()["state"].items():
+            for average in ("exp_avg", "exp_avg_sq"):
+                assert torch.equal(kept[average], ours["optimizer"]["state"][number][average])
+
+
+@pytest.mark.parametrize(("condition", "norm"), list(itertools.product(CONDITIONS, NORMS))[1:])
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_folded_and_fused_layouts_are_a_warm_start_from_the_same_weights(tmp_path, condition, norm, half):
+    path = old_file(tmp_path / "old.pt", "WaveGlow", "module.", half, True, "no optimizer", condition, norm)
+    state, said = restored(path, "WaveGlow", tmp_path / "fresh")
+    assert said == f"{path}: weights only, no optimizer: a warm start at epoch 0"
+    ours = load_checkpoint(trained("WaveGlow"))["state_dict"]
+    # g and v are not unique, their product is; float16 keeps 11 bits of each
+    wanted, found = (rearranged(weights, "cond_layers", "folded") for weights in (ours, state.model.state_dict()))
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=4 * 2**-11 if half else 1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [("cond_layer", NORMS[0]), ("cond_layers", "folded")], ids=" ".join)
+def test_an_optimizer_of_fewer_weights_is_refused(tmp_path, kind):
+    """Training on fused or folded weights has one average for what are several weights here."""
+    path = old_file(tmp_path / "old.pt", "WaveGlow", condition=kind[0], norm=kind[1])
+    checkpoint = load_checkpoint(path)
+    optimizer = torch.optim.Adam([value.clone().requires_grad_() for value in checkpoint["state_dict"].values()])
+    torch.save(checkpoint | {"optimizer": optimizer.state_dict()}, path)
+    with pytest.raises(
+        DataError, match=r"its optimizer does not belong to this model .*common\.checkpoint convert .* --weights-only"
+    ):
+        restored(path, "WaveGlow", tmp_path / "fresh")

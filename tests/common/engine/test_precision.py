@@ -31,7 +31,18 @@ def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch) -> None:
     assert len(taken) == 1
 
 
-def test_number_formats() -> None:
+def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    with precision.autocast(CPU, True):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    assert "no bfloat16 instructions" in precision.half_note(CPU, True)
+    assert precision.half_note(CPU, False) == precision.half_note(GPU, True) == ""
+    assert precision.autocast(torch.device("cpu"), False).fast_dtype == torch.bfloat16
+
+
+def test_number_formats(monkeypatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    assert precision.half_note(CPU, True) == ""
     assert precision.autocast(CPU, True).fast_dtype == torch.bfloat16
     with precision.autocast(CPU, True):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16

@@ -367,3 +367,8 @@ def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
     got = griffin_lim(mels.cuda(), TacotronSTFT().cuda(), 3, generator=torch.Generator().manual_seed(0))
     assert got.is_cuda
     assert float((got.cpu() - want).norm() / want.norm()) < 1e-2
+
+
+def test_samples_without_a_header_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "clip.raw").write_bytes(bytes(400))
+    assert "one without a header, expected wav" in failure(load_audio, tmp_path / "clip.raw", RATE)

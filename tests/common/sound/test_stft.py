@@ -15,7 +15,7 @@ import torch
 from common.errors import DataError, UsageError
 from common.sound.stft import STFT, AudioConfig, TacotronSTFT
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
 

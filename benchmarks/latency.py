@@ -1,0 +1,272 @@
+"""Time speech synthesis as the published latency tables do: text -> mels -> audio -> denoised audio, again and again.
+
+    python -m benchmarks.latency --wn-channels 256 --fp16 -bs 4             # full-size models with random weights
+    python -m benchmarks.latency --tacotron2 T --waveglow W                 # trained ones
+    python -m benchmarks.latency --wn-channels 256 --cpu --num-iters 5
+
+A model without a checkpoint gets random weights: its speed is the same. Only a random gate means nothing, so the decoder then
+runs for --mel-frames, by default as many as the published tables have for their sentences: 602 for 128 characters, 6.99 s of
+speech. (All of LJSpeech: 5.7 frames a character.) Trained gates end clips by themselves.
+
+The table gives the latency of a batch from text to sound, its percentiles, samples of sound a second, and for one clip the mel
+frames, the seconds, and RTF as the published tables mean it: seconds of sound / latency, above 1 where faster than real time.
+Throughput and RTF are ratios of averages. FP32 is TF32 where the GPU has it. Every iteration is a record of the log, and the
+averages are the one with the empty step. Ctrl-C ends the run with the table of what was measured so far, exit code 130.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from common.arguments import HelpFormatter, add_audio_arguments, given_options, positive, seed
+from common.engine import precision
+from common.engine.nvlog import Log, NvLog
+from common.engine.synthesis import Loaded, Vocoder, neural_vocoder, speak, timed
+from common.errors import UsageError, exit_on_user_error
+from common.sound.stft import AudioConfig
+from common.spec import ModelSpec
+from inference import common_audio, load, settings
+from models import REGISTRY, get_model
+
+# B batch, T frames
+
+# Neither digits nor abbreviations nor signs that a cleaner would change: a character is a symbol.
+SENTENCE = (
+    "Every morning the old ferry leaves the harbour at first light, carries the market people across the bay, "
+    "and waits on the far side until the bells of the town have called everyone home again. "
+)
+FRAMES_PER_CHARACTER = 4.7  # of the published tables: 602 frames for 128 characters
+ITERATIONS_GPU, ITERATIONS_CPU = 1000, 10
+PERCENTILES = (50, 90, 95, 99)
+INTERRUPTED = 130  # as shells count: 128 + SIGINT
+
+
+class Iteration(NamedTuple):
+    """One batch: seconds from text to sound, mel frames of all its clips, and the stages' numbers for the log."""
+
+    latency: float
+    frames: int
+    numbers: dict[str, float]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Build or load the models, measure, print the table."""
+    args, given = parse_args(sys.argv[1:] if argv is None else argv)
+    device = precision.pick_device(cpu=args.cpu)
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.seed_everything(args.seed)
+    args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
+    acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))
+    audio = common_audio(acoustic, vocoding)
+    vocoder = neural_vocoder(vocoding, audio, device, args.fp16, args.sigma_infer, args.denoising_strength)
+    texts = [sentence(args.input_length)] * args.batch_size
+    with NvLog(args.output / args.log_file) as log:
+        log.parameters(settings(args, acoustic, vocoding))
+        done, interrupted = measure(lambda: synthesise(texts, acoustic, vocoder, device, args.fp16), args, log)
+        report(done, args, audio, device, log)
+    if interrupted:
+        sys.exit(INTERRUPTED)
+
+
+def chosen(role: str, args: argparse.Namespace) -> ModelSpec:
+    """The model of a role: the one whose checkpoint is given, or else the first; --vocoder decides between several."""
+    specs = [spec for spec in REGISTRY.values() if spec.role == role]
+    specs = [spec for spec in specs if spec.flag == args.vocoder] or specs
+    return next((spec for spec in specs if getattr(args, spec.flag)), specs[0])
+
+
+def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
+    """A role's model from its checkpoint, or with random weights and, where it ends clips by a gate, without one."""
+    spec = chosen(role, args)
+    if getattr(args, spec.flag):
+        return load(role, args, given, device)
+    endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
+    options = vars(args) | (endless if role == "acoustic" else {})
+    model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
+    return Loaded(spec, model, options)
+
+
+def decoder_steps(args: argparse.Namespace) -> int:
+    """How long a decoder without a gate runs. UsageError where the frames asked for are more than it may make."""
+    per_step = max(1, args.n_frames_per_step)  # what is less than 1 is the model's to refuse
+    frames = args.mel_frames or max(1, round(FRAMES_PER_CHARACTER * args.input_length))
+    steps = math.ceil(frames / per_step)
+    if args.mel_frames and steps > args.max_decoder_steps:
+        raise UsageError(
+            f"--mel-frames: {frames}, expected at most {args.max_decoder_steps * per_step}; or raise --max-decoder-steps"
+        )
+    return min(steps, args.max_decoder_steps)
+
+
+def sentence(length: int) -> str:
+    """English of so many characters: SENTENCE, repeated and cut."""
+    return "".join(itertools.islice(itertools.cycle(SENTENCE), length))
+
+
+def synthesise(texts: list[str], acoustic: Loaded, vocoder: Vocoder, device: torch.device, half: bool) -> Iteration:
+    """Speak a batch of texts once, as inference.py does, and time it."""
+
+    def stages() -> tuple[int, dict[str, float]]:
+        spoken, numbers = speak(texts, acoustic, device, half)
+        _, vocoder_numbers = vocoder(spoken.mels, spoken.lengths)
+        return int(spoken.lengths.sum()), numbers | vocoder_numbers
+
+    (frames, numbers), seconds = timed(stages, device)
+    speeds = {name: number for name, number in numbers.items() if name.endswith(("_items_per_sec", "_latency"))}
+    return Iteration(seconds, frames, speeds | {"latency": seconds})
+
+
+def measure(say: Callable[[], Iteration], args: argparse.Namespace, log: Log) -> tuple[list[Iteration], bool]:
+    """Iterate, and log all but the warm-up; returns what was measured and whether Ctrl-C ended it."""
+    done: list[Iteration] = []
+    try:
+        for number in log.progress(range(-args.warmup, args.num_iters), "iterations"):
+            iteration = say()
+            if number >= 0:
+                log.log((0, number), iteration.numbers)
+                done.append(iteration)
+    except KeyboardInterrupt:
+        return done, True
+    return done, False
+
+
+def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, device: torch.device, log: Log) -> None:
+    """Log the averages and print the table."""
+    if not done:
+        log.say("stopped before the first iteration was measured")
+        return
+    summary = summarise([i.latency for i in done], [i.frames for i in done], args.batch_size, audio)
+    stages = {name: float(np.mean([iteration.numbers[name] for iteration in done])) for name in done[0].numbers}
+    log.metadata("samples_per_sec", {"unit": "samples/s", "format": ".0f"})
+    log.metadata("audio_length", {"unit": "s", "format": ".2f"})
+    log.log((), stages | summary)
+    models = [chosen(role, args).flag for role in ("acoustic", "vocoder")]
+    weights = ", ".join(f"{flag}: {getattr(args, flag) or 'random weights'}" for flag in models)
+    log.say(
+        f"{len(done)} iterations after {args.warmup} to warm up; {weights}; "
+        f"{device.type}, {torch.get_num_threads()} CPU threads, PyTorch {torch.__version__}"
+    )
+    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.fp16)))
+
+
+def summarise(
+    latencies: Sequence[float], frames: Sequence[int], batch_size: int, audio: AudioConfig
+) -> dict[str, float]:
+    """The table's numbers for latencies in seconds and mel frames of whole batches; the last three are a clip's."""
+    latency, mels = float(np.mean(latencies)), float(np.mean(frames))
+    samples = mels * audio.hop_length  # frames to samples, of a batch
+    seconds = samples / audio.sampling_rate / batch_size
+    spread = {f"p{p}_latency": float(np.percentile(latencies, p)) for p in PERCENTILES}
+    return {
+        "latency": latency,
+        "std_latency": float(np.std(latencies)),
+        **spread,
+        "samples_per_sec": samples / latency,
+        "mels_generated": mels / batch_size,
+        "audio_length": seconds,
+        "rtf": seconds / latency,
+    }
+
+
+def precision_name(device: torch.device, half: bool) -> str:
+    """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it."""
+    if not half:
+        return "FP32"
+    if not precision.has_fast_half(device):
+        return "FP32"
+    return {torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.autocast(device, True).fast_dtype]
+
+
+def table(summary: Mapping[str, float], batch_size: int, input_length: int, number_format: str) -> str:
+    """A Markdown table of one row under the published columns."""
+    columns = {
+        "Batch size": str(batch_size),
+        "Input length": str(input_length),
+        "Precision": number_format,
+        "Avg latency (s)": f"{summary['latency']:.4f}",
+        "Latency std (s)": f"{summary['std_latency']:.4f}",
+        **{f"Latency confidence {p} % (s)": f"{summary[f'p{p}_latency']:.4f}" for p in PERCENTILES},
+        "Throughput (samples/s)": f"{summary['samples_per_sec']:.0f}",
+        "Avg mels generated": f"{summary['mels_generated']:.1f}",
+        "Avg audio length (s)": f"{summary['audio_length']:.2f}",
+        "Avg RTF": f"{summary['rtf']:.2f}",
+    }
+    rows = [
+        list(columns),
+        ["-" * (len(name) - 1) + ":" for name in columns],
+        [value.rjust(len(name)) for name, value in columns.items()],
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The flags of a measurement, inference.py's where they mean the same, and the models' own."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.latency",
+        usage="%(prog)s [flags]  (-h lists them)",
+        description="Time speech synthesis as the published latency tables do; Ctrl-C prints what was measured so far.",
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+    )
+    _add_measurement(parser)
+    add = parser.add_argument
+    for spec in REGISTRY.values():
+        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: random weights)")
+    vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
+    add("--vocoder", choices=vocoders, help="which vocoder (default: the one with a checkpoint, or the first)")
+    add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
+    hum = "how much of the vocoder's hum to take out; 0: none"
+    add("-d", "--denoising-strength", type=float, default=0.01, help=hum)
+    add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
+    add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
+    add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
+    add("--log-file", default="nvlog.json", help="its name inside --output; another run appends")
+    add_audio_arguments(parser)
+    for spec in REGISTRY.values():
+        spec.add_arguments(parser)
+    return parser
+
+
+def _add_measurement(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-bs", "--batch-size", type=positive, default=1, help="texts at once")
+    add("-il", "--input-length", type=positive, default=128, help="characters of each text")
+    iterations = f"(default: {ITERATIONS_GPU} on a GPU, {ITERATIONS_CPU} on a CPU)"
+    add("--num-iters", type=positive, help=f"iterations that are measured {iterations}")
+    add("--warmup", type=int, default=3, help="iterations before them that are not")
+    frames = f"(default: {FRAMES_PER_CHARACTER} a character)"
+    add("--mel-frames", type=positive, help=f"frames that a decoder of random weights makes of each text {frames}")
+
+
+def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """All options, and those that the command line names. UsageError lists what cannot work."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    wrong = []
+    for name in ("warmup", "sigma_infer", "denoising_strength"):
+        if not 0 <= getattr(args, name) < math.inf:  # NaN fails this as well
+            wrong.append(f"--{name.replace('_', '-')}: {getattr(args, name)}, expected 0 or more")
+    trained = chosen("acoustic", args).flag
+    if args.mel_frames and getattr(args, trained):
+        wrong.append(
+            f"--mel-frames: the gate of --{trained} ends its clips; for a set length, "
+            "--gate-threshold 1 --max-decoder-steps N"
+        )
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    return args, given_options(parser, argv)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

@@ -1,0 +1,279 @@
+"""Measurements of the clips of filelists, for a report of a corpus: sound, text, repetitions, outliers, unusable rows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+import torch
+from tqdm import tqdm
+
+from common.data.filelist import sift_filelist
+from common.data.unspoken import is_silent
+from common.errors import DataError
+from common.sound.audio_processing import load_audio
+
+# N samples, C clips
+Floats = npt.NDArray[np.float64]
+
+FULL_SCALE = 32767 / 32768  # the largest sample of 16 bits
+CLIPPED_RUN = 3  # samples at full scale in a row: one or two may be a peak that just fits
+SILENCE_FRAME = 0.01  # s
+SILENCE_DEPTH = 40.0  # dB below a clip's loudest frame
+OUTLIER_DEVIATIONS = 5.0  # in median absolute deviations
+HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars, so that the others are told apart
+
+
+class Place(NamedTuple):
+    """Where a row is: the filelist as it was named, and the line from 1."""
+
+    filelist: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.filelist}:{self.line}"
+
+
+class Row(NamedTuple):
+    """A row that could be read, and its file under the dataset's folder."""
+
+    place: Place
+    path: str
+    text: str
+    file: str
+
+
+class Header(NamedTuple):
+    """What an audio file says of itself: Hz, channels, and container with codec."""
+
+    rate: int
+    channels: int
+    encoding: str
+
+
+class Sound(NamedTuple):
+    """What was measured of one clip. 0 dBFS is a signal whose every sample is at full scale; nothing but zeros has -inf."""
+
+    duration: float  # s
+    rms: float  # dBFS
+    peak: float  # dBFS
+    leading_silence: float  # s
+    trailing_silence: float  # s
+    clipped_runs: int
+    longest_run: int  # samples
+    digest: str  # of the samples: the same sound in another file or format has the same
+
+
+class Clip(NamedTuple):
+    """A usable row and its sound."""
+
+    row: Row
+    sound: Sound
+
+    @property
+    def characters(self) -> int:
+        """Of the text as written."""
+        return len(self.row.text)
+
+    @property
+    def words(self) -> int:
+        """Of the text as written, between white space."""
+        return len(self.row.text.split())
+
+    @property
+    def pace(self) -> float:
+        """Characters a second."""
+        return self.characters / self.sound.duration
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the filelists hold, in their order: usable clips, headers of all files that have one, problems of other rows."""
+
+    filelists: list[str]
+    clips: list[Clip]
+    headers: list[Header]
+    problems: list[tuple[Place, str]]
+
+
+class Outliers(NamedTuple):
+    """Which of some values are far from their median: their indices, farthest first, and how far in deviations."""
+
+    median: float
+    deviation: float  # median absolute
+    indices: list[int]
+    deviations: Floats  # of all values
+
+
+def survey(
+    filelists: Sequence[Path], dataset_path: Path, sampling_rate: int, cleaners: list[str], workers: int
+) -> Survey:
+    """Measure every clip of some filelists, in parallel.
+
+    Raises:
+        DataError: a filelist that is missing, empty, or one of mels. Rows that are bad are among the problems instead.
+    """
+    rows: list[Row] = []
+    problems: list[tuple[Place, str]] = []
+    for path in filelists:
+        good, bad = read_rows(path, dataset_path)
+        rows += good
+        problems += bad
+    measured = _measure_files([row.file for row in rows], sampling_rate, workers)
+    clips = []
+    for row, (_, sound) in zip(rows, measured, strict=True):
+        wrong = [f"nothing in the text {row.text!r} can be spoken"] if is_silent(row.text, cleaners) else []
+        if isinstance(sound, str):
+            wrong.append(sound)
+        if wrong:
+            problems.append((row.place, "; ".join(wrong)))
+        elif isinstance(sound, Sound):
+            clips.append(Clip(row, sound))
+    names = [str(path) for path in filelists]
+    problems.sort(key=lambda problem: (names.index(problem[0].filelist), problem[0].line))
+    return Survey(names, clips, [header for header, _ in measured if header], problems)
+
+
+def read_rows(path: Path, dataset_path: Path) -> tuple[list[Row], list[tuple[Place, str]]]:
+    """The rows `path|text` of a filelist, and what is wrong with the lines that are none.
+
+    Raises:
+        DataError: the filelist is missing or empty, or its files are mels.
+    """
+    items, faults = sift_filelist(path)
+    problems = [(Place(str(path), number), fault) for number, fault in faults.items()]
+    rows = [
+        Row(Place(str(path), number), item.path, item.text, os.path.normpath(dataset_path / item.path))
+        for number, item in items.items()
+    ]
+    if rows and all(row.path.endswith(".pt") for row in rows):
+        twin = path.with_name(path.name.replace("_mel_", "_audio_"))
+        advice = f", here {twin}" if twin != path and twin.is_file() else ""
+        raise DataError(f"{path}: its rows name mels (.pt), expected audio files: pass the audio list{advice}")
+    return rows, problems
+
+
+def _measure_files(files: list[str], sampling_rate: int, workers: int) -> list[tuple[Header | None, Sound | str]]:
+    if not files:
+        return []
+    measure_one = partial(measure_file, sampling_rate=sampling_rate)
+    workers = min(workers, len(files))
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        results = pool.map(measure_one, files, chunksize=8)
+        return list(tqdm(results, total=len(files), desc="report", unit="clip", disable=None))
+
+
+def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | str]:
+    """The header of an audio file, None if it has none, and its sound or what keeps it from being used."""
+    try:
+        info = soundfile.info(file)
+    except (soundfile.LibsndfileError, TypeError):  # TypeError: a headerless .raw
+        header = None
+    else:
+        header = Header(info.samplerate, info.channels, f"{info.format} {info.subtype}")
+    try:
+        return header, measure(load_audio(file, sampling_rate).numpy(), sampling_rate)
+    except DataError as error:
+        return header, str(error)
+
+
+def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> Sound:
+    """Measure samples (N,) in [-1, 1], N at least 1."""
+    leading, trailing = end_silences(samples, sampling_rate)
+    runs = clipped_runs(samples)
+    power = np.square(samples.astype(np.float64)).mean()
+    return Sound(
+        duration=len(samples) / sampling_rate,
+        rms=_decibels(power),
+        peak=_decibels(float(np.abs(samples).max()) ** 2),
+        leading_silence=leading,
+        trailing_silence=trailing,
+        clipped_runs=len(runs),
+        longest_run=int(runs.max(initial=0)),
+        digest=hashlib.blake2b(np.ascontiguousarray(samples).tobytes(), digest_size=16).hexdigest(),
+    )
+
+
+def _decibels(power: float) -> float:
+    return float(10 * np.log10(power)) if power > 0 else -np.inf
+
+
+def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Lengths of the runs of at least CLIPPED_RUN samples (N,) at full scale."""
+    at_limit = np.abs(samples) >= FULL_SCALE
+    edges = np.diff(np.concatenate(([0], at_limit.astype(np.int8), [0])))
+    lengths = np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)
+    return lengths[lengths >= CLIPPED_RUN]
+
+
+def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[float, float]:
+    """Seconds before the first and after the last frame of SILENCE_FRAME that is heard.
+
+    Heard is what has an RMS of at most SILENCE_DEPTH below the loudest frame's, so that a clip's level does not matter.
+    A clip of nothing but zeros is silent from either end.
+    """
+    starts = np.arange(0, len(samples), max(1, round(SILENCE_FRAME * sampling_rate)))
+    ends = np.append(starts[1:], len(samples))
+    powers = np.add.reduceat(np.square(samples.astype(np.float64)), starts) / (ends - starts)
+    heard = np.flatnonzero((powers >= powers.max() * 10 ** (-SILENCE_DEPTH / 10)) & (powers > 0))
+    if not len(heard):
+        return len(samples) / sampling_rate, len(samples) / sampling_rate
+    return float(starts[heard[0]] / sampling_rate), float((len(samples) - ends[heard[-1]]) / sampling_rate)
+
+
+def outliers(values: Floats) -> Outliers:
+    """Which values (C,) are more than OUTLIER_DEVIATIONS median absolute deviations from their median."""
+    median = float(np.median(values))
+    distances = np.abs(values - median)
+    deviation = float(np.median(distances))
+    # Where over half of the values are equal, whatever differs is infinitely far.
+    far = np.full_like(distances, np.inf)
+    deviations = np.divide(distances, deviation, out=far, where=deviation > 0)
+    deviations[distances == 0] = 0
+    farthest_first = np.lexsort((-distances, -deviations))
+    return Outliers(
+        median, deviation, [int(i) for i in farthest_first if deviations[i] > OUTLIER_DEVIATIONS], deviations
+    )
+
+
+def kept_in_view(values: Floats) -> tuple[Floats, int]:
+    """The finite values (C,), far ones moved to HISTOGRAM_DEVIATIONS from the median, and how many were moved.
+
+    None is where that would not at least halve the range they span.
+    """
+    finite = values[np.isfinite(values)]
+    median = np.median(finite)
+    reach = HISTOGRAM_DEVIATIONS * np.median(np.abs(finite - median)) or np.inf
+    kept = np.clip(finite, median - reach, median + reach)
+    if np.ptp(finite) < 2 * np.ptp(kept):
+        return finite, 0
+    return kept, int((kept != finite).sum())
+
+
+def same(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[list[Clip]]:
+    """Groups of clips that share a key, the largest first; a clip alone is no group."""
+    groups: dict[Hashable, list[Clip]] = defaultdict(list)
+    for clip in clips:
+        groups[key(clip)].append(clip)
+    return sorted((group for group in groups.values() if len(group) > 1), key=len, reverse=True)
+
+
+def same_audio(clips: Sequence[Clip]) -> list[list[Clip]]:
+    """Groups of clips whose samples are the same though their files are not."""
+    groups = same(clips, lambda clip: clip.sound.digest)
+    return [group for group in groups if len({clip.row.file for clip in group}) > 1]
+
+
+def lists_of(clips: Sequence[Clip]) -> Counter[str]:
+    """How many of some clips each filelist names."""
+    return Counter(clip.row.place.filelist for clip in clips)

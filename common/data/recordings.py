@@ -1,0 +1,307 @@
+"""Recordings from anywhere: the rows that name them, whether each can be trained on, and copies that can."""
+
+# N samples, C channels
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import librosa
+import numpy as np
+import soundfile
+import torch
+from tqdm import tqdm
+
+from common.errors import DataError
+from common.files import atomic_write
+from common.sound.audio_processing import _missing_wav_bytes, _ogg_has_an_end, load_audio, save_audio
+from common.sound.stft import AudioConfig
+
+ENDINGS = (".wav", ".flac", ".ogg")
+SETTINGS = "settings.json"  # beside copies: what they were made with
+TRIM_DB = 40.0  # a frame is silence when its level is below the loudest frame's by more than this
+TRIM_FRAME = 0.02  # seconds; the frames overlap by three quarters
+SILENCE = 0.5 / 32768  # what rounds to nothing in 16 bits
+MARGIN = 0.05  # seconds of silence left at either end
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
+
+
+class Recording(NamedTuple):
+    """A row of a list: its number from 0, the audio file, what is said in it."""
+
+    row: int
+    path: Path
+    text: str
+
+    @property
+    def name(self) -> str:
+        """What its copy and its mel are called, but for the ending."""
+        return self.path.stem
+
+
+class Rows(NamedTuple):
+    """What a list holds, and what is wrong with its rows, by their numbers from 0."""
+
+    recordings: list[Recording]
+    problems: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What is done to recordings: to which rate in Hz, whether others are converted to it, whether silent ends are cut."""
+
+    sampling_rate: int = AudioConfig.sampling_rate
+    resample: bool = False
+    trim_silence: bool = False
+
+
+class Clip(NamedTuple):
+    """What a check found of a recording: its rate in Hz, its channels, and the first and last + 1 of the samples to keep."""
+
+    rate: int
+    channels: int
+    start: int
+    end: int
+
+    @property
+    def seconds(self) -> float:
+        """The length of what is kept."""
+        return (self.end - self.start) / self.rate
+
+
+def read_layout(folder: Path) -> Rows:
+    """Rows of folder/metadata.csv, `id|raw text|normalised text` or `id|text`, whose audio is folder/wavs/ID.wav, .flac or .ogg.
+
+    Where there is a normalised text it is taken. DataError if metadata.csv is missing, empty or not UTF-8.
+    """
+    recordings, problems = [], {}
+    for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
+        if len(fields) not in (2, 3) or not fields[0]:
+            problems[row] = f"{'|'.join(fields)[:60]!r}, expected id|text or id|text|normalised text"
+            continue
+        path = _audio_file(folder / "wavs" / fields[0])
+        text = fields[-1] or fields[1]
+        recordings.append(Recording(row, path, text))
+        if not path.is_file():
+            problems[row] = f"no {folder / 'wavs' / fields[0]}{{{','.join(ENDINGS)}}}"
+    return _checked(recordings, problems)
+
+
+def read_list(path: Path, dataset_path: Path) -> Rows:
+    """Rows `path|text`; paths start at the list's own folder or, where none of the files is there, at `dataset_path`.
+
+    DataError if the list is missing, empty or not UTF-8.
+    """
+    lines = _read_fields(path)
+    beside = any((path.parent / fields[0]).is_file() for fields in lines if fields[0])
+    base = path.parent if beside else dataset_path
+    recordings, problems = [], {}
+    for row, fields in enumerate(lines):
+        if len(fields) != 2 or not fields[0]:
+            problems[row] = f"{'|'.join(fields)[:60]!r}, expected path|text"
+            continue
+        recordings.append(Recording(row, base / fields[0], fields[1]))
+        if not recordings[-1].path.is_file():
+            problems[row] = f"no file {recordings[-1].path}"
+    return _checked(recordings, problems)
+
+
+def _read_fields(path: Path) -> list[list[str]]:
+    """The fields of every line of a UTF-8 file; blank lines at the end do not count."""
+    try:
+        content = path.read_bytes().decode("utf-8-sig").rstrip()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    if not content:
+        raise DataError(f"{path}: empty, expected at least one line")
+    return [[field.strip() for field in line.split("|")] for line in content.split("\n")]
+
+
+def _audio_file(stem: Path) -> Path:
+    """The file of an id, which may name its ending; one that does not exist where there is none."""
+    named = [stem] if stem.suffix in ENDINGS else []
+    candidates = named + [stem.with_name(stem.name + ending) for ending in ENDINGS]
+    return next((path for path in candidates if path.is_file()), candidates[0])
+
+
+def _checked(recordings: list[Recording], problems: dict[int, str]) -> Rows:
+    """Rows, with what is wrong with their texts and names; two clips of one name would share a copy and a mel."""
+    first: dict[str, int] = {}
+    for recording in recordings:
+        earlier = first.setdefault(recording.name, recording.row)
+        if not recording.text:
+            add_problem(problems, recording.row, "no text")
+        if earlier != recording.row:
+            add_problem(problems, recording.row, f"a clip named {recording.name} is in row {earlier + 1}, too")
+    return Rows(recordings, problems)
+
+
+def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
+    """Note what is wrong with a row beside what else is wrong with it."""
+    problems[row] = f"{problems[row]}; {problem}" if row in problems else problem
+
+
+def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
+    """Samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and what it was.
+
+    Raises:
+        DataError: what `common.sound.audio_processing.load_audio` refuses. With `treatment.resample` any rate and any
+            number of channels will do.
+    """
+    channels, rate = 1, treatment.sampling_rate
+    if treatment.resample:
+        with suppress(soundfile.LibsndfileError):  # load_audio says what is wrong
+            header = soundfile.info(str(path))
+            channels, rate = header.channels, header.samplerate
+    samples = load_audio(path, rate).numpy() if channels == 1 else _mix_down(path)
+    return samples, Clip(rate, channels, 0, len(samples))
+
+
+def _mix_down(path: Path) -> np.ndarray:
+    """The mean (N,) of a file's channels, under the conditions load_audio has for one."""
+    try:
+        with soundfile.SoundFile(str(path)) as file:
+            samples, promised, container = file.read(dtype="float32", always_2d=True), file.frames, file.format
+    except soundfile.LibsndfileError as error:
+        raise DataError(f"{path}: not an audio file, or damaged ({error.error_string.strip()})") from None
+    cut = container in ("WAV", "WAVEX") and _missing_wav_bytes(str(path)) > 0
+    cut = cut or (container == "OGG" and not _ogg_has_an_end(str(path)))
+    if cut or len(samples) != promised:
+        raise DataError(f"{path}: cut short or damaged, it ends before its last sample: copy it again")
+    if not len(samples):
+        raise DataError(f"{path}: no samples in it")
+    if not np.isfinite(samples).all():
+        raise DataError(f"{path}: samples that are NaN or infinite")
+    mono = samples.mean(axis=1)
+    if np.abs(mono).max() > 1:
+        raise DataError(f"{path}: samples up to {np.abs(mono).max():g}, expected -1 to 1: scale the audio down")
+    return mono
+
+
+def check_clip(path: Path, treatment: Treatment) -> Clip | str:
+    """What a recording is and how much of it is kept, or what is wrong with it."""
+    try:
+        samples, clip = read_mono(path, treatment)
+    except DataError as error:
+        return str(error)
+    if np.abs(samples).max() < SILENCE:
+        return f"{path}: nothing but silence"
+    if not treatment.trim_silence:
+        return clip
+    frame = max(4, round(TRIM_FRAME * clip.rate))
+    _, (start, end) = librosa.effects.trim(samples, top_db=TRIM_DB, frame_length=frame, hop_length=frame // 4)
+    margin = round(MARGIN * clip.rate)
+    return clip._replace(start=max(0, int(start) - margin), end=min(len(samples), int(end) + margin))
+
+
+def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
+    """Row → what its recording is, for all that are there and good; adds what is wrong to the rows' problems."""
+    there = [recording for recording in rows.recordings if recording.path.is_file()]
+    check = partial(check_clip, treatment=treatment)
+    found = in_parallel(check, [recording.path for recording in there], workers, "checking")
+    clips = {}
+    for recording, result in zip(there, found, strict=True):
+        if isinstance(result, str):
+            add_problem(rows.problems, recording.row, result)
+        else:
+            clips[recording.row] = result
+    return clips
+
+
+def needs_copies(clips: Iterable[Clip], treatment: Treatment) -> bool:
+    """Whether any recording cannot be trained on as it is, or is to be trimmed."""
+    return treatment.trim_silence or any((c.rate, c.channels) != (treatment.sampling_rate, 1) for c in clips)
+
+
+def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
+    """Make the 16-bit copy of a recording that is trained on; returns what was wrong, or None."""
+    source, clip, target = job
+    try:
+        samples = read_mono(source, treatment)[0][clip.start : clip.end]
+        if clip.rate != treatment.sampling_rate:
+            # soxr comes with librosa; its band-limited "high quality" keeps what 16 bits can say
+            samples = librosa.resample(
+                samples, orig_sr=clip.rate, target_sr=treatment.sampling_rate, res_type="soxr_hq"
+            )
+        save_audio(target, torch.from_numpy(samples), treatment.sampling_rate)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def convert_clips(jobs: Sequence[tuple[Path, Clip, Path]], treatment: Treatment, folder: Path, workers: int) -> int:
+    """Make the copies that are not in `folder`, or older than their recording, or made otherwise; returns how many.
+
+    Raises:
+        DataError: recordings that changed since they were checked, or copies that cannot be written, all of them.
+    """
+    labelled = _label(folder, treatment, [source for source, _, _ in jobs])
+    todo = [job for job in jobs if not _is_current(job[2], labelled, job[0])]
+    problems = in_parallel(partial(convert, treatment=treatment), todo, workers, "converting")
+    if any(problems):
+        raise DataError("\n".join(problem for problem in problems if problem))
+    return len(todo)
+
+
+def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
+    """Write what the copies are made of and how, unless it stands there: copies older than this file were made otherwise."""
+    path = folder / SETTINGS
+    common = os.path.commonpath([source.resolve().parent for source in sources])
+    made = asdict(treatment) | {"trim_db": TRIM_DB, "margin": MARGIN, "recordings": common}
+    content = f"{json.dumps(made, indent=1)}\n".encode()
+    try:
+        if folder.is_dir() and not path.exists() and any(folder.iterdir()):
+            raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")
+        if not path.is_file() or path.read_bytes() != content:
+            with atomic_write(path) as file:
+                file.write(content)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+    return path
+
+
+def _is_current(copy: Path, *sources: Path) -> bool:
+    return copy.is_file() and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
+
+
+def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
+    """What `work` makes of each job, in order, on several processes of one thread each."""
+    if not jobs:
+        return []
+    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        results = pool.map(work, jobs, chunksize=8)
+        return list(tqdm(results, total=len(jobs), desc=title, unit="clip", disable=None))  # None: on a terminal only
+
+
+def held_out(names: Sequence[str], validation: float) -> set[str]:
+    """The clips for validation, a number of them or a share below 1: those whose names have the lowest hashes.
+
+    Clips that come or go later change few of the others' places. DataError if none would be left for training.
+    """
+    count = max(1, round(validation * len(names))) if validation < 1 else int(validation)
+    if count >= len(names):
+        raise DataError(f"{len(names)} clips, expected more than the {count} for validation")
+    return set(sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())[:count])
+
+
+def changes(clips: Mapping[str, Clip], treatment: Treatment) -> list[str]:
+    """In words, how many clips are changed and in which way."""
+    rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
+    said = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
+    mixed = sum(clip.channels > 1 for clip in clips.values())
+    said += [f"{mixed} mixed down to mono"] if mixed else []
+    return said + (["silent ends cut"] if treatment.trim_silence else [])

@@ -1,0 +1,250 @@
+"""The report of a corpus as text: tables and histograms of what common.data.clip_report measured."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from common.data.clip_report import (
+    CLIPPED_RUN,
+    OUTLIER_DEVIATIONS,
+    SILENCE_DEPTH,
+    SILENCE_FRAME,
+    Clip,
+    Floats,
+    Survey,
+    kept_in_view,
+    lists_of,
+    outliers,
+    same,
+    same_audio,
+)
+from common.data.unspoken import unspoken
+
+WORST = 10  # rows of a table that names clips
+LONG_TEXT = 200  # characters
+LONG_CLIP, SHORT_CLIP = 11.0, 0.3  # s
+BAR = 40  # characters of a histogram's longest bar
+MOST_BINS = 14
+SHOWN_TEXT = 60  # characters
+
+
+def describe(found: Survey, cleaners: Sequence[str]) -> str:
+    """The whole report of a survey; of unusable rows it says only how many there are."""
+    sections = [_overview(found), *_files(found)]
+    if found.clips:
+        findings = [_clipping(found.clips), _repetitions(found.clips), *_outliers(found.clips), *_limits(found.clips)]
+        findings.append(_characters(found.clips, cleaners))
+        in_order = [finding for finding in findings if "\n" in finding]
+        nothing_found = [finding for finding in findings if "\n" not in finding]
+        sections += [_quantities(found.clips), *_histograms(found.clips), *in_order]
+        sections += ["\n".join(nothing_found)] if nothing_found else []
+    return "\n\n".join(sections)
+
+
+def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Lines of aligned cells; `columns` has < or > for each, left or right. Whole numbers get their commas."""
+    cells = [list(header)] + [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(row, columns, widths, strict=True)) for row in cells)
+    return "\n".join("  " + line.rstrip() for line in lines)
+
+
+def histogram(values: Floats) -> str:
+    """Bars of how many values (C,) lie in each step of a round width; those far out are in the first and the last."""
+    kept, moved = kept_in_view(values)
+    width = _round_width((kept.max() - kept.min()) / MOST_BINS)
+    first = np.floor(kept.min() / width)
+    counts = np.bincount((np.floor(kept / width) - first).astype(int))
+    digits = max(0, -int(np.floor(np.log10(width))))
+    rows = []
+    for number, count in enumerate(counts):
+        low = (first + number) * width
+        bar = "█" * round(BAR * count / counts.max()) or ("▏" if count else "")
+        rows.append([f"{low:.{digits}f}", f"{low + width:.{digits}f}", int(count), bar])
+    if values.min() < kept.min():
+        rows[0][0] = f"{values.min():.{digits}f}"
+    if values.max() > kept.max():
+        rows[-1][1] = f"{values.max():.{digits}f}"
+    return table(">>><", ("from", "to", "clips", f"{moved} far out in the outermost" if moved else ""), rows)
+
+
+def _round_width(width: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten."""
+    if width < 1e-9:  # one value, or rounding of one
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(width))
+    return float(next((step * power for step in (1, 2, 5) if step * power >= width), 10 * power))
+
+
+def _overview(found: Survey) -> str:
+    unusable = Counter(place.filelist for place, _ in found.problems)
+    rows = []
+    for name in dict.fromkeys(found.filelists):
+        clips = [clip for clip in found.clips if clip.row.place.filelist == name]
+        rows.append((name, *_sums(clips, unusable[name])))
+    if len(rows) > 1:
+        rows.append(("together", *_sums(found.clips, len(found.problems))))
+    return table("<>>>>>", ("filelist", "clips", "unusable rows", "hours", "words", "characters"), rows)
+
+
+def _sums(clips: Sequence[Clip], unusable: int) -> tuple[int, int, str, int, int]:
+    hours = sum(clip.sound.duration for clip in clips) / 3600
+    return len(clips), unusable, f"{hours:.3f}", sum(c.words for c in clips), sum(c.characters for c in clips)
+
+
+def _files(found: Survey) -> Iterator[str]:
+    """What the headers say, unusable files included: they are where rates and channels differ."""
+    for name, field in (("sampling rate (Hz)", "rate"), ("channels", "channels"), ("encoding", "encoding")):
+        counts = Counter(str(getattr(header, field)) for header in found.headers)
+        if counts:
+            yield table("<>", (name, "files"), counts.most_common())
+
+
+def _quantities(clips: Sequence[Clip]) -> str:
+    quantities: tuple[tuple[str, int, list[float]], ...] = (
+        ("duration (s)", 2, [clip.sound.duration for clip in clips]),
+        ("words", 0, [clip.words for clip in clips]),
+        ("characters", 0, [clip.characters for clip in clips]),
+        ("characters a second", 1, [clip.pace for clip in clips]),
+        ("level, RMS (dBFS)", 1, [clip.sound.rms for clip in clips]),
+        ("peak (dBFS)", 1, [clip.sound.peak for clip in clips]),
+        ("silence at the beginning (s)", 2, [clip.sound.leading_silence for clip in clips]),
+        ("silence at the end (s)", 2, [clip.sound.trailing_silence for clip in clips]),
+    )
+    # + 0.0: a peak that rounds to zero is not -0.0
+    rows = [
+        (name, *(f"{round(v, digits) + 0.0:.{digits}f}" for v in _spread(values)))
+        for name, digits, values in quantities
+    ]
+    note = (
+        "  0 dBFS: every sample at full scale. "
+        f"Silence: frames of {SILENCE_FRAME * 1000:g} ms more than {SILENCE_DEPTH:g} dB below the clip's loudest."
+    )
+    return table("<>>>>>>", ("", "least", "5 %", "median", "mean", "95 %", "most"), rows) + "\n" + note
+
+
+def _spread(values: Sequence[float]) -> tuple[float, ...]:
+    # not interpolated: between -inf dB and a number there is nothing
+    low, high = np.quantile(values, (0.05, 0.95), method="inverted_cdf")
+    return min(values), low, float(np.median(values)), float(np.mean(values)), high, max(values)
+
+
+def _histograms(clips: Sequence[Clip]) -> Iterator[str]:
+    yield "Duration (s)\n" + histogram(np.array([clip.sound.duration for clip in clips]))
+    yield "Characters a second\n" + histogram(np.array([clip.pace for clip in clips]))
+
+
+def _named(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:
+    """A table of the first WORST clips of a finding, each with what was measured; one line where there is none."""
+    if not found:
+        return f"{title}: none"
+    clips = "clip" if len(found) == 1 else "clips"
+    more = f", the first {WORST}" if len(found) > WORST else ""
+    rows = [(*cells, clip.row.place, clip.row.path) for clip, cells in found[:WORST]]
+    columns = ">" * len(extra) + "<<"
+    return f"{title}: {len(found):,} {clips}{more}\n" + table(columns, (*extra, "row", "file"), rows)
+
+
+def _clipping(clips: Sequence[Clip]) -> str:
+    clipped = [clip for clip in clips if clip.sound.clipped_runs]
+    clipped.sort(key=lambda clip: (clip.sound.clipped_runs, clip.sound.longest_run), reverse=True)
+    found = [(clip, (clip.sound.clipped_runs, clip.sound.longest_run)) for clip in clipped]
+    title = f"Clipping, runs of at least {CLIPPED_RUN} samples at full scale"
+    return _named(title, found, ("runs", "longest (samples)"))
+
+
+def _repetitions(clips: Sequence[Clip]) -> str:
+    kinds = {
+        "path": same(clips, lambda clip: clip.row.file),
+        "text": same(clips, lambda clip: clip.row.text),
+        "audio, other path": same_audio(clips),
+    }
+    if not any(kinds.values()):
+        return "Repetitions of a path, a text or the samples of a clip: none"
+    rows = []
+    for kind, groups in kinds.items():
+        across = sum(len(lists_of(group)) > 1 for group in groups)
+        rows.append((kind, len(groups), sum(map(len, groups)), across))
+    parts = ["Repetitions\n" + table("<>>>", ("same", "groups", "clips", "groups across filelists"), rows)]
+    for kind, groups in kinds.items():
+        if groups:
+            parts.append(_groups(kind, groups))
+    return "\n".join(parts)
+
+
+def _groups(kind: str, groups: Sequence[Sequence[Clip]]) -> str:
+    rows = []
+    for group in groups[:WORST]:
+        places = [str(clip.row.place) for clip in group[:3]] + (["…"] if len(group) > 3 else [])
+        shared = repr(_shortened(group[0].row.text)) if kind == "text" else group[0].row.path
+        rows.append((len(group), shared, ", ".join(places)))
+    return table("><<", ("clips", f"same {kind}", "rows"), rows)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_TEXT else text[: SHOWN_TEXT - 1] + "…"
+
+
+def _outliers(clips: Sequence[Clip]) -> Iterator[str]:
+    for name, unit, values in (
+        ("Duration", "s", [clip.sound.duration for clip in clips]),
+        ("Characters a second", "", [clip.pace for clip in clips]),
+    ):
+        far = outliers(np.array(values))
+        found = [(clips[i], (f"{values[i]:.2f}", f"{far.deviations[i]:.2f}")) for i in far.indices]
+        around = f"{far.median:.2f} {unit}".rstrip()
+        title = f"{name} beyond {OUTLIER_DEVIATIONS:g} MADs of {far.deviation:.2f} from the median of {around}"
+        yield _named(title, found, (name.lower(), "MADs off"))
+
+
+def _limits(clips: Sequence[Clip]) -> Iterator[str]:
+    by_length = sorted(clips, key=lambda clip: clip.sound.duration)
+    wordy = sorted((clip for clip in clips if clip.characters > LONG_TEXT), key=lambda clip: -clip.characters)
+    yield _named(f"Texts of over {LONG_TEXT} characters", [(clip, [clip.characters]) for clip in wordy], ["characters"])
+    long = [clip for clip in reversed(by_length) if clip.sound.duration > LONG_CLIP]
+    short = [clip for clip in by_length if clip.sound.duration < SHORT_CLIP]
+    for title, chosen in ((f"Longer than {LONG_CLIP:g} s", long), (f"Shorter than {SHORT_CLIP:g} s", short)):
+        yield _named(title, [(clip, [f"{clip.sound.duration:.2f}"]) for clip in chosen], ["duration (s)"])
+    silent = [(clip, [f"{clip.sound.duration:.2f}"]) for clip in clips if not np.isfinite(clip.sound.rms)]
+    yield _named("Silent throughout", silent, ["duration (s)"])
+
+
+def _characters(clips: Sequence[Clip], cleaners: Sequence[str]) -> str:
+    times: Counter[str] = Counter()
+    texts: Counter[str] = Counter()
+    first: dict[str, Clip] = {}
+    for clip in clips:
+        lost = unspoken(clip.row.text, cleaners)
+        times += lost
+        texts.update(lost.keys())
+        for character in lost:
+            first.setdefault(character, clip)
+    title = f"Characters that {', '.join(cleaners)} drop"
+    if not times:
+        return f"{title}: none"
+    rows = [
+        (
+            count,
+            texts[character],
+            f"U+{ord(character):04X}",
+            _name(character),
+            first[character].row.place,
+            _shown(character),
+        )
+        for character, count in times.most_common()
+    ]  # the character last: what is wide or combining would move the columns behind it
+    head = f"{title}: {sum(times.values()):,} in {len(times):,} kinds\n"
+    return head + table(">><<<<", ("times", "texts", "code point", "name", "first row", "character"), rows)
+
+
+def _name(character: str) -> str:
+    return unicodedata.name(character, "no name").lower()
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() else ascii(character)

@@ -1,0 +1,158 @@
+"""The Asterisk prompts as a data set: one professional speaker, 16 kHz, about 500 clips; fetched, never shipped.
+
+They are the Debian packages asterisk-core-sounds-en and -g722: where these are not installed, apt and dpkg fetch and unpack
+them without root. Their licence, CC-BY-SA 3.0, asks who passes them on to name the speaker and to keep the licence.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from common.data.recordings import Recording, Rows
+from common.errors import DataError
+
+PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
+TRANSCRIPTS = "core-sounds-en.txt"
+# In a file system that has the packages, or under the folder that they are unpacked to.
+SOUNDS_PLACE = Path("usr/share/asterisk/sounds/en_US_f_Allison")
+TRANSCRIPTS_PLACE = Path("usr/share/doc/asterisk-core-sounds-en", f"{TRANSCRIPTS}.gz")
+FOLDER_VARIABLE = "ASTERISK_SOUNDS"
+NOTICE = "Asterisk core sounds, spoken by Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it"
+NOT_SPEECH = re.compile(r"[\[(<]")  # around notes such as [ascending tones]
+FILES_AT_ONCE = 64  # per ffmpeg, whose start takes longer than a clip
+
+
+def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
+    """Rows of all prompts that are speech, decoded to folder/decoded/*.wav at 16 kHz; `folder` is the data set's own.
+
+    Raises:
+        DataError: ffmpeg or the prompts are missing and cannot be fetched, or ffmpeg refuses them.
+    """
+    ffmpeg = find_ffmpeg()
+    try:
+        sounds, transcripts = find_sounds(folder, environment.get(FOLDER_VARIABLE))
+        texts = {prompt: text for prompt, text in read_transcripts(transcripts).items() if is_speech(text)}
+        there = {prompt: sounds / f"{prompt}.g722" for prompt in texts}
+        there = {prompt: path for prompt, path in there.items() if path.is_file()}
+        if not there:
+            raise DataError(f"{sounds}: no .g722 file of those that {transcripts} names")
+        decoded = folder / "decoded"
+        pairs = [(source, decoded / f"{prompt.replace('/', '_')}.wav") for prompt, source in there.items()]
+        decode(pairs, ffmpeg, decoded)
+    except OSError as error:
+        raise DataError(f"{error.filename or folder}: {error.strerror or error}") from None
+    targets = [target for _, target in pairs]
+    return Rows([Recording(row, path, texts[prompt]) for row, (prompt, path) in enumerate(zip(there, targets))], {})
+
+
+def find_ffmpeg() -> str:
+    """ffmpeg on PATH, or the one inside the package imageio-ffmpeg."""
+    if found := shutil.which("ffmpeg"):
+        return found
+    try:
+        return str(importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe())
+    except (ImportError, RuntimeError):
+        raise DataError(
+            "ffmpeg: not installed, and the Asterisk prompts are G.722, which it decodes; install it "
+            "(`apt-get install ffmpeg`, or without root `pip install imageio-ffmpeg`) and run again"
+        ) from None
+
+
+def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
+    """The folder of the prompts and the file of their transcripts: those that are named, installed, or fetched."""
+    if given:
+        files = [Path(given, TRANSCRIPTS), Path(given, f"{TRANSCRIPTS}.gz")]
+        found = next((path for path in files if path.is_file()), None)
+        if not found:
+            raise DataError(f"{FOLDER_VARIABLE}={given}: no {TRANSCRIPTS} or {TRANSCRIPTS}.gz in it, beside the .g722")
+        return Path(given), found
+    unpacked = folder / "packages"
+    for root in (Path("/"), unpacked):
+        if (root / SOUNDS_PLACE).is_dir() and (root / TRANSCRIPTS_PLACE).is_file():
+            return root / SOUNDS_PLACE, root / TRANSCRIPTS_PLACE
+    fetch(unpacked)
+    return unpacked / SOUNDS_PLACE, unpacked / TRANSCRIPTS_PLACE
+
+
+def fetch(target: Path) -> None:
+    """Download the packages and unpack them into `target`, which is there whole or not at all."""
+    wanted = " ".join(PACKAGES)
+    if missing := [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]:
+        raise DataError(
+            f"{wanted}: not installed, and without {' and '.join(missing)} they cannot be fetched; name a folder with "
+            f"{TRANSCRIPTS} and the .g722 files (asterisk.org has them as an archive) in {FOLDER_VARIABLE}"
+        )
+    print(f"asterisk: fetching {wanted}, 11 MB", flush=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)  # of other versions, whose files lay elsewhere
+    with tempfile.TemporaryDirectory(prefix="packages.", dir=target.parent) as staging:
+        _download(Path(staging))
+        for package in sorted(Path(staging).glob("*.deb")):
+            _run(["dpkg", "-x", package.name, "unpacked"], Path(staging))
+        unpacked = Path(staging, "unpacked")
+        for place in (SOUNDS_PLACE, TRANSCRIPTS_PLACE):
+            if not (unpacked / place).exists():
+                raise DataError(f"{wanted}: no {place} in them; these are not the packages of Debian and Ubuntu")
+        os.replace(unpacked, target)
+
+
+def _download(folder: Path) -> None:
+    """Fetch the packages with the lists of packages that the system has or, where it has none, with own ones."""
+    sandbox = ["-o", "APT::Sandbox::User=root"]  # apt's own user cannot write into other people's folders
+    try:
+        _run(["apt-get", *sandbox, "download", *PACKAGES], folder)
+    except DataError:
+        (folder / "lists/partial").mkdir(parents=True)
+        own = [*sandbox, "-o", f"Dir::State::Lists={folder.resolve()}/lists", "-o", f"Dir::Cache={folder.resolve()}"]
+        _run(["apt-get", *own, "update"], folder)
+        _run(["apt-get", *own, "download", *PACKAGES], folder)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    """Run a tool in a folder; DataError with the last it said if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise DataError(f"{Path(command[0]).name}: {said}")
+
+
+def read_transcripts(path: Path) -> dict[str, str]:
+    """Prompt, such as digits/1 → what is said in it. Rows are `prompt: text`; those from a semicolon on are remarks."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    rows = [row.partition(":") for row in content.decode("utf-8", "replace").splitlines() if not row.startswith(";")]
+    return {prompt.strip(): text.strip() for prompt, colon, text in rows if colon}
+
+
+def is_speech(text: str) -> bool:
+    """Whether a transcript is the words that are spoken, and nothing but them."""
+    return bool(text) and not NOT_SPEECH.search(text)
+
+
+def decode(pairs: Sequence[tuple[Path, Path]], ffmpeg: str, folder: Path) -> None:
+    """Make 16-bit wavs of those G.722 files whose wav is not there or older; all wavs lie in `folder`."""
+    todo = [(g722, wav) for g722, wav in pairs if not (wav.is_file() and wav.stat().st_mtime >= g722.stat().st_mtime)]
+    folder.mkdir(parents=True, exist_ok=True)
+    bar = tqdm(total=len(todo), desc="decoding", unit="clip", disable=None)  # None: a bar on a terminal only
+    with bar, tempfile.TemporaryDirectory(prefix="decoding.", dir=folder.parent) as staging:
+        for start in range(0, len(todo), FILES_AT_ONCE):
+            batch = todo[start : start + FILES_AT_ONCE]
+            command = [ffmpeg, "-v", "error", "-nostdin"]
+            for g722, _ in batch:
+                command += ["-f", "g722", "-i", str(g722.resolve())]
+            for number, (_, wav) in enumerate(batch):
+                # bitexact: without the version of ffmpeg in the header
+                command += ["-map", f"{number}:a", "-c:a", "pcm_s16le", "-fflags", "+bitexact", wav.name]
+            _run(command, Path(staging))
+            for _, wav in batch:
+                os.replace(Path(staging, wav.name), wav)
+            bar.update(len(batch))

@@ -1,0 +1,260 @@
+"""Get recordings ready for training: check every clip, convert what needs it, write the filelists.
+
+    bash scripts/prepare_dataset.sh --dataset voice/                       # voice/metadata.csv, voice/wavs/ID.wav
+    bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
+    bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs ffmpeg
+
+metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac or ogg. Clips that can be trained on stay where
+they are; if any has to be changed, 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to stop and to run again at any moment.
+A filelist that is there already and differs from what would be written stays, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from common.arguments import positive
+from common.data.filelist import BadRows, lines_of
+from common.data.mels import mel_path_of
+from common.data.recordings import (
+    Clip,
+    Recording,
+    Rows,
+    Treatment,
+    changes,
+    check_clips,
+    convert_clips,
+    held_out,
+    needs_copies,
+    read_layout,
+    read_list,
+)
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.sound.stft import AudioConfig
+from scripts import asterisk
+from scripts.prepare_dataset import read_text, some, write_filelist
+
+ASTERISK = "asterisk"
+TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names whose filelists belong to another corpus
+FILELISTS = Path("filelists")
+VALIDATION = 0.05  # of the clips
+
+
+class Source(NamedTuple):
+    """Where rows come from, and what their corpus is called."""
+
+    place: str
+    name: str
+    rows: Rows
+
+
+def share_or_number(text: str) -> float:
+    """An argparse type: a share between 0 and 1, or a whole number of at least 1."""
+    value = float(text)
+    if not (0 < value < 1 or (value >= 1 and value.is_integer())):
+        raise argparse.ArgumentTypeError(f"{text}, expected a share between 0 and 1, or a number of clips")
+    return value
+
+
+def seconds(text: str) -> float:
+    """An argparse type: a length of time above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 seconds")
+    return value
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command's flags."""
+    parser = argparse.ArgumentParser(
+        prog="bash scripts/prepare_dataset.sh",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("dataset_path", type=Path, nargs="?", help="where copies go (default: the project's folder)")
+    add(
+        "--dataset",
+        required=True,
+        help=f"a folder with metadata.csv and wavs/, a list of rows path|text, or {ASTERISK}",
+    )
+    add("--name", help="of the filelists and the folder of copies (default: the folder's or the list's)")
+    add("--resample", action="store_true", help="convert clips of other rates and mix stereo down")
+    add("--trim-silence", action="store_true", help="cut silent ends, but for 50 ms")
+    add("--min-duration", type=seconds, metavar="S", help="leave out clips of fewer seconds, after trimming")
+    add("--max-duration", type=seconds, metavar="S", help="leave out clips of more seconds, after trimming")
+    add(
+        "--validation",
+        type=share_or_number,
+        default=VALIDATION,
+        metavar="N",
+        help=f"clips for validation: a number, or a share below 1 (default: {VALIDATION})",
+    )
+    rate = AudioConfig.sampling_rate
+    add("-sr", "--sampling-rate", type=positive, default=rate, help=f"Hz, of all clips (default: {rate})")
+    add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    add("--filelists", type=Path, help="where the lists go (default: the project's filelists)")
+    add("--relative-to", type=Path, default=Path(), help="where paths given here start (default: the current folder)")
+    args = parser.parse_args(argv)
+    if args.min_duration and args.max_duration and args.min_duration > args.max_duration:
+        raise UsageError(f"--min-duration {args.min_duration:g}: more than --max-duration {args.max_duration:g}")
+    return args
+
+
+def find_source(args: argparse.Namespace, dataset_path: Path) -> Source:
+    """Read the rows of what --dataset names; UsageError where it names nothing, or the corpus cannot be called so."""
+    path = args.relative_to / args.dataset
+    fetched = args.dataset == ASTERISK
+    if not (fetched or path.exists()):
+        raise UsageError(
+            f"--dataset: no folder or list {path}; expected a folder with metadata.csv and wavs/, a list of rows path|text, "
+            f"or {ASTERISK}; leave --dataset out for LJSpeech"
+        )
+    name = args.name or (ASTERISK if fetched else path.resolve().name if path.is_dir() else path.stem)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise UsageError(
+            f"--name: {name!r}, expected letters, digits, '_', '-' and '.', as it becomes part of file names"
+        )
+    if name in TAKEN and not (fetched and name == ASTERISK):
+        raise UsageError(f"--name: {name} is the name of another corpus here, choose another one")
+    if fetched:
+        print(f"{name}: {asterisk.NOTICE}", flush=True)
+        rows = asterisk.prepare(dataset_path / name, os.environ)
+        return Source(str(dataset_path / name / "decoded"), name, rows)
+    if path.is_dir():
+        return Source(str(path / "metadata.csv"), name, read_layout(path))
+    return Source(str(path), name, read_list(path, dataset_path))
+
+
+def check(source: Source, treatment: Treatment, workers: int) -> dict[str, Clip]:
+    """Clip name → what a check found of it; DataError with all rows that cannot be used."""
+    clips = check_clips(source.rows, treatment, workers)
+    bad = source.rows.problems
+    if bad:
+        try:
+            with lines_of(source.place):
+                raise BadRows(dict(sorted(bad.items())))
+        except DataError as error:
+            hint = "" if treatment.resample else "; --resample converts other rates and mixes stereo down"
+            raise DataError(f"{error}\n{len(bad)} rows cannot be used, mend or remove them{hint}") from None
+    return {recording.name: clips[recording.row] for recording in source.rows.recordings}
+
+
+def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float | None) -> dict[str, Clip]:
+    """The clips whose lengths in seconds are within the limits; says which are left out. DataError if none is left."""
+    short = [name for name, clip in clips.items() if shortest and clip.seconds < shortest]
+    long = [name for name, clip in clips.items() if longest and clip.seconds > longest]
+    for names, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
+        if names:
+            named = some([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
+            print(f"left out, {what}: {len(names)} clips: {', '.join(named)}")
+    kept = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
+    if not kept:
+        raise DataError("no clip is within --min-duration and --max-duration")
+    return kept
+
+
+def place_clips(
+    recordings: Sequence[Recording], clips: dict[str, Clip], folder: Path, treatment: Treatment, workers: int
+) -> dict[str, Path]:
+    """Clip name → the file to train on: the recording itself or, if any has to be changed, its copy in `folder`."""
+    if not needs_copies(clips.values(), treatment):
+        print("every clip can be trained on as it is: no copies")
+        return {recording.name: recording.path for recording in recordings}
+    inside = [r.path for r in recordings if r.path.resolve().is_relative_to(folder.resolve())]
+    if inside:  # of the recordings there may be no other copy
+        raise UsageError(f"--name: the copies would go to {folder}, where the recordings are; choose another name")
+    targets = {recording.name: folder / f"{recording.name}.wav" for recording in recordings}
+    made = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
+    said = ", ".join(changes(clips, treatment))
+    print(f"copies in {folder}: {said}; {made} made, {len(targets) - made} there already")
+    return targets
+
+
+def write_lists(source: Source, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path) -> None:
+    """Write the four filelists, their paths relative to the data set's folder where they are inside of it."""
+    kept = False
+    for part in ("train", "val"):
+        chosen = [r for r in source.rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
+        for kind in ("audio", "mel"):
+            rows = []
+            for recording in chosen:
+                path = files[recording.name]
+                rows.append(
+                    f"{listed(path if kind == 'audio' else mel_path_of(path), dataset_path)}|{recording.text}\n"
+                )
+            target = filelist(folder, source.name, kind, part)
+            content = "".join(rows)
+            outcome = write_filelist(target, content, wanted="what these flags give")
+            print(f"filelists: {target}: {len(rows)} clips, {outcome}")
+            kept = kept or read_text(target) != content
+    if kept:
+        print("note: training reads the filelists as they are now, not what was just asked for")
+
+
+def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
+    """Where a corpus's list is: kind audio or mel, part train or val."""
+    return folder / f"{name}_{kind}_text_{part}_filelist.txt"
+
+
+def listed(path: Path, dataset_path: Path) -> str:
+    """A path as a filelist has it. DataError if it has the character that ends a path there."""
+    full, start = Path(os.path.abspath(path)), Path(os.path.abspath(dataset_path))
+    text = full.relative_to(start).as_posix() if full.is_relative_to(start) else full.as_posix()
+    if "|" in text:
+        raise DataError(f"{text}: '|' in a path, which ends it in a filelist: rename the folder")
+    return text
+
+
+def next_commands(name: str, dataset_path: Path, folder: Path, sampling_rate: int) -> str:
+    """What to run next: training at once, or on stored mels."""
+    start = os.path.relpath(dataset_path)
+    start = str(dataset_path.resolve()) if start.startswith("..") else start
+    audio = [] if sampling_rate == AudioConfig.sampling_rate else ["--sampling-rate", str(sampling_rate)]
+    audio += ["--mel-fmax", str(sampling_rate / 2)] if sampling_rate / 2 < AudioConfig.mel_fmax else []
+    lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
+    train = ["python", "train.py", "-m", "Tacotron2", "-o", f"output/{name}", "--amp", "--dataset-path", start, *audio]
+    train += ["--training-files", lists["audio"][0], "--validation-files", lists["audio"][1]]
+    if folder == FILELISTS:
+        mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
+    else:  # which that script does not know
+        mels = ["python", "-m", "common.data.mels", "--dataset-path", start, *audio]
+        mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
+    return (
+        f"ready; next:\n    {shlex.join(train)}\n"
+        f"faster on stored mels, with --load-mel-from-disk and the lists {name}_mel_text_*:\n    {shlex.join(mels)}"
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Check, convert, list."""
+    args = parse_args(argv)
+    dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
+    source = find_source(args, dataset_path)
+    treatment = Treatment(args.sampling_rate, args.resample or args.dataset == ASTERISK, args.trim_silence)
+    clips = within_limits(check(source, treatment, args.num_workers), args.min_duration, args.max_duration)
+    validation = held_out(list(clips), args.validation)
+    recordings = [recording for recording in source.rows.recordings if recording.name in clips]
+    for recording in recordings:  # before anything is written
+        listed(recording.path, dataset_path)
+    filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
+    files = place_clips(recordings, clips, dataset_path / source.name / "wavs", treatment, args.num_workers)
+    write_lists(source, files, validation, dataset_path, filelists)
+    lengths = [clip.seconds for clip in clips.values()]
+    print(
+        f"{source.name}: {len(lengths)} clips, {sum(lengths) / 60:.1f} minutes, "
+        f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
+    )
+    print(next_commands(source.name, dataset_path, filelists, args.sampling_rate))
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

@@ -1,0 +1,244 @@
+"""Recordings: the rows that name them, what a check refuses, and copies against what they were generated from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.data import recordings
+from common.data.recordings import Clip, Treatment
+from common.errors import DataError
+
+RATE = 22050
+
+
+def tone(seconds: float, rate: int, hertz: float = 440.0) -> np.ndarray:
+    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)
+
+
+def save(path: Path, samples: np.ndarray, rate: int = RATE, subtype: str | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, samples, rate, subtype=subtype)
+    return path
+
+
+def test_rows_of_a_folder_take_the_normalised_text_and_any_ending(tmp_path: Path) -> None:
+    for name in ("a.wav", "b.flac", "c.ogg", "d.e.wav"):
+        save(tmp_path / "wavs" / name, tone(0.1, RATE))
+    rows = ["a|In 1455|In fourteen fifty-five", "b|two|", "c| three ", "d.e.wav|“four”"]
+    (tmp_path / "metadata.csv").write_bytes(("\ufeff" + "\r\n".join(rows) + "\r\n\n").encode())
+    found = recordings.read_layout(tmp_path)
+    assert found.problems == {}
+    assert [(r.row, r.path.name, r.name, r.text) for r in found.recordings] == [
+        (0, "a.wav", "a", "In fourteen fifty-five"),
+        (1, "b.flac", "b", "two"),
+        (2, "c.ogg", "c", "three"),
+        (3, "d.e.wav", "d.e", "“four”"),
+    ]
+
+
+def test_bad_rows_of_a_folder_are_all_found(tmp_path: Path) -> None:
+    save(tmp_path / "wavs" / "a.wav", tone(0.1, RATE))
+    (tmp_path / "metadata.csv").write_text("a|one\na\n|x\nb|two\na|\n\na|1|2|3")
+    problems = recordings.read_layout(tmp_path).problems
+    assert problems == {
+        1: "'a', expected id|text or id|text|normalised text",
+        2: "'|x', expected id|text or id|text|normalised text",
+        3: f"no {tmp_path}/wavs/b{{.wav,.flac,.ogg}}",
+        4: "no text; a clip named a is in row 1, too",
+        5: "'', expected id|text or id|text|normalised text",
+        6: "'a|1|2|3', expected id|text or id|text|normalised text",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read"), (b" \n\n", "empty, expected"), (b"a|caf\xe9", "byte 0xe9 at 5 is not UTF-8")],
+)
+def test_lists_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "metadata.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        recordings.read_layout(tmp_path)
+
+
+def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path) -> None:
+    path = tmp_path / "lists" / "mine.txt"
+    path.parent.mkdir()
+    path.write_text("clips/a.wav|one\nclips/b.wav|two\nx|y|z\n")
+    save(tmp_path / "data" / "clips" / "a.wav", tone(0.1, RATE))
+    found = recordings.read_list(path, tmp_path / "data")
+    assert found.recordings[0].path == tmp_path / "data" / "clips" / "a.wav"
+    assert found.problems == {
+        1: f"no file {tmp_path}/data/clips/b.wav",
+        2: "'x|y|z', expected path|text",
+    }
+    save(tmp_path / "lists" / "clips" / "b.wav", tone(0.1, RATE))
+    found = recordings.read_list(path, tmp_path / "data")
+    assert found.recordings[1].path == tmp_path / "lists" / "clips" / "b.wav"
+    assert found.problems[0] == f"no file {tmp_path}/lists/clips/a.wav"
+
+
+def cut(path: Path, lost: int) -> Path:
+    path.write_bytes(path.read_bytes()[:-lost])
+    return path
+
+
+def bad_files(folder: Path) -> list[tuple[Path, str, str]]:
+    """(file, what is wrong with it, what is wrong where other rates and stereo may be), '' where nothing is."""
+    good = tone(0.2, RATE)
+    both = np.stack([good, good], axis=1)
+    nan = np.where(np.arange(len(good)) == 99, np.nan, good)
+    (folder / "text.wav").write_text("no audio")
+    return [
+        (folder / "text.wav", "not an audio file, or damaged", "not an audio file, or damaged"),
+        (save(folder / "slow.wav", tone(0.2, 16000), 16000), "16000 Hz, expected 22050 Hz", ""),
+        (save(folder / "two.flac", both), "2 channels, expected mono", ""),
+        (save(folder / "nan.wav", nan, subtype="FLOAT"), "NaN or infinite", "NaN or infinite"),
+        (save(folder / "nan2.wav", np.stack([nan, good], 1), subtype="FLOAT"), "2 channels", "NaN or infinite"),
+        (save(folder / "loud2.wav", 3 * both, subtype="FLOAT"), "2 channels", "samples up to 1.5, expected -1 to 1"),
+        (cut(save(folder / "cut.wav", good), 100), "cut short", "cut short"),
+        (cut(save(folder / "cut2.wav", both), 100), "2 channels", "cut short"),
+        (cut(save(folder / "cut2.ogg", both), 100), "2 channels", "cut short"),
+        (save(folder / "none.wav", good[:0]), "no samples", "no samples"),
+        (save(folder / "none2.wav", both[:0]), "2 channels", "no samples"),
+        (save(folder / "still.wav", 0 * good), "nothing but silence", "nothing but silence"),
+        (save(folder / "opposite.wav", both * [1, -1], subtype="FLOAT"), "2 channels", "nothing but silence"),
+    ]
+
+
+def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
+    for path, as_it_is, converted in bad_files(tmp_path):
+        for resample, wanted in ((False, as_it_is), (True, converted)):
+            found = recordings.check_clip(path, Treatment(RATE, resample=resample))
+            if wanted:
+                assert isinstance(found, str) and found.startswith(f"{path}: ") and wanted in found, path.name
+            else:
+                assert isinstance(found, Clip), path.name
+
+
+def test_resampling_a_tone_gives_the_tone_at_the_other_rate(tmp_path: Path) -> None:
+    left, right = tone(1.0, 48000, 1000), tone(1.0, 48000, 3000)
+    source = save(tmp_path / "a.wav", np.stack([left, right], axis=1), 48000, subtype="PCM_24")
+    treatment = Treatment(RATE, resample=True)
+    clip = recordings.check_clip(source, treatment)
+    assert clip == Clip(48000, 2, 0, 48000)
+    assert recordings.convert((source, clip, tmp_path / "new" / "a.wav"), treatment) is None
+    samples, rate = soundfile.read(tmp_path / "new" / "a.wav")
+    assert (rate, samples.shape) == (RATE, (RATE,))
+    assert soundfile.info(tmp_path / "new" / "a.wav").subtype == "PCM_16"
+    wanted = (tone(1.0, RATE, 1000) + tone(1.0, RATE, 3000)) / 2
+    inner = slice(500, -500)  # the filter sees the ends of the recording
+    np.testing.assert_allclose(samples[inner], wanted[inner], atol=1e-4)
+
+
+def test_nothing_above_half_the_new_rate_comes_through(tmp_path: Path) -> None:
+    source = save(tmp_path / "a.wav", tone(1.0, 48000, 15000), 48000)  # would be heard at 7,050 Hz
+    treatment = Treatment(RATE, resample=True)
+    recordings.convert((source, Clip(48000, 1, 0, 48000), tmp_path / "b.wav"), treatment)
+    samples, _ = soundfile.read(tmp_path / "b.wav")
+    assert np.abs(samples[500:-500]).max() < 1e-3
+
+
+@pytest.mark.parametrize("rate", [8000, 22050, 44100])
+def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
+    noise = np.random.default_rng(0).normal(size=3 * rate) * 1e-4  # 71 dB below the tone
+    noise[rate : 2 * rate] += tone(1.0, rate)
+    source = save(tmp_path / "a.wav", noise, rate)
+    clip = recordings.check_clip(source, Treatment(rate, trim_silence=True))
+    assert isinstance(clip, Clip)
+    assert clip.start / rate == pytest.approx(1 - 0.05, abs=0.012)
+    assert clip.end / rate == pytest.approx(2 + 0.05, abs=0.012)
+    assert recordings.convert((source, clip, tmp_path / "b.wav"), Treatment(rate)) is None
+    np.testing.assert_array_equal(
+        soundfile.read(tmp_path / "b.wav")[0], soundfile.read(source)[0][clip.start : clip.end]
+    )
+    # without silent ends there is nothing to cut
+    source = save(tmp_path / "c.wav", tone(0.3, rate), rate)
+    assert recordings.check_clip(source, Treatment(rate, trim_silence=True)) == Clip(rate, 1, 0, round(0.3 * rate))
+
+
+@pytest.mark.parametrize(
+    ("clip", "treatment", "needed"),
+    [
+        (Clip(RATE, 1, 0, 9), Treatment(), False),
+        (Clip(RATE, 1, 0, 9), Treatment(resample=True), False),
+        (Clip(16000, 1, 0, 9), Treatment(resample=True), True),
+        (Clip(RATE, 2, 0, 9), Treatment(resample=True), True),
+        (Clip(RATE, 1, 0, 9), Treatment(trim_silence=True), True),
+        (Clip(16000, 1, 0, 9), Treatment(16000), False),
+    ],
+)
+def test_copies_are_made_only_where_something_changes(clip: Clip, treatment: Treatment, needed: bool) -> None:
+    assert recordings.needs_copies([Clip(treatment.sampling_rate, 1, 0, 9), clip], treatment) is needed
+
+
+def age(path: Path, seconds: float) -> None:
+    """Make a file older."""
+    then = path.stat().st_mtime_ns - round(seconds * 1e9)
+    os.utime(path, ns=(then, then))
+
+
+def test_copies_are_made_again_only_where_they_are_out_of_date(tmp_path: Path) -> None:
+    folder, treatment = tmp_path / "voice" / "wavs", Treatment(RATE, resample=True)
+    jobs = []
+    for name in "ab":
+        source = save(tmp_path / "raw" / f"{name}.wav", tone(0.1, 16000), 16000)
+        age(source, 100)
+        jobs.append((source, Clip(16000, 1, 0, 1600), folder / f"{name}.wav"))
+
+    def convert(treatment: Treatment = treatment, jobs: list = jobs) -> int:
+        return recordings.convert_clips(jobs, treatment, folder, workers=1)
+
+    assert [convert(), convert()] == [2, 0]
+    age(jobs[0][2], 200)  # older than its recording
+    assert [convert(), convert()] == [1, 0]
+    jobs[1][2].unlink()
+    assert [convert(), convert()] == [1, 0]
+    assert convert(Treatment(16000, resample=True)) == 2
+    assert soundfile.info(jobs[0][2]).samplerate == 16000
+    # recordings of other origin, however old they are
+    other = [(save(tmp_path / "other" / source.name, tone(0.1, 16000, 880), 16000), *rest) for source, *rest in jobs]
+    for source, *_ in other:
+        age(source, 100)
+    assert [convert(jobs=other), convert(jobs=other)] == [2, 0]
+    assert sorted(path.name for path in folder.iterdir()) == ["a.wav", "b.wav", "settings.json"]
+
+
+def test_files_that_are_no_copies_stay(tmp_path: Path) -> None:
+    mine = save(tmp_path / "wavs" / "a.wav", tone(0.1, RATE))
+    source, before = save(tmp_path / "raw" / "a.wav", tone(0.1, 16000), 16000), mine.read_bytes()
+    with pytest.raises(DataError, match="not empty, and not made by this command"):
+        recordings.convert_clips([(source, Clip(16000, 1, 0, 1600), mine)], Treatment(), tmp_path / "wavs", workers=1)
+    assert mine.read_bytes() == before
+
+
+def test_a_recording_that_changed_since_its_check_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "a.wav"
+    source.write_text("no audio")
+    with pytest.raises(DataError, match=r"a\.wav: not an audio file"):
+        recordings.convert_clips([(source, Clip(RATE, 1, 0, 9), tmp_path / "w/a.wav")], Treatment(), tmp_path / "w", 1)
+
+
+def test_the_clips_held_out_are_those_of_the_lowest_hashes() -> None:
+    names = [f"clip{number}" for number in range(200)]
+    ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    assert recordings.held_out(names, 0.05) == set(ranked[:10])
+    assert recordings.held_out(names[::-1], 7.0) == set(ranked[:7])
+    assert len(recordings.held_out(names[:3], 0.05)) == 1
+    # of a corpus that grows, no clip comes back from validation to training but those that are pushed out by new ones
+    grown = recordings.held_out([*names, "one more"], 10)
+    assert len(recordings.held_out(names, 10) - grown) <= 1
+    with pytest.raises(DataError, match="3 clips, expected more than the 3 for validation"):
+        recordings.held_out(names[:3], 3)
+
+
+def test_what_was_changed_in_words() -> None:
+    clips = {"a": Clip(16000, 1, 0, 9), "b": Clip(48000, 2, 0, 9), "c": Clip(16000, 2, 0, 9), "d": Clip(RATE, 1, 0, 9)}
+    wanted = ["2 resampled from 16000 Hz", "1 resampled from 48000 Hz", "2 mixed down to mono", "silent ends cut"]
+    assert recordings.changes(clips, Treatment(trim_silence=True)) == wanted

@@ -1,0 +1,220 @@
+"""The report of a corpus as a command: what it prints, draws and refuses, and its exit codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from common.data.report_tables import histogram, table
+from tests.recipe import ROOT, Result, run
+
+RATE = 22050
+
+
+def write(path: Path, seconds: float, amplitude: float = 0.25, rate: int = RATE, frequency: int = 300) -> None:
+    time = np.arange(round(seconds * rate)) / rate
+    soundfile.write(path, amplitude * np.sin(2 * np.pi * frequency * time), rate, subtype="PCM_16")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Twelve plain clips, c0 to c11, of 2.0 to 3.1 s, each of another tone, with 15 or 16 characters a second."""
+    rows = []
+    for i in range(12):
+        seconds = 2 + i / 10
+        write(tmp_path / f"c{i}.wav", seconds, frequency=200 + 10 * i)
+        text = f"Clip {'abcdefghijkl'[i]} "
+        rows.append(f"c{i}.wav|{text + 'x' * (round((15 + i % 2) * seconds) - len(text))}")
+    (tmp_path / "list.txt").write_text("\n".join(rows) + "\n")
+    return tmp_path
+
+
+def report(folder: Path, *words: object, names: tuple[str, ...] = ("list.txt",)) -> Result:
+    paths = [folder / name for name in names]
+    return run("common/dataset_report.py", *paths, "-d", folder, "-o", folder / "out", "--num-workers", 1, *words)
+
+
+def append(folder: Path, *rows: str, name: str = "list.txt") -> None:
+    with (folder / name).open("a") as file:
+        file.writelines(f"{row}\n" for row in rows)
+
+
+def cells(out: str, start: str) -> list[str]:
+    """The cells of the first line that starts with these words, cut where there are two blanks."""
+    line = next(line.strip() for line in out.splitlines() if line.strip().startswith(start))
+    return re.split(r"\s{2,}", line)
+
+
+def test_a_sound_corpus(corpus: Path) -> None:
+    result = report(corpus)
+    assert (result.code, result.err) == (0, "")
+    durations = [2 + i / 10 for i in range(12)]
+    characters = sum(round((15 + i % 2) * seconds) for i, seconds in enumerate(durations))
+    hours = f"{sum(durations) / 3600:.3f}"
+    assert cells(result.out, str(corpus / "list.txt"))[1:] == ["12", "0", hours, "36", str(characters)]
+    assert cells(result.out, "22050") == ["22050", "12"]
+    assert cells(result.out, "WAV PCM_16") == ["WAV PCM_16", "12"]
+    assert cells(result.out, "duration (s)")[1:] == ["2.00", "2.00", "2.55", "2.55", "3.10", "3.10"]
+    level = f"{20 * np.log10(0.25 / np.sqrt(2)):.1f}"
+    assert cells(result.out, "level, RMS")[1:] == [level] * 6
+    assert cells(result.out, "peak")[1:] == ["-12.0"] * 6
+    assert cells(result.out, "silence at the end")[1:] == ["0.00"] * 6
+    assert "frames of 10 ms more than 40 dB below the clip's loudest" in result.out
+    assert result.out.count(": none\n") == 9
+    picture = corpus / "out" / "dataset_report.png"
+    assert result.out.endswith(f"\npicture: {picture}\n")
+    with Image.open(picture) as image:
+        assert (image.format, image.size[0]) == ("PNG", 1560)
+
+
+def test_what_stands_out_is_named(corpus: Path) -> None:
+    write(corpus / "long.wav", 12.5)
+    write(corpus / "short.wav", 0.2, frequency=400)
+    write(corpus / "loud.wav", 2.4, amplitude=1.5)
+    write(corpus / "mute.wav", 2.5, amplitude=0.0)
+    append(corpus, "long.wav|" + "y" * 201, "short.wav|Hm.", "loud.wav|“Loud” ½ " + "z" * 27, "mute.wav|" + "m" * 38)
+    result = report(corpus)
+    assert result.code == 0
+    where = [f"{corpus / 'list.txt'}:{line}" for line in range(13, 17)]
+    sections = {part.split(":")[0]: part.splitlines()[1:] for part in result.out.split("\n\n")}
+
+    def rows(title: str) -> list[list[str]]:
+        (body,) = [lines for name, lines in sections.items() if name.startswith(title)]
+        return [re.split(r"\s{2,}", line.strip()) for line in body[1:]]
+
+    assert [row[2:] for row in rows("Duration beyond 5 MADs")] == [[where[0], "long.wav"], [where[1], "short.wav"]]
+    assert rows("Texts of over 200") == [["201", where[0], "long.wav"]]
+    assert rows("Longer than 11 s") == [["12.50", where[0], "long.wav"]]
+    assert rows("Shorter than 0.3 s") == [["0.20", where[1], "short.wav"]]
+    assert rows("Silent throughout") == [["2.50", where[3], "mute.wav"]]
+    ((runs, longest, *named),) = rows("Clipping")
+    assert named == [where[2], "loud.wav"]
+    assert int(runs.replace(",", "")) == round(2.4 * 2 * 300)  # two half periods of 300 Hz, each over full scale
+    # sin(x) > 2/3 for 1 - 2 asin(2/3) / pi of a half period
+    assert abs(int(longest) - (1 - 2 * np.arcsin(2 / 3) / np.pi) * RATE / 600) <= 1
+    lost = rows("Characters that english_cleaners drop")
+    assert [(row[0], row[2], row[4], row[5]) for row in lost] == [
+        ("1", code, where[2], sign) for code, sign in (("U+201C", "“"), ("U+201D", "”"), ("U+00BD", "½"))
+    ]
+
+
+def test_only_the_worst_ten_are_listed(corpus: Path) -> None:
+    for i in range(13):
+        write(corpus / f"s{i}.wav", 0.1 + i / 100, frequency=500 + i)
+        append(corpus, f"s{i}.wav|S{i}.")
+    out = report(corpus).out
+    table_of = out[out.index("Shorter than 0.3 s: 13 clips, the first 10") :].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in table_of[2:]] == [f"{0.1 + i / 100:.2f}" for i in range(10)]
+
+
+def test_repetitions_in_and_across_lists(corpus: Path) -> None:
+    (corpus / "copy.wav").write_bytes((corpus / "c3.wav").read_bytes())
+    first_text = (corpus / "list.txt").read_text().splitlines()[0].split("|")[1]
+    append(corpus, f"c4.wav|{'w' * 36}", "copy.wav|" + "v" * 35)
+    append(corpus, f"./c5.wav|{first_text}", name="val.txt")
+    result = report(corpus, names=("list.txt", "val.txt"))
+    assert result.code == 0
+    assert cells(result.out, "path ") == ["path", "2", "4", "1"]
+    assert cells(result.out, "text ") == ["text", "1", "2", "1"]
+    assert cells(result.out, "audio, other path ") == ["audio, other path", "1", "2", "0"]
+    assert f"{corpus}/list.txt:4, {corpus}/list.txt:14" in result.out
+    assert f"{corpus}/list.txt:6, {corpus}/val.txt:1" in result.out
+    assert cells(result.out, "together")[1:3] == ["15", "0"]
+
+
+def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
+    write(corpus / "rate.wav", 1, rate=16000)
+    soundfile.write(corpus / "stereo.wav", np.zeros((100, 2)), RATE)
+    (corpus / "junk.wav").write_bytes(b"junk")
+    (corpus / "cut.wav").write_bytes((corpus / "c0.wav").read_bytes()[:9000])
+    rows = ["gone", "rate", "stereo", "junk", "cut"]
+    append(corpus, *(f"{name}.wav|Text." for name in rows), "c1.wav|", "c1.wav")
+    result = report(corpus)
+    assert result.code == 1
+    assert cells(result.out, str(corpus / "list.txt"))[1:3] == ["12", "7"]
+    assert cells(result.out, "16000") == ["16000", "1"]
+    assert (corpus / "out" / "dataset_report.png").exists()
+    head, *lines, tail = result.err.splitlines()
+    assert head == "error: unusable rows"
+    assert [line.split(": ")[0] for line in lines] == [f"{corpus / 'list.txt'}:{n}" for n in range(13, 20)]
+    wanted = ["no such audio file", "16000 Hz", "2 channels", "not an audio file", "cut short", "no text", "0 '|'"]
+    assert all(words in line for words, line in zip(wanted, lines, strict=True))
+    assert tail.startswith(f"7 of 19 rows are unusable (paths are relative to --dataset-path, now {corpus})")
+
+
+def test_nothing_usable_at_all(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("a.wav|One.\n")
+    result = report(tmp_path)
+    assert result.code == 1
+    assert "1 of 1 rows are unusable" in result.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_mels_and_missing_lists_are_refused(corpus: Path) -> None:
+    result = run("common/dataset_report.py", "filelists/clock_mel_text_val_filelist.txt", "-o", corpus)
+    assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
+    assert "pass the audio list, here filelists/clock_audio_text_val_filelist.txt" in result.err
+    result = report(corpus, names=("none.txt",))
+    assert (result.code, len(result.err.splitlines())) == (1, 1)
+    assert "no such file" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "x.pdf"], "--output x.pdf: the picture is a PNG"),
+        (["-o", str(ROOT / "README.md")], "a file, expected a .png or a folder"),
+        (["--text-cleaners", "german_cleaners"], "german_cleaners"),
+        (["--num-workers", "0"], "expected at least 1"),
+        (["--mel-fmax", "12000"], "--mel-fmax 12000.0"),
+        (["--dataset", "x"], "unrecognized arguments"),
+    ],
+)
+def test_flags_that_cannot_work(corpus: Path, words: list[str], message: str) -> None:
+    result = report(corpus, *words)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_flags(corpus: Path) -> None:
+    picture = corpus / "sub" / "picture.PNG"
+    result = report(corpus, "-o", picture, "--text-cleaners", "basic_cleaners")
+    assert (result.code, picture.is_file()) == (0, True)
+    assert "Characters that basic_cleaners drop: none" in result.out
+    result = report(corpus, "--sampling-rate", 16000)
+    assert result.code == 1
+    assert result.err.count("22050 Hz, expected 16000 Hz") == 12
+
+
+def test_the_embedded_corpus_is_sound() -> None:
+    """Its clips are of a known length in all: samples counted by the library that reads them."""
+    path = ROOT / "filelists" / "clock_audio_text_val_filelist.txt"
+    files = [line.split("|")[0] for line in path.read_text().splitlines()]
+    seconds = sum(soundfile.info(ROOT / file).frames for file in files) / RATE
+    result = run("common/dataset_report.py", path, "-d", ROOT, "--num-workers", 1, "-o", "/dev/null/no")
+    assert cells(result.out, str(path))[1:4] == ["12", "0", f"{seconds / 3600:.3f}"]
+    assert (result.code, "cannot write the picture" in result.err) == (1, True)
+
+
+def test_tables_are_aligned() -> None:
+    lines = table("<>", ("name", "count"), [("a", 1234567), ("long name", 2)]).splitlines()
+    assert lines == ["  name           count", "  a          1,234,567", "  long name          2"]
+
+
+def test_histograms_count_every_value() -> None:
+    values = np.random.default_rng(3).gamma(4, 1.3, 700)
+    rows = [line.split() for line in histogram(values).splitlines()[1:]]
+    edges = [float(row[0]) for row in rows] + [float(rows[-1][1])]
+    wanted, _ = np.histogram(values, edges)
+    assert [int(row[2]) for row in rows] == wanted.tolist()
+    assert len(set(np.round(np.diff(edges), 9))) == 1
+    assert max(len(row[3]) for row in rows if len(row) > 3) == 40
+    far = histogram(np.append(values, 500.0)).splitlines()
+    assert far[0].endswith("1 far out in the outermost")
+    assert far[-1].split()[1:3] == ["500", "1"]
+    assert histogram(np.array([2.5])).splitlines()[1].split()[:3] == ["2", "3", "1"]

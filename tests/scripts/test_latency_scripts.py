@@ -1,0 +1,170 @@
+"""run_latency_tests.sh and run_latency_tests_cpu.sh: the measurements that each comes down to, parsed as the benchmark would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import latency
+
+ROOT = Path(__file__).resolve().parents[2]
+GPU, CPU = "run_latency_tests.sh", "run_latency_tests_cpu.sh"
+
+# Tells the device it is asked for, writes each measurement's arguments down, and fails where it is told to.
+FAKE_PYTHON = """#!/bin/sh
+if [ "$1" = -c ]; then echo "$DEVICE"; exit; fi
+printf '%s\\0' "$PWD" "$@" END >> "$RUNS"
+exit "${STATUS:-0}"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The scripts in a project without .venv, and in bin/ a `python` of ours."""
+    folder = tmp_path / "a project"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/environment.sh", folder / "scripts")
+    for name in (GPU, CPU):
+        shutil.copy(ROOT / name, folder)
+    (folder / "bin/python").write_text(FAKE_PYTHON)
+    (folder / "bin/python").chmod(0o755)
+    return folder
+
+
+def start(
+    project: Path, script: str, *flags: str, device: str = "cuda", **variables: str
+) -> subprocess.CompletedProcess:
+    environment = {"PATH": f"{project}/bin:/usr/bin:/bin", "RUNS": str(project / "runs"), "DEVICE": device}
+    return subprocess.run(
+        [project / script, *flags], cwd="/", env=environment | variables, capture_output=True, text=True
+    )
+
+
+def measurements(project: Path) -> list[list[str]]:
+    """The arguments of benchmarks.latency at each of its starts."""
+    log = project / "runs"
+    runs = log.read_text().split("END\0")[:-1] if log.exists() else []
+    lines = [words.removesuffix("\0").split("\0") for words in runs]
+    assert all(words[:3] == [str(project), "-m", "benchmarks.latency"] for words in lines)
+    return [words[3:] for words in lines]
+
+
+def settings(project: Path, script: str, *flags: str, **variables: str) -> list[dict[str, object]]:
+    """What each measurement of a script is made with."""
+    done = start(project, script, *flags, **variables)
+    assert done.returncode == 0, done.stderr
+    return [vars(latency.parse_args(words)[0]) for words in measurements(project)]
+
+
+PUBLISHED = {
+    "input_length": 128,
+    "wn_channels": 256,
+    "output": Path("output"),
+    "sigma_infer": 0.9,
+    "denoising_strength": 0.01,
+    "tacotron2": None,
+    "waveglow": None,
+}
+
+
+def assert_settings(found: list[dict[str, object]], expected: list[dict[str, object]]) -> None:
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert {name: mine[name] for name in theirs} == theirs
+
+
+def test_published_runs_on_a_gpu(project: Path) -> None:
+    found = settings(project, GPU)
+    runs = [("fp16", 1), ("fp16", 4), ("fp32", 1), ("fp32", 4)]
+    expected = [
+        PUBLISHED
+        | {"batch_size": batch, "fp16": name == "fp16", "cpu": False, "num_iters": 1000, "warmup": 3}
+        | {"log_file": f"nvlog_latency_{name}_bs{batch}.json"}
+        for name, batch in runs
+    ]
+    assert_settings(found, expected)
+
+
+ON_A_CPU = PUBLISHED | {
+    "batch_size": 1,
+    "fp16": False,
+    "num_iters": 10,
+    "warmup": 1,
+    "log_file": "nvlog_latency_fp32_bs1.json",
+}
+
+
+def test_without_a_gpu_it_says_so_and_runs_on_the_cpu(project: Path) -> None:
+    done = start(project, GPU, device="cpu")
+    assert (done.returncode, done.stdout) == (0, "note: no GPU here, so on the CPU, with few iterations\n")
+    assert_settings([vars(latency.parse_args(words)[0]) for words in measurements(project)], [ON_A_CPU])
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_cpu_script_stays_on_the_cpu(project: Path, device: str) -> None:
+    done = start(project, CPU, device=device)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found = [vars(latency.parse_args(words)[0]) for words in measurements(project)]
+    assert_settings(found, [ON_A_CPU | {"cpu": True}])
+
+
+@pytest.mark.parametrize("script", [GPU, CPU])
+def test_variables_choose_other_runs(project: Path, script: str) -> None:
+    variables = {
+        "ITERATIONS": "7",
+        "WARMUP": "0",
+        "BATCH_SIZES": "2 8",
+        "PRECISIONS": "fp32 fp16",
+        "INPUT_LENGTH": "64",
+    }
+    found = settings(project, script, **variables)
+    runs = [(2, False), (8, False), (2, True), (8, True)]
+    shared = {"num_iters": 7, "warmup": 0, "input_length": 64, "wn_channels": 256, "cpu": script == CPU}
+    assert_settings(found, [shared | {"batch_size": batch, "fp16": half} for batch, half in runs])
+
+
+@pytest.mark.parametrize("script", [GPU, CPU])
+def test_flags_at_the_end_win(project: Path, script: str) -> None:
+    flags = ["--num-iters", "2", "-o", "my output", "--wn-channels", "512", "--tacotron2", "a b.pt", "-il", "5"]
+    for found in settings(project, script, *flags):
+        expected = {"num_iters": 2, "output": Path("my output"), "wn_channels": 512, "input_length": 5}
+        assert_settings([found], [expected | {"tacotron2": Path("a b.pt")}])
+
+
+def test_a_checkpoint_says_itself_how_large_its_model_is(project: Path) -> None:
+    start(project, CPU, "--tacotron2", "t.pt", "--waveglow", "w.pt")
+    assert all("--wn-channels" not in words for words in measurements(project))
+    assert len(measurements(project)) == 1
+
+
+def test_a_run_that_fails_or_is_stopped_is_the_last(project: Path) -> None:
+    for status in (2, 130):
+        (project / "runs").unlink(missing_ok=True)
+        assert start(project, GPU, STATUS=str(status)).returncode == status
+        assert len(measurements(project)) == 1
+
+
+def test_unknown_precisions_are_refused(project: Path) -> None:
+    done = start(project, GPU, PRECISIONS="tf32")
+    assert (done.returncode, done.stderr) == (2, "error: PRECISIONS: tf32, expected fp16 or fp32\n")
+    assert measurements(project) == []
+
+
+def test_the_scripts_may_be_run_as_they_are(project: Path) -> None:
+    for script in (GPU, CPU):
+        assert os.access(ROOT / script, os.X_OK)
+        subprocess.run(["/bin/bash", "-n", ROOT / script], check=True)
+
+
+def test_the_question_for_the_device_has_an_answer() -> None:
+    """The one line of Python inside the script, run by a real interpreter."""
+    text = (ROOT / GPU).read_text()
+    question = text.split("-c '")[1].split("'")[0]
+    answer = subprocess.run([sys.executable, "-c", question], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() in ("cpu", "cuda")

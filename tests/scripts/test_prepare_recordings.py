@@ -1,0 +1,259 @@
+"""scripts/prepare_dataset.sh --dataset: recordings of any speaker, from their check to training."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.data.filelist import read_filelist
+from common.errors import DataError, UsageError
+from scripts import prepare_recordings
+from tests.recipe import ROOT, run
+
+RATE = 22050
+TEXTS = {"one": "The first.", "two": "The second.", "three": "The third.", "four": "The fourth."}
+
+
+def tone(seconds: float, rate: int = RATE) -> np.ndarray:
+    return 0.3 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate)
+
+
+@pytest.fixture
+def voice(tmp_path: Path) -> Path:
+    """A folder in LJSpeech's layout: four tones of 0.2 to 0.5 seconds that can be trained on as they are."""
+    folder = tmp_path / "voice"
+    (folder / "wavs").mkdir(parents=True)
+    for number, name in enumerate(TEXTS):
+        soundfile.write(folder / "wavs" / f"{name}.wav", tone(0.2 + 0.1 * number), RATE)
+    (folder / "metadata.csv").write_text("".join(f"{name}|{text}\n" for name, text in TEXTS.items()))
+    return folder
+
+
+def prepare(folder: Path, *words: object) -> None:
+    """Run the command in this process, its paths and lists in `folder`."""
+    flags = ["--relative-to", folder, "--filelists", "lists", "--num-workers", 1]
+    prepare_recordings.main([str(word) for word in [*flags, *words]])
+
+
+def rows(folder: Path, name: str, kind: str = "audio") -> dict[str, str]:
+    """Path → text of both lists of a corpus."""
+    lists = [folder / "lists" / f"{name}_{kind}_text_{part}_filelist.txt" for part in ("train", "val")]
+    return {path: text for content in lists for path, text in read_filelist(content)}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_clips_that_can_be_trained_on_are_listed_where_they_are(tmp_path: Path, voice: Path, capsys) -> None:
+    before = files(tmp_path)
+    prepare(tmp_path, "--dataset", "voice", ".")
+    assert rows(tmp_path, "voice") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
+    assert rows(tmp_path, "voice", "mel") == {f"voice/mels/{name}.pt": text for name, text in TEXTS.items()}
+    lists = {f"lists/voice_{kind}_text_{part}_filelist.txt" for kind in ("audio", "mel") for part in ("train", "val")}
+    assert files(tmp_path) - before == lists
+    out = capsys.readouterr().out
+    assert "every clip can be trained on as it is: no copies" in out
+    assert "voice: 4 clips, 0.0 minutes, 0.20 to 0.50 s; 1 of them for validation" in out
+    # seen from another data set's folder, paths are absolute
+    prepare(tmp_path, "--dataset", "voice", "--name", "far", "elsewhere")
+    assert set(rows(tmp_path, "far")) == {f"{voice}/wavs/{name}.wav" for name in TEXTS}
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_all_bad_rows_are_reported_at_once_and_nothing_is_written(tmp_path: Path, voice: Path) -> None:
+    soundfile.write(voice / "wavs" / "one.wav", np.stack([tone(0.2), tone(0.2)], axis=1), RATE)
+    soundfile.write(voice / "wavs" / "two.wav", tone(0.2, 16000), 16000)
+    (voice / "wavs" / "three.wav").write_text("no audio")
+    soundfile.write(voice / "wavs" / "four.wav", np.full(100, np.nan), RATE, subtype="FLOAT")
+    (voice / "metadata.csv").write_text("one|\ntwo|The second.\nthree|The third.\nfour|The fourth.\nfive|The fifth.\nx")
+    before = files(tmp_path)
+    with pytest.raises(DataError) as error:
+        prepare(tmp_path, "--dataset", "voice", ".")
+    *lines, last = str(error.value).splitlines()
+    wanted = [
+        ("no text; ", "one.wav: 2 channels, expected mono"),
+        ("two.wav: 16000 Hz, expected 22050 Hz",),
+        ("three.wav: not an audio file, or damaged",),
+        ("four.wav: samples that are NaN or infinite",),
+        ("no ", "wavs/five{.wav,.flac,.ogg}"),
+        ("'x', expected id|text or id|text|normalised text",),
+    ]
+    for number, (line, parts) in enumerate(zip(lines, wanted, strict=True), 1):
+        assert line.startswith(f"{voice}/metadata.csv:{number}: ")
+        assert all(part in line for part in parts), line
+    command = run("scripts/prepare_recordings.py", "--dataset", voice, tmp_path, "--filelists", tmp_path)
+    assert (command.code, command.err) == (1, f"error: {error.value}\n")
+    assert last == "6 rows cannot be used, mend or remove them; --resample converts other rates and mixes stereo down"
+    assert files(tmp_path) == before
+
+
+def test_other_rates_and_stereo_become_copies_that_are_made_once(tmp_path: Path, voice: Path, capsys) -> None:
+    soundfile.write(voice / "wavs" / "two.wav", tone(0.3, 16000), 16000)
+    soundfile.write(voice / "wavs" / "four.wav", np.stack([tone(0.5, 48000)] * 2, axis=1), 48000)
+    words = ["--dataset", "voice", "data", "--name", "mine", "--resample"]
+    prepare(tmp_path, *words)
+    out = capsys.readouterr().out
+    copies = tmp_path / "data" / "mine" / "wavs"
+    changes = "1 resampled from 16000 Hz, 1 resampled from 48000 Hz, 1 mixed down to mono"
+    assert f"copies in {copies}: {changes}; 4 made, 0 there already" in out
+    assert rows(tmp_path, "mine") == {f"mine/wavs/{name}.wav": text for name, text in TEXTS.items()}
+    for number, name in enumerate(TEXTS):
+        samples, rate = soundfile.read(copies / f"{name}.wav")
+        assert (rate, samples.shape) == (RATE, (round((0.2 + 0.1 * number) * RATE),))
+        np.testing.assert_allclose(samples[300:-300], tone(1)[300 : len(samples) - 300], atol=1e-4)
+    kept = {path: path.stat().st_mtime_ns for path in copies.iterdir()}
+    prepare(tmp_path, *words)
+    out = capsys.readouterr().out
+    assert "0 made, 4 there already" in out
+    assert out.count("there already\n") == 5  # the copies, and four lists
+    assert {path: path.stat().st_mtime_ns for path in copies.iterdir()} == kept
+
+
+def test_copies_never_go_where_the_recordings_are(tmp_path: Path, voice: Path) -> None:
+    before = {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="where the recordings are; choose another name"):
+        prepare(tmp_path, "--dataset", "voice", ".", "--trim-silence")
+    assert {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()} == before
+
+
+def test_clips_out_of_the_limits_are_left_out_by_name_after_trimming(tmp_path: Path, voice: Path, capsys) -> None:
+    quiet = np.zeros(RATE)
+    soundfile.write(voice / "wavs" / "one.wav", np.concatenate([quiet, tone(0.2), quiet]), RATE)
+    words = ["--dataset", "voice", "data", "--trim-silence", "--min-duration", 0.31, "--max-duration", 0.45]
+    prepare(tmp_path, *words, "--validation", 1)
+    out = capsys.readouterr().out
+    assert "left out, shorter than 0.31 s: 1 clips: two (0.30 s)\n" in out
+    assert "left out, longer than 0.45 s: 1 clips: four (0.50 s)\n" in out
+    assert set(rows(tmp_path, "voice")) == {"voice/wavs/one.wav", "voice/wavs/three.wav"}
+    length = soundfile.info(tmp_path / "data/voice/wavs/one.wav").duration
+    assert length == pytest.approx(0.3, abs=0.024)  # the tone and 50 ms at either end, in steps of a frame
+
+
+def test_too_few_clips(tmp_path: Path, voice: Path, capsys) -> None:
+    with pytest.raises(DataError, match="1 clips, expected more than the 1 for validation"):
+        prepare(tmp_path, "--dataset", "voice", "data", "--min-duration", 0.45)
+    with pytest.raises(DataError, match="no clip is within --min-duration and --max-duration"):
+        prepare(tmp_path, "--dataset", "voice", "data", "--max-duration", 0.1)
+    assert not (tmp_path / "lists").exists()
+
+
+def test_a_list_that_is_there_and_differs_stays(tmp_path: Path, voice: Path, capsys) -> None:
+    prepare(tmp_path, "--dataset", "voice", ".", "--validation", 1)
+    before = rows(tmp_path, "voice")
+    assert "note:" not in capsys.readouterr().out
+    prepare(tmp_path, "--dataset", "voice", ".", "--validation", 0.5)
+    out = capsys.readouterr().out
+    assert out.count("differs from what these flags give and stays as it is; delete it") == 4
+    assert "note: training reads the filelists as they are now" in out
+    assert rows(tmp_path, "voice") == before
+    assert len(read_filelist(tmp_path / "lists/voice_audio_text_val_filelist.txt")) == 1
+
+
+def test_rows_of_path_and_text(tmp_path: Path, voice: Path) -> None:
+    path = tmp_path / "two speakers.txt"
+    path.write_text("".join(f"voice/wavs/{name}.wav|{text}\n" for name, text in TEXTS.items()))
+    with pytest.raises(UsageError, match="--name: 'two speakers', expected letters"):
+        prepare(tmp_path, "--dataset", path.name, ".")
+    prepare(tmp_path, "--dataset", path.name, ".", "--name", "both", "--validation", 2)
+    assert rows(tmp_path, "both") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
+
+
+def test_another_rate_goes_into_the_commands_that_are_printed(tmp_path: Path, voice: Path, capsys) -> None:
+    prepare(tmp_path, "--dataset", "voice", "data", "--resample", "-sr", 8000)
+    assert soundfile.info(tmp_path / "data/voice/wavs/one.wav").samplerate == 8000
+    out = capsys.readouterr().out
+    assert out.count("--sampling-rate 8000 --mel-fmax 4000.0") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--dataset nowhere", "no folder or list .*nowhere; expected .* leave --dataset out for LJSpeech"),
+        ("--dataset voice --name ljs", "--name: ljs is the name of another corpus"),
+        ("--dataset voice --name asterisk", "--name: asterisk is the name of another corpus"),
+        ("--dataset voice --name ../x", "--name: '../x', expected letters"),
+        ("--dataset voice --min-duration 3 --max-duration 2", "--min-duration 3: more than --max-duration 2"),
+    ],
+)
+def test_flags_that_cannot_work(tmp_path: Path, voice: Path, words: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        prepare(tmp_path, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "required: --dataset"),
+        ("--dataset voice --trim", "unrecognized arguments: --trim"),
+        ("--dataset voice --validation 1.5", "--validation: 1.5, expected a share between 0 and 1, or a number"),
+        ("--dataset voice --validation 0", "--validation: 0, expected a share"),
+        ("--dataset voice --min-duration nan", "--min-duration: nan, expected more than 0 seconds"),
+        ("--dataset voice --num-workers 0", "--num-workers: 0, expected at least 1"),
+    ],
+)
+def test_flags_that_the_parser_refuses(tmp_path: Path, words: str, message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        prepare(tmp_path, *words.split())
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_path_that_would_end_early_in_a_filelist(tmp_path: Path, voice: Path) -> None:
+    voice.rename(tmp_path / "a|b")
+    with pytest.raises(DataError, match=r"'\|' in a path"):
+        prepare(tmp_path, "--dataset", "a|b", ".", "--name", "mine")
+    assert not (tmp_path / "lists").exists()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """What the scripts need of the project, apart from it: the real one's filelists are left alone."""
+    folder = tmp_path / "project"
+    shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "common").symlink_to(ROOT / "common")
+    (folder / "filelists").mkdir()
+    return folder
+
+
+def bash(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": path, "OMP_NUM_THREADS": "1", "HOME": os.environ.get("HOME", "/")}
+    return subprocess.run(
+        ["/bin/bash", *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, project: Path) -> None:
+    done = bash("project/scripts/prepare_dataset.sh", ".", "--dataset=voice", "--num-workers=1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "filelists: filelists/voice_audio_text_train_filelist.txt: 3 clips, written" in done.stdout
+    assert (
+        f"python train.py -m Tacotron2 -o output/voice --amp --dataset-path {tmp_path} --training-files "
+        "filelists/voice_audio_text_train_filelist.txt --validation-files filelists/voice_audio_text_val_filelist.txt"
+    ) in done.stdout
+    command = done.stdout.splitlines()[-1].split()
+    assert command == ["bash", "scripts/prepare_mels.sh", "voice", str(tmp_path)]
+    made = bash(*command[1:], "--num-workers=1", cwd=project)  # flags of the mels go through
+    assert made.returncode == 0, made.stderr
+    listed = [
+        row.path
+        for part in ("train", "val")
+        for row in read_filelist(project / f"filelists/voice_mel_text_{part}_filelist.txt")
+    ]
+    assert sorted(listed) == sorted(f"voice/mels/{name}.pt" for name in TEXTS)
+    assert all((tmp_path / path).is_file() for path in listed)
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--name", "x"], 2), (["--resample"], 2), (["--help"], 0)])
+def test_without_a_data_set_the_script_says_how_it_is_used(project: Path, words: list[str], code: int) -> None:
+    done = bash("scripts/prepare_dataset.sh", *words, cwd=project)
+    assert done.returncode == code
+    assert "--dataset FOLDER|LIST|asterisk" in (done.stderr if code else done.stdout)
