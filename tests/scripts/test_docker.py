@@ -136,8 +136,8 @@ def test_image_leaves_out_what_git_leaves_out():
     ignored = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and not line.startswith("#")]
     assert ".git" in ignored
     for line in (ROOT / ".gitignore").read_text().split():
-        pattern = line.strip("/")
-        names = {pattern, f"**/{pattern}"} if not line.startswith("/") else {pattern}
+        pattern = line.replace("!/", "!").strip("/")
+        names = {pattern} if line.startswith(("/", "!")) else {pattern, f"**/{pattern}"}
         assert names & set(ignored), f".gitignore has {line}, .dockerignore has not"
 
 
@@ -149,5 +149,5 @@ def test_image_takes_what_the_recipe_needs():
     ignored = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and not line.startswith("#")]
     for path in tracked.stdout.split("\n"):
         parents = [path, *map(str, Path(path).parents)][:-1]
-        for pattern in ignored:
-            assert not fnmatch.filter(parents, pattern.removeprefix("**/")), (path, pattern)
+        matching = [line for line in ignored if fnmatch.filter(parents, line.removeprefix("!").removeprefix("**/"))]
+        assert not matching or matching[-1].startswith("!"), (path, matching)  # the last pattern that matches decides
