@@ -179,9 +179,7 @@ def summarise(
 
 def precision_name(device: torch.device, half: bool) -> str:
     """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it."""
-    if not half:
-        return "FP32"
-    if not precision.has_fast_half(device):
+    if not half or not precision.has_fast_half(device):
         return "FP32"
     return {torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.autocast(device, True).fast_dtype]
 

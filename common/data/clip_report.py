@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import soundfile
-import torch
-from tqdm import tqdm
 
 from common.data.filelist import sift_filelist
+from common.data.parallel import in_parallel
 from common.data.unspoken import is_silent
 from common.errors import DataError
 from common.sound.audio_processing import load_audio
@@ -164,13 +162,7 @@ def read_rows(path: Path, dataset_path: Path) -> tuple[list[Row], list[tuple[Pla
 
 
 def _measure_files(files: list[str], sampling_rate: int, workers: int) -> list[tuple[Header | None, Sound | str]]:
-    if not files:
-        return []
-    measure_one = partial(measure_file, sampling_rate=sampling_rate)
-    workers = min(workers, len(files))
-    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        results = pool.map(measure_one, files, chunksize=8)
-        return list(tqdm(results, total=len(files), desc="report", unit="clip", disable=None))
+    return in_parallel(partial(measure_file, sampling_rate=sampling_rate), files, workers, "report")
 
 
 def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | str]:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
 from common.data.filelist import check_files, read_filelist
 from common.data.mel_settings import check_settings, is_labelled, write_settings
+from common.data.parallel import in_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.sound.audio_processing import load_audio
@@ -112,12 +111,7 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
     todo = [(audio, mel) for audio, mel in pairs if not _is_current(audio, mel)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
     make = partial(prepare_mel, config=config)
-    if not todo:
-        return []
-    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        results = pool.map(make, todo, chunksize=8)
-        bar = tqdm(results, total=len(todo), desc="mels", unit="clip", disable=None)  # None: a bar on a terminal only
-        return [problem for problem in bar if problem]
+    return [problem for problem in in_parallel(make, todo, workers, "mels") if problem]
 
 
 def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> list[tuple[Path, Path]]:

@@ -8,23 +8,20 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import librosa
 import numpy as np
-import soundfile
 import torch
-from tqdm import tqdm
 
+from common.data.parallel import in_parallel
 from common.errors import DataError
 from common.files import atomic_write
-from common.sound.audio_processing import _missing_wav_bytes, _ogg_has_an_end, load_audio, save_audio
+from common.sound.audio_processing import read_audio, save_audio
 from common.sound.stft import AudioConfig
 
 ENDINGS = (".wav", ".flac", ".ogg")
@@ -33,9 +30,6 @@ TRIM_DB = 40.0  # a frame is silence when its level is below the loudest frame's
 TRIM_FRAME = 0.02  # seconds; the frames overlap by three quarters
 SILENCE = 0.5 / 32768  # what rounds to nothing in 16 bits
 MARGIN = 0.05  # seconds of silence left at either end
-
-Job = TypeVar("Job")
-Done = TypeVar("Done")
 
 
 class Recording(NamedTuple):
@@ -158,38 +152,10 @@ def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
 def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
     """Samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and what it was.
 
-    Raises:
-        DataError: what `common.sound.audio_processing.load_audio` refuses. With `treatment.resample` any rate and any
-            number of channels will do.
+    DataError as common.sound.audio_processing has it; with `treatment.resample` any rate and any number of channels will do.
     """
-    channels, rate = 1, treatment.sampling_rate
-    if treatment.resample:
-        with suppress(soundfile.LibsndfileError):  # load_audio says what is wrong
-            header = soundfile.info(str(path))
-            channels, rate = header.channels, header.samplerate
-    samples = load_audio(path, rate).numpy() if channels == 1 else _mix_down(path)
-    return samples, Clip(rate, channels, 0, len(samples))
-
-
-def _mix_down(path: Path) -> np.ndarray:
-    """The mean (N,) of a file's channels, under the conditions load_audio has for one."""
-    try:
-        with soundfile.SoundFile(str(path)) as file:
-            samples, promised, container = file.read(dtype="float32", always_2d=True), file.frames, file.format
-    except soundfile.LibsndfileError as error:
-        raise DataError(f"{path}: not an audio file, or damaged ({error.error_string.strip()})") from None
-    cut = container in ("WAV", "WAVEX") and _missing_wav_bytes(str(path)) > 0
-    cut = cut or (container == "OGG" and not _ogg_has_an_end(str(path)))
-    if cut or len(samples) != promised:
-        raise DataError(f"{path}: cut short or damaged, it ends before its last sample: copy it again")
-    if not len(samples):
-        raise DataError(f"{path}: no samples in it")
-    if not np.isfinite(samples).all():
-        raise DataError(f"{path}: samples that are NaN or infinite")
-    mono = samples.mean(axis=1)
-    if np.abs(mono).max() > 1:
-        raise DataError(f"{path}: samples up to {np.abs(mono).max():g}, expected -1 to 1: scale the audio down")
-    return mono
+    audio = read_audio(path, None if treatment.resample else treatment.sampling_rate)
+    return audio.samples.numpy(), Clip(audio.rate, audio.channels, 0, len(audio.samples))
 
 
 def check_clip(path: Path, treatment: Treatment) -> Clip | str:
@@ -276,15 +242,6 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
 
 def _is_current(copy: Path, *sources: Path) -> bool:
     return copy.is_file() and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
-
-
-def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
-    """What `work` makes of each job, in order, on several processes of one thread each."""
-    if not jobs:
-        return []
-    with ProcessPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        results = pool.map(work, jobs, chunksize=8)
-        return list(tqdm(results, total=len(jobs), desc=title, unit="clip", disable=None))  # None: on a terminal only
 
 
 def held_out(names: Sequence[str], validation: float) -> set[str]:

@@ -1,7 +1,7 @@
 """Which characters of a text no text front end here can speak: what a report of a corpus warns of.
 
-The tables below are the published recipe's, written down a second time because nothing in common/ may know a model; the
-tests hold them to the front end itself, over all of Unicode's first plane.
+The few lines of tables below stand in the front end as well, since nothing in common/ may know a model; the tests hold them to
+it, over all of Unicode's first plane.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import cache
 
-from unidecode import unidecode
+from common.data.transliteration import to_ascii
 
 # What each cleaner does, beside lower case and single spaces, before characters without a symbol are dropped.
 TRANSLITERATING = frozenset({"english_cleaners", "transliteration_cleaners"})
@@ -21,7 +21,6 @@ SPELLING_NUMBERS = frozenset({"english_cleaners"})
 CLEANERS = ("english_cleaners", "basic_cleaners", "transliteration_cleaners")
 
 _WITH_A_SYMBOL = frozenset("_-!'(),.:;?" + string.ascii_letters)
-_MISLEADING = {"´": "'", "−": "-", "×": "x", "¡": "", "¿": "", "¶": ""}  # not as their category has it
 _ARPABET = re.compile(r"\{[^{}]*\}")
 _DOLLAR_WITHOUT_AN_AMOUNT = re.compile(r"\$(?![0-9.,]*[0-9])")
 
@@ -66,11 +65,4 @@ def _is_spoken(character: str, cleaners: frozenset[str]) -> bool:
 @cache
 def _as_cleaned(character: str, cleaners: frozenset[str]) -> str:
     """A character in lower case and, for cleaners that transliterate, in ASCII; empty where it has no equal there."""
-    if character.isascii() or not cleaners & TRANSLITERATING:
-        return character.lower()
-    if character in _MISLEADING:
-        return _MISLEADING[character]
-    category, in_ascii = unicodedata.category(character), unidecode(character)
-    if category[0] in "LZ" or category == "Nd":
-        return in_ascii.lower()
-    return in_ascii if category[0] == "P" and len(in_ascii) == 1 else ""
+    return (to_ascii(character) if cleaners & TRANSLITERATING else character).lower()

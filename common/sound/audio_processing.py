@@ -8,6 +8,7 @@ import io
 import os
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import soundfile
@@ -26,12 +27,29 @@ OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
 STREAMED_SIZE = 0x7FFF0000  # writers into a pipe do not know the size of the data and state a huge one
 
 
+class AudioFile(NamedTuple):
+    """A file's samples (N,), float32 in [-1, 1], mixed down to mono, its rate in Hz, and its channels."""
+
+    samples: Tensor
+    rate: int
+    channels: int
+
+
 def load_audio(path: str | os.PathLike[str], sampling_rate: int) -> Tensor:
     """Read a mono file of any format and bit depth that libsndfile knows as float32 (N,) in [-1, 1].
 
     Args:
         path: wav, flac, ogg, …
         sampling_rate: the rate the file has to have, in Hz. Nothing is resampled.
+
+    Raises:
+        DataError: as read_audio has it.
+    """
+    return read_audio(path, sampling_rate).samples
+
+
+def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> AudioFile:
+    """Read a file that has to be mono and of a rate, or with None one of any rate, whose channels are mixed down.
 
     Raises:
         DataError: a file that is missing, not audio, cut short, empty, not mono, of another rate, or whose samples
@@ -42,27 +60,33 @@ def load_audio(path: str | os.PathLike[str], sampling_rate: int) -> Tensor:
         raise DataError(f"{name}: no such audio file")
     try:
         with soundfile.SoundFile(name) as file:
-            _check_header(name, file.channels, file.samplerate, sampling_rate)
-            samples, promised = file.read(dtype="float32"), file.frames
-            container, codec = file.format, file.subtype
+            if sampling_rate is not None:
+                _check_header(name, file.channels, file.samplerate, sampling_rate)
+            samples, promised = file.read(dtype="float32", always_2d=True), file.frames
+            container, codec, rate = file.format, file.subtype, file.samplerate
     except TypeError:  # what libsndfile says of a file whose name ends in .raw
         raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
-    if lost := _missing_wav_bytes(name) if container in ("WAV", "WAVEX") else 0:
-        raise DataError(f"{name}: cut short, {lost} bytes of samples fewer than its header says: copy it again")
-    if container == "OGG" and not _ogg_has_an_end(name):
-        raise DataError(f"{name}: cut short, it stops before its last Ogg page: copy it again")
-    if len(samples) != promised:
-        raise DataError(f"{name}: cut short or damaged, {len(samples)} samples of {promised}: copy it again")
-    if not len(samples):
-        raise DataError(f"{name}: no samples in it")
-    peak = float(np.abs(samples).max())
+    _check_whole(name, container, len(samples), promised)
+    mono = samples.mean(axis=1)
+    peak = float(np.abs(mono).max())
     if not np.isfinite(peak):
         raise DataError(f"{name}: samples that are NaN or infinite")
     if peak > (LOSSY_PEAK if codec in LOSSY_CODECS else 1.0):
         raise DataError(f"{name}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
-    return torch.from_numpy(samples.clip(-1.0, 1.0))
+    return AudioFile(torch.from_numpy(mono.clip(-1.0, 1.0)), rate, samples.shape[1])
+
+
+def _check_whole(name: str, container: str, found: int, promised: int) -> None:
+    if lost := _missing_wav_bytes(name) if container in ("WAV", "WAVEX") else 0:
+        raise DataError(f"{name}: cut short, {lost} bytes of samples fewer than its header says: copy it again")
+    if container == "OGG" and not _ogg_has_an_end(name):
+        raise DataError(f"{name}: cut short, it stops before its last Ogg page: copy it again")
+    if found != promised:
+        raise DataError(f"{name}: cut short or damaged, {found} samples of {promised}: copy it again")
+    if not found:
+        raise DataError(f"{name}: no samples in it")
 
 
 def _check_header(name: str, channels: int, rate: int, expected_rate: int) -> None:

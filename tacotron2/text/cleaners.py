@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+from common.data.transliteration import to_ascii
 from common.errors import UsageError
 from tacotron2.text.numbers import spell_numbers
-from tacotron2.text.transliteration import to_ascii
 
 Cleaner = Callable[[str], str]
 

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from tacotron2.text.transliteration import to_ascii
+from common.data.transliteration import to_ascii
 
 
 def test_ascii_is_left_alone() -> None:
