@@ -83,6 +83,7 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
         world_size=dist.world_size,
         training=training,
         bucket_batches=options["bucket_batches"],
+        accumulation=options["grad_accumulation_steps"] if training else 1,
     )
     on_gpu = dist.device.type != "cpu"
     workers = options["num_workers"]
@@ -104,11 +105,12 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
 def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
     """Both loaders of a run. DataError if the training list cannot fill one batch."""
     training = get_dataset(name, options, options["training_files"])
-    needed = options["batch_size"] * dist.world_size
-    if len(training) < needed:
+    accumulation = options["grad_accumulation_steps"]
+    if len(training) < options["batch_size"] * dist.world_size * accumulation:
+        steps = f" x --grad-accumulation-steps {accumulation}" if accumulation > 1 else ""
         raise DataError(
             f"{options['training_files']}: {len(training)} clips, expected at least --batch-size "
-            f"{options['batch_size']} x {dist.world_size} processes: lower --batch-size"
+            f"{options['batch_size']} x {dist.world_size} processes{steps}: lower --batch-size"
         )
     validation = get_dataset(name, options, options["validation_files"])
     return Loaders(get_loader(training, options, dist, True), get_loader(validation, options, dist, False))

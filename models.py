@@ -38,14 +38,18 @@ def get_model(name: str, config: Mapping[str, Any], uniform_initialize_bn_weight
 
 
 def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | str) -> nn.Module:
-    """The model a checkpoint's stored config describes, with its weights; DataError if either is missing or does not fit."""
+    """The model a checkpoint's stored config describes, with its weights, averaged over time where it has such.
+
+    DataError if either is missing or does not fit.
+    """
     if "config" not in checkpoint:
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     try:
         model = get_model(spec.name, checkpoint["config"])
     except ValueError as error:  # an error of the file, even where it sounds like one of a flag
         raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None
-    load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), Path(path))
+    judged = {"state_dict": checkpoint.get("ema_state_dict") or checkpoint["state_dict"]}
+    load_weights(model, current_layout(judged, spec.upgrade_state_dict), Path(path))
     return model
 
 

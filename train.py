@@ -6,28 +6,36 @@ Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 
-from common.arguments import parse_training_arguments
+from torch.utils.data import DataLoader
+
 from common.engine import distributed, precision, snapshot
-from common.engine.checkpoint import load_checkpoint
 from common.engine.distributed import Dist
-from common.engine.interrupt import StopRequest
+from common.engine.interrupt import SaveTimer, StopRequest
+from common.engine.memory import explain_out_of_memory
 from common.engine.nvlog import Log, NullLog, NvLog
+from common.engine.optimization import Pace, batch_factor, rate_at
+from common.engine.plan import describe_plan, memory_advice
+from common.engine.sampler import sampler_of
+from common.engine.selection import freeze
 from common.engine.training import (
+    Ending,
     EpochTotals,
     RunTotals,
     TrainState,
-    annealed_rate,
     build_state,
     log_epoch,
     stop_everywhere,
     train_epoch,
-    validate,
 )
+from common.engine.validation import judge, validate
+from common.engine.warm_start import warm_start
 from common.errors import exit_on_user_error
 from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import ModelSpec, from_options
+from common.training_arguments import parse_training_arguments
 from data_functions import Loaders, get_loaders
 from loss_functions import get_loss_function
 from models import REGISTRY, get_model
@@ -36,29 +44,47 @@ from models import REGISTRY, get_model
 def main(argv: list[str] | None = None) -> int:
     """Parse flags, build or restore the state, train to --epochs; returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
-    with distributed.session(args.cpu) as dist, StopRequest() as stop:
-        precision.configure(args.cudnn_enabled, args.cudnn_benchmark)
-        path = snapshot.find(args, spec.name, dist)
-        checkpoint = load_checkpoint(path) if path else {}
-        args.seed = snapshot.choose_seed(args.seed, checkpoint, dist)
+    with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop:
+        precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
+        start = snapshot.find(args, spec.name, dist)
+        args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
         precision.seed_everything(args.seed + dist.rank)
         loaders = get_loaders(spec.name, vars(args), dist)
-        state = make_state(spec, args, dist)
-        restored = snapshot.restore(state, checkpoint, path) if path else "starting at epoch 0"
-        with open_log(args, dist, state.iteration + 1 if path else None) as log:
-            log.parameters(vars(args))
-            log.say(describe(state, loaders, restored))
-            if note := precision.half_note(dist.device, args.amp):
-                log.say(f"--amp: {note}")
-            finished = fit(state, loaders, args, log, stop)
+        state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
+        if start.path:
+            begun = snapshot.restore(state, start.checkpoint, start.path)
+        del start  # a copy of all weights and averages
+        with explain_out_of_memory(lambda: memory_advice(state, args)):
+            if args.dry_run:
+                print("\n".join(describe_plan(state, loaders.training, args)) if dist.is_main else "", end="\n")
+                return 0
+            with open_log(args, dist, state.iteration + 1 if state.iteration else None) as log:
+                log.parameters(vars(args))
+                for sentence in describe(state, loaders, begun, args):
+                    log.say(sentence)
+                finished = fit(state, loaders, args, log, stop)
     return 0 if finished else stop.exit_code
 
 
-def make_state(spec: ModelSpec, args: argparse.Namespace, dist: Dist) -> TrainState:
-    """A fresh model with its criterion and optimizer."""
+def make_state(
+    spec: ModelSpec, args: argparse.Namespace, dist: Dist, pace: Pace, warm: bool = True
+) -> tuple[TrainState, str]:
+    """A model with its first weights, fresh or from --warm-start, its criterion and optimizer; and a phrase on the weights."""
     config = spec.config_from_options(vars(args))
     model = get_model(spec.name, config, not args.disable_uniform_initialize_bn_weight)
-    return build_state(spec, model, get_loss_function(spec.name, options=vars(args)), args, dist)
+    begun = "starting at epoch 0"
+    if warm and args.warm_start:
+        begun = warm_start(model, spec, args.warm_start, vars(args), args.ignore_layers)
+    freeze(model, args.freeze)
+    spec.prepare_training(model, vars(args))
+    criterion = get_loss_function(spec.name, options=vars(args))
+    return build_state(spec, model, criterion, args, dist, pace), begun
+
+
+def pace_of(spec: ModelSpec, args: argparse.Namespace, training: DataLoader) -> Pace:
+    """How large a step is, how many make an epoch, and what the model's learning rate was chosen for."""
+    usual = spec.training.batch_size_amp if args.amp else spec.training.batch_size
+    return Pace(sampler_of(training).batches_per_epoch(), sampler_of(training).global_size, usual)
 
 
 def open_log(args: argparse.Namespace, dist: Dist, purge_step: int | None) -> Log:
@@ -68,37 +94,54 @@ def open_log(args: argparse.Namespace, dist: Dist, purge_step: int | None) -> Lo
     return NvLog(args.output / args.log_file, args.output / "tensorboard", purge_step=purge_step)
 
 
-def describe(state: TrainState, loaders: Loaders, restored: str) -> str:
-    """What is about to be trained, on what, and from where."""
-    parameters = sum(p.numel() for p in state.model.parameters())
+def describe(state: TrainState, loaders: Loaders, begun: str, args: argparse.Namespace) -> list[str]:
+    """What is about to be trained, on what, from where, and what is not as usual."""
+    weights = list(state.model.parameters())
+    total, trained = sum(w.numel() for w in weights), sum(w.numel() for w in weights if w.requires_grad)
+    frozen = f", {trained:,} of them trained," if trained < total else ""
     clips, held_out = len(loaders.training.dataset), len(loaders.validation.dataset)  # type: ignore[arg-type]
-    return (
-        f"{state.spec.name}: {parameters:,} parameters on {state.dist.world_size} x {state.dist.device.type}; "
-        f"{clips} clips for training, {held_out} for validation; {restored}"
-    )
+    lines = [
+        f"{state.spec.name}: {total:,} parameters{frozen} on {state.dist.world_size} x {state.dist.device.type}; "
+        f"{clips} clips for training, {held_out} for validation; {begun}"
+    ]
+    factor = batch_factor(state.optimization, state.pace)
+    if factor != 1:
+        rate = rate_at(state.optimization, state.pace, state.epoch, state.iteration)
+        lines.append(
+            f"--lr-scaling {args.lr_scaling}: learning rates times {factor:.3g} for batches of {state.pace.global_batch} "
+            f"in place of {state.pace.usual_batch}, {rate:.3g} now"
+        )
+    if args.amp and (note := precision.half_note(state.dist.device, state.half)):
+        lines.append(f"--amp: {note}")
+    return lines
 
 
 def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log, stop: StopRequest) -> bool:
     """Train from the state's epoch to --epochs; returns False if a signal ended it early, after saving."""
     if state.epoch >= args.epochs:
         log.say(f"nothing left to train: {state.epoch} epochs are done; raise --epochs, now {args.epochs}, to go on")
-    stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if state.dist.is_main else None
-    totals = RunTotals()
+    show = state.dist.is_main and not args.shard  # cut weights speak in chorus only
+    stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if show else None
+    totals, timer = RunTotals(), SaveTimer(args.checkpoint_every_minutes or math.inf)
     for epoch in range(state.epoch, args.epochs):
         state.epoch = epoch
-        set_learning_rate(state, args)
-        if not train_epoch(state, loaders.training, log, stop):
-            log.say(f"stopped in mid-epoch: {save(state, args, epoch_complete=False)}")
-            return False
+        while (ending := train_epoch(state, loaders.training, log, stop, timer)) is not Ending.EPOCH:
+            log.say(f"{'stopped' if ending is Ending.STOP else 'still'} in mid-epoch: {save(state, args, False)}")
+            timer.restart()
+            if ending is Ending.STOP:
+                return False
         totals.add(log_epoch(state, log))
-        last, stopping = state.epoch + 1 == args.epochs, stop_everywhere(stop, state.dist)
-        if last or state.epoch % args.epochs_per_validation == 0:
+        last, stopping = epoch + 1 == args.epochs, stop_everywhere(stop, state.dist)
+        if last or epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
+            last = not keep_best(state, totals.validation["val_loss"], args, log) or last
         state.totals = EpochTotals()
-        saved = save(state, args) if last or stopping or state.epoch % args.epochs_per_checkpoint == 0 else ""
+        saved = save(state, args) if last or stopping or epoch % args.epochs_per_checkpoint == 0 else ""
         if stopping and not last:
             log.say(f"stopped: {saved}")
             return False
+        if last:
+            break
     totals.log(log, state.rates)
     return True
 
@@ -107,15 +150,21 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
     """Write a checkpoint, unless this run only measures speed; returns a sentence on how to go on from it."""
     if args.bench_class.startswith("perf"):
         return f"--bench-class {args.bench_class} saves nothing"
-    data = snapshot.stored_data_options(args, state.spec.stored_options)
-    path = snapshot.save(state, data, args, epoch_complete)
+    path = snapshot.save(state, args, epoch_complete)
     return f"saved {path}; add --resume-from-last to the same command to go on"
 
 
-def set_learning_rate(state: TrainState, args: argparse.Namespace) -> None:
-    """The rate of the state's epoch."""
-    for group in state.optimizer.param_groups:
-        group["lr"] = annealed_rate(args.learning_rate, state.epoch, args.anneal_steps, args.anneal_factor)
+def keep_best(state: TrainState, loss: float, args: argparse.Namespace, log: Log) -> bool:
+    """Save weights that validate better than all before; returns whether there is patience to go on."""
+    if judge(state, loss) and not args.bench_class.startswith("perf"):
+        snapshot.save_best(state, args)
+    if args.early_stop_patience is None or state.best.since < args.early_stop_patience:
+        return True
+    log.say(
+        f"--early-stop-patience {args.early_stop_patience}: no lower validation loss than {state.best.loss:.4g} "
+        f"since epoch {state.best.epoch}; its weights are in checkpoint_{state.spec.name}_best.pt"
+    )
+    return False
 
 
 if __name__ == "__main__":

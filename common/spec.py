@@ -107,6 +107,19 @@ class VocoderInference:
     denoiser: Callable[[Any, AudioConfig], Denoiser]
 
 
+class WarmStart(NamedTuple):
+    """Weights to start a new run from, in today's layout, and what else is known of where they come from and go to."""
+
+    weights: dict[str, Tensor]
+    stored: Options  # the checkpoint's `data`: flags of the run that made it
+    options: Options  # flags of this run
+    model: nn.Module  # this run's, with fresh weights
+
+
+# Fits weights of a model with other data options, another alphabet say, to this run's; and a phrase on what it did, or "".
+Transfer = Callable[[WarmStart], tuple[dict[str, Tensor], str]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """One entry of models.REGISTRY."""
@@ -122,6 +135,8 @@ class ModelSpec:
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
+    prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # what is no config
+    transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference

@@ -31,9 +31,9 @@ def steps(monkeypatch) -> list[tuple[str, ...]]:
     seen: list[tuple[str, ...]] = []
     step = common.engine.training.train_step
 
-    def watched(state: Any, batch: Any, stop: Any) -> Any:
-        seen.append(batch.names)
-        return step(state, batch, stop)
+    def watched(state: Any, batches: Any, *wishes: Any) -> Any:
+        seen.extend(batch.names for batch in batches)
+        return step(state, batches, *wishes)
 
     monkeypatch.setattr(common.engine.training, "train_step", watched)
     return seen
@@ -43,12 +43,12 @@ def stop_at(monkeypatch, number: int) -> None:
     """Send this process a Ctrl-C during its training step of that number."""
     step, count = common.engine.training.train_step, 0
 
-    def interrupted(state: Any, batch: Any, stop: Any) -> Any:
+    def interrupted(state: Any, batches: Any, stop: bool, save: bool) -> Any:
         nonlocal count
         count += 1
         if count == number:
             signal.raise_signal(signal.SIGINT)
-        return step(state, batch, stop)
+        return step(state, batches, stop or count == number, save)
 
     monkeypatch.setattr(common.engine.training, "train_step", interrupted)
 
@@ -174,7 +174,7 @@ def test_another_batch_size_goes_on_after_the_clips_that_are_done(tmp_path: Path
 
 def test_checkpoints_when_due_and_always_the_last(tmp_path: Path) -> None:
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 5, "--epochs-per-checkpoint", 3)
-    wanted = [f"checkpoint_WaveGlow_{epoch}.pt" for epoch in ("0", "3", "4", "last")]
+    wanted = [f"checkpoint_WaveGlow_{epoch}.pt" for epoch in ("0", "3", "4", "best", "last")]
     assert checkpoints(tmp_path) == wanted
     link = tmp_path / wanted[-1]
     assert (link.is_symlink(), link.readlink()) == (True, Path("checkpoint_WaveGlow_4.pt"))
@@ -400,5 +400,5 @@ def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> N
     ]
     first = succeed("train.py", *words)
     assert f"{trained('WaveGlow')}: resuming at epoch 2" in first
-    assert checkpoints(tmp_path) == ["checkpoint_WaveGlow_3.pt", "checkpoint_WaveGlow_last.pt"]
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "best", "last")]
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)

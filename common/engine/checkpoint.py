@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from common.engine import sharding
 from common.errors import DataError, UsageError
 from common.files import atomic_write
 
@@ -43,14 +44,37 @@ def last_link(output_dir: Path, model_name: str) -> Path:
     return Path(output_dir) / f"checkpoint_{model_name}_last.pt"
 
 
+def best_path(output_dir: Path, model_name: str) -> Path:
+    """The weights with the lowest validation loss."""
+    return Path(output_dir) / f"checkpoint_{model_name}_best.pt"
+
+
 def find_last(output_dir: Path, model_name: str) -> Path | None:
     """The newest checkpoint: where the link leads, or else the file of the highest epoch; None where there is none."""
-    link = last_link(output_dir, model_name)
-    if link.exists():  # follows the link: False where it dangles
-        return link
+    return next(iter(find_all(output_dir, model_name)), None)
+
+
+def find_all(output_dir: Path, model_name: str) -> list[Path]:
+    """The newest checkpoint, and those of the epochs before it, the newest first."""
+    link, epochs = last_link(output_dir, model_name), _epochs(output_dir, model_name)
+    if not link.exists():  # follows the link: False where it dangles
+        return [checkpoint_path(output_dir, model_name, epoch) for epoch in epochs]
+    leads_to = re.fullmatch(r".*_(\d+)\.pt", link.resolve().name)
+    before = [epoch for epoch in epochs if not leads_to or epoch < int(leads_to[1])]
+    return [link, *(checkpoint_path(output_dir, model_name, epoch) for epoch in before)]
+
+
+def prune(output_dir: Path, model_name: str, newest: int, keep: int) -> None:
+    """Delete the checkpoints up to epoch `newest` but for the newest `keep`; later epochs belong to another run."""
+    for epoch in [epoch for epoch in _epochs(output_dir, model_name) if epoch <= newest][keep:]:
+        checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
+
+
+def _epochs(output_dir: Path, model_name: str) -> list[int]:
+    """The epochs that have a checkpoint, the highest first."""
     name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+)\.pt")
-    epochs = [int(match[1]) for path in Path(output_dir).glob("*.pt") if (match := name.fullmatch(path.name))]
-    return checkpoint_path(output_dir, model_name, max(epochs)) if epochs else None
+    found = (name.fullmatch(path.name) for path in Path(output_dir).glob("*.pt"))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None = None) -> None:
@@ -146,7 +170,7 @@ def load_weights(model: nn.Module, state_dict: Mapping[str, Any], path: Path) ->
     faults = [f"{len(names)} {kind} ({some(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
-    model.load_state_dict(dict(state_dict))
+    sharding.load(model, dict(state_dict))
 
 
 def some(items: Iterable[str]) -> str:

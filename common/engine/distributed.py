@@ -10,10 +10,16 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as torch_dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from common.engine.precision import distributed_backend, pick_device
 from common.errors import DataError
+
+COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
+HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+PEER_IS_GONE = ("closed by peer", "Connection reset by peer")  # Gloo's words, which have no type of their own
 
 
 class Dist(NamedTuple):
@@ -31,33 +37,51 @@ class Dist(NamedTuple):
 
 
 @contextmanager
-def session(cpu: bool = False) -> Iterator[Dist]:
+def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
     """Join the other processes that torchrun (or multiproc.py) started, if it did; leave them at the end.
 
-    DataError where another one is gone: it has said why, and this one's traceback would bury that.
+    With `always` a process by itself makes a group of one. DataError where another process is gone: it has said why, and this
+    one's traceback would bury that.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
-    if "RANK" not in os.environ:
+    launched = "RANK" in os.environ
+    if not launched and not always:
         yield Dist(0, 0, 1, device)
         return
-    torch_dist.init_process_group(distributed_backend(device))
+    alone: dict[str, Any] = {} if launched else {"store": torch_dist.HashStore(), "rank": 0, "world_size": 1}
+    torch_dist.init_process_group(distributed_backend(device), **alone)
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
     except RuntimeError as error:
-        if "closed by peer" not in str(error):  # Gloo's words, which have no type of their own
+        if not any(words in str(error) for words in PEER_IS_GONE):
             raise
         raise DataError("another process of this run ended, for the reason it gave") from None
     finally:
         torch_dist.destroy_process_group()
 
 
-def wrap(model: nn.Module, dist: Dist) -> nn.Module:
-    """The model as training calls it: averaging gradients over all processes."""
+def launch_id() -> str | None:
+    """What names a launch of several processes, restarts included; None where nobody gave it a name."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's own word for no name
+    return None if name == "none" else name
+
+
+def wrap(model: nn.Module, dist: Dist, *, bucket_cap_mb: float | None = None, compression: str = "none") -> nn.Module:
+    """The model as training calls it: averaging gradients over all processes, in buckets that overlap with the backward.
+
+    compression is one of COMPRESSIONS: float16 and bfloat16 halve what is sent, PowerSGD (Vogels et al. 2019,
+    arXiv:1905.13727) sends factors of rank 1 after its first thousand steps and feeds the error back.
+    """
     if dist.world_size == 1:
         return model
     device_ids = None if dist.device.type == "cpu" else [dist.device]
-    return DistributedDataParallel(model, device_ids=device_ids)
+    wrapped = DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=bucket_cap_mb)
+    if compression == "powersgd":
+        wrapped.register_comm_hook(PowerSGDState(None), powerSGD_hook)
+    elif compression != "none":
+        wrapped.register_comm_hook(None, HALF_HOOKS[compression])
+    return wrapped
 
 
 def all_sum(tensor: Tensor, dist: Dist) -> Tensor:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop after the current step, so that a run can save before it ends."""
+"""Ctrl-C and SIGTERM as a request to stop after the current step, so that a run can save before it ends; saving by the clock."""
 
 from __future__ import annotations
 
@@ -43,3 +43,20 @@ class StopRequest:
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
         print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)
+
+
+class SaveTimer:
+    """Says when a checkpoint is due by the clock."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self.restart()
+
+    @property
+    def due(self) -> bool:
+        """Whether so many minutes have passed since the last restart."""
+        return time.monotonic() - self._since >= 60 * self.minutes
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._since = time.monotonic()

@@ -249,25 +249,37 @@ class NvLog(Log):
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All records of a log, in order, with non-finite numbers as floats again.
+    """All records of a log, in order, with non-finite numbers as floats again; one that is still being written is left out.
 
     Raises DataError for a file that cannot be read and, as `path:line`, for the first line that is not a record.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot read the log ({error})") from error
-    if not lines[-1]:  # the end of the last line, not a line
+    lines = text.split("\n")
+    if not lines[-1] or _is_torn(lines[-1]):  # the end of the last line, or the start of a record
         lines.pop()
     return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
-def _record(line: str, where: str) -> dict[str, Any]:
+def _is_torn(line: str) -> bool:
+    """Whether a last line without its end is the start of a record, as a killed run leaves it, and not the whole one."""
+    return (line.startswith(PREFIX) or PREFIX.startswith(line)) and _parsed(line) is None
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """The record of a line, None where there is none."""
     try:
         record = json.loads(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
     except json.JSONDecodeError:
-        record = None
-    if not isinstance(record, dict):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    record = _parsed(line)
+    if record is None:
         raise DataError(
             f"{where}: got {line[:60]!r}, wanted '{PREFIX}' and a JSON object; "
             "delete the line if a killed run cut it short"
@@ -310,12 +322,16 @@ def _check_step(step: Step) -> None:
 
 
 def _end_last_line(path: Path) -> None:
-    """End a last line that a killed process left half-written, so that the next record starts a line of its own."""
-    if not path.exists() or path.stat().st_size == 0:
+    """Let the next record start a line of its own: drop one that a killed run left half-written, else end the last line."""
+    if not path.is_file():
         return
+    content = path.read_bytes()
+    start = content.rfind(b"\n") + 1
     with path.open("rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
+        if _is_torn(content[start:].decode(errors="replace")):
+            file.truncate(start)
+        elif content[start:]:
+            file.seek(0, os.SEEK_END)
             file.write(b"\n")
 
 

@@ -26,17 +26,17 @@ def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
     return device
 
 
-def configure(cudnn_enabled: bool, cudnn_benchmark: bool) -> None:
-    """Set cuDNN as the flags say, and let matrix products use TF32 where the GPU has it."""
+def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> None:
+    """Set cuDNN as the flags say, and whether matrix products and convolutions round to TF32 where the GPU has it."""
     torch.backends.cudnn.enabled = cudnn_enabled
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
 def distributed_backend(device: torch.device) -> str:
-    """The collective library for a device: NCCL between GPUs, Gloo between CPUs."""
-    return "nccl" if device.type == "cuda" else "gloo"
+    """The collective libraries: Gloo for what lies in CPUs, and NCCL for what lies in GPUs."""
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def has_fast_half(device: torch.device) -> bool:
@@ -47,24 +47,36 @@ def has_fast_half(device: torch.device) -> bool:
     return device.type == "cuda" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def autocast(device: torch.device, enabled: bool) -> torch.autocast:
-    """Mixed precision: float16 on a GPU; on a CPU, which has no fast float16, bfloat16 where that is fast, else float32."""
-    dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
-    return torch.autocast(device.type, dtype=dtype, enabled=enabled and has_fast_half(device))
+def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> torch.dtype | None:
+    """The type of mixed precision, or None for float32.
+
+    The one named, else float16 on a GPU; on a CPU, which has no fast float16, bfloat16 where that is fast, else float32.
+    """
+    if not wanted:
+        return None
+    if named:
+        return {"float16": torch.float16, "bfloat16": torch.bfloat16}[named]
+    if not has_fast_half(device):
+        return None
+    return torch.float16 if device.type == "cuda" else torch.bfloat16
 
 
-def half_note(device: torch.device, asked: bool) -> str:
-    """What to say where half precision was asked for and float32 is used instead; nothing where there is no need."""
-    if not asked or has_fast_half(device):
+def autocast(device: torch.device, half: torch.dtype | None) -> torch.autocast:
+    """Mixed precision in what half_dtype says."""
+    return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None)
+
+
+def half_note(device: torch.device, half: torch.dtype | None) -> str:
+    """What to say of the type that half precision, which was asked for, came to; nothing where it is as usual."""
+    if has_fast_half(device):
         return ""
-    return (
-        "this CPU has no bfloat16 instructions and would be many times slower with them emulated: computing in float32"
-    )
+    many_times = "this CPU has no bfloat16 instructions and would be many times slower with them emulated"
+    return f"{many_times}: computing in float32" if half is None else f"{many_times.replace('would be', 'is')}"
 
 
-def grad_scaler(device: torch.device, enabled: bool) -> torch.amp.GradScaler:
+def grad_scaler(device: torch.device, half: torch.dtype | None) -> torch.amp.GradScaler:
     """Dynamic loss scaling where gradients are float16; bfloat16 has float32's range and needs none."""
-    return torch.amp.GradScaler(device.type, enabled=enabled and device.type == "cuda")
+    return torch.amp.GradScaler(device.type, enabled=half == torch.float16)
 
 
 def apex_loss_scale(amp_state: dict) -> float | None:
@@ -86,6 +98,16 @@ def peak_memory(device: torch.device) -> int | None:
     peak = torch.cuda.max_memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
     return peak
+
+
+def allocated_memory(device: torch.device) -> int | None:
+    """Bytes of a GPU's memory that tensors take now; None on a CPU, which keeps no count."""
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
+
+
+def total_memory(device: torch.device) -> int | None:
+    """Bytes of a GPU's memory in all; None on a CPU."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def draw_seed() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 
 from common.spec import Key
 
@@ -14,8 +14,9 @@ class EpochBatches(Sampler[list[Key]]):
     """Batches of one process for the epoch set with `start_at`.
 
     Every process derives the same global batches from (seed, epoch) and takes its share of each, so W processes with batches of b
-    see what one process with batches of W·b sees. With bucket_batches = n, each n global batches' worth of shuffled items is sorted
-    by length before it is cut, which spares padding and still mixes the batches.
+    see what one process with batches of W·b sees. With accumulation = k a global batch is k times as large and comes as k batches
+    in a row, so that these, too, are what one of k·b is. With bucket_batches = n, each n global batches' worth of shuffled items is
+    sorted by length before it is cut, which spares padding and still mixes the batches.
     """
 
     def __init__(
@@ -28,9 +29,11 @@ class EpochBatches(Sampler[list[Key]]):
         world_size: int = 1,
         training: bool = True,
         bucket_batches: int = 0,
+        accumulation: int = 1,
     ) -> None:
         self.lengths = lengths
-        self.global_size = batch_size * world_size
+        self.accumulation = accumulation
+        self.global_size = batch_size * world_size * accumulation
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self.training, self.bucket_batches = training, bucket_batches
         self.epoch = 0
@@ -51,13 +54,18 @@ class EpochBatches(Sampler[list[Key]]):
     def __len__(self) -> int:
         rest = len(self.lengths) % self.global_size
         idle_at_the_end = not self.training and 0 < rest <= self.rank
-        return self.batches_per_epoch() - self.skip - idle_at_the_end
+        return (self.batches_per_epoch() - self.skip) * self.accumulation - idle_at_the_end
 
     def __iter__(self) -> Iterator[list[Key]]:
         for batch in self._global_batches()[self.skip :]:
             share = batch[self.rank :: self.world_size]
-            if share:  # the last validation batch may not reach every process
-                yield [Key(self.epoch, index) for index in share]
+            for part in range(self.accumulation):
+                if keys := [Key(self.epoch, index) for index in share[part :: self.accumulation]]:
+                    yield keys  # the last validation batch may not reach every process
+
+    def keys_of_first_clip(self) -> list[Key]:
+        """A batch of one clip, for a process that needs any."""
+        return [Key(self.epoch, 0)]
 
     def _global_batches(self) -> list[list[int]]:
         if not self.training:
@@ -75,3 +83,10 @@ class EpochBatches(Sampler[list[Key]]):
 
     def _cut(self, order: list[int]) -> list[list[int]]:
         return [order[i : i + self.global_size] for i in range(0, len(order), self.global_size)]
+
+
+def sampler_of(loader: DataLoader) -> EpochBatches:
+    """What decides on a loader's batches."""
+    sampler = loader.batch_sampler
+    assert isinstance(sampler, EpochBatches)
+    return sampler

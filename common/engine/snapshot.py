@@ -5,24 +5,37 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
-from common.engine import distributed, precision
+from common.engine import distributed, precision, sharding
 from common.engine.checkpoint import (
+    best_path,
     checkpoint_path,
     current_layout,
+    find_all,
     find_last,
     last_link,
+    load_checkpoint,
     load_weights,
+    prune,
     save_checkpoint,
 )
 from common.engine.distributed import Dist
-from common.engine.training import EpochTotals, TrainState
+from common.engine.optimization import restore_averages
+from common.engine.training import Best, EpochTotals, TrainState
 from common.errors import DataError
 from common.sound.stft import AudioConfig
-from common.spec import config_of
+from common.spec import ModelSpec, config_of
+
+
+class Start(NamedTuple):
+    """The checkpoint a run goes on from: its file and what is in it; None and nothing for a fresh start."""
+
+    path: Path | None
+    checkpoint: dict[str, Any]
 
 
 def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
@@ -30,44 +43,101 @@ def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dic
     return {name: getattr(args, name) for name in (*(field.name for field in fields(AudioConfig)), *names)}
 
 
-def save(state: TrainState, data: dict[str, Any], args: argparse.Namespace, epoch_complete: bool = True) -> Path:
-    """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it."""
+def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> Path:
+    """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it.
+
+    Of older ones the newest --keep-checkpoints stay, this one counted.
+    """
     path = checkpoint_path(args.output, state.spec.name, state.epoch)
     cpu_state, gpu_state = precision.rng_states(state.dist.device)
     rng = distributed.gather((cpu_state, gpu_state), state.dist)
+    checkpoint = _described(state, args) | {
+        "epoch_complete": epoch_complete,
+        "epoch_totals": asdict(state.totals),
+        "best": state.best._asdict(),
+        "launch": distributed.launch_id(),
+        "optimizer": sharding.whole(state.optimizer.state_dict()),
+        "scaler": state.scaler.state_dict(),
+    }
+    if state.average is not None:
+        checkpoint["ema_state_dict"] = sharding.whole(state.average.module.state_dict())
+        checkpoint["ema_updates"] = int(state.average.n_averaged)
     if not state.dist.is_main:
         return path
     gpu_states = [gpu for _, gpu in rng if gpu is not None]
-    checkpoint = {
-        "epoch": state.epoch,
-        "epoch_complete": epoch_complete,
-        "iteration": state.iteration,
-        "epoch_totals": asdict(state.totals),
-        "config": config_of(state.model),
-        "data": data,
-        "seed": args.seed,
-        "state_dict": state.model.state_dict(),
-        "optimizer": state.optimizer.state_dict(),
-        "scaler": state.scaler.state_dict(),
-        "random_rng_states_all": torch.stack([cpu for cpu, _ in rng]),
-        "cuda_rng_state_all": torch.stack(gpu_states) if gpu_states else None,
-    }
+    checkpoint["random_rng_states_all"] = torch.stack([cpu for cpu, _ in rng])
+    checkpoint["cuda_rng_state_all"] = torch.stack(gpu_states) if gpu_states else None
     save_checkpoint(path, checkpoint, last_link(args.output, state.spec.name))
+    if args.keep_checkpoints:
+        prune(args.output, state.spec.name, state.epoch, args.keep_checkpoints)
     return path
 
 
-def find(args: argparse.Namespace, model_name: str, dist: Dist) -> Path | None:
-    """The checkpoint that the flags ask for, on every process; None for a fresh start.
+def save_best(state: TrainState, args: argparse.Namespace) -> None:
+    """Write the weights alone, those that validation judged, to checkpoint_{model}_best.pt; every process has to call it."""
+    checkpoint = _described(state, args) | {"val_loss": state.best.loss}
+    checkpoint["state_dict"] = sharding.whole(state.judged.state_dict())
+    if state.dist.is_main:
+        save_checkpoint(best_path(args.output, state.spec.name), checkpoint)
 
-    With both flags --checkpoint-path is where a run starts and --resume-from-last how the same command goes on.
+
+def _described(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
+    """The weights, and what is to be known of them."""
+    return {
+        "epoch": state.epoch,
+        "iteration": state.iteration,
+        "config": config_of(state.model),
+        "data": stored_data_options(args, state.spec.stored_options),
+        "seed": args.seed,
+        "state_dict": sharding.whole(state.model.state_dict()),
+    }
+
+
+def find(args: argparse.Namespace, model_name: str, dist: Dist) -> Start:
+    """The checkpoint that the flags ask for, on every process, which all have to see the file.
+
+    A start given by flag is where a run begins, and --resume-from-last how the same command goes on. A launch that lost a
+    process and starts anew goes on by itself from what it has saved.
     """
-    if not args.resume_from_last:
-        return args.checkpoint_path
-    path = distributed.broadcast(find_last(args.output, model_name), dist)
-    if path is None and dist.is_main:
-        start = args.checkpoint_path or "epoch 0"
+    found = _newest(args, model_name) if dist.is_main else Start(None, {})
+    path = distributed.broadcast(found.path, dist)
+    if path is None or dist.is_main:
+        return found
+    return Start(path, load_checkpoint(path))
+
+
+def _newest(args: argparse.Namespace, model_name: str) -> Start:
+    if args.resume_from_last:
+        if found := _newest_that_loads(args.output, model_name):
+            return found
+        start = args.checkpoint_path or args.warm_start or "epoch 0"
         print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
-    return path or args.checkpoint_path
+    elif launch := distributed.launch_id():
+        last = find_last(args.output, model_name)
+        if last and (checkpoint := load_checkpoint(last)).get("launch") == launch:
+            return Start(last, checkpoint)
+    return (
+        Start(args.checkpoint_path, load_checkpoint(args.checkpoint_path)) if args.checkpoint_path else Start(None, {})
+    )
+
+
+def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
+    """The newest whole checkpoint, saying which newer ones cannot be read. DataError where there are only such."""
+    faults: list[str] = []
+    for path in find_all(folder, model_name):
+        try:
+            checkpoint = load_checkpoint(path)
+        except DataError as error:
+            faults.append(str(error))
+            continue
+        for fault in faults:
+            print(f"warning: {fault}; going on from the one before it, {path}")
+        return Start(path, checkpoint)
+    if faults:
+        raise DataError(
+            "\n".join([*faults, "no other checkpoint to go on from: leave --resume-from-last out to begin anew"])
+        )
+    return None
 
 
 def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int:
@@ -77,42 +147,49 @@ def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int
     return distributed.broadcast(precision.draw_seed() if seed is None else seed, dist)
 
 
+def load_into(model: nn.Module, spec: ModelSpec, checkpoint: dict[str, Any], path: Path) -> None:
+    """Load a checkpoint's weights, of any published layout; DataError names the settings that differ."""
+    try:
+        load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path)
+    except DataError as error:
+        raise DataError(f"{error}{config_difference(checkpoint.get('config'), model)}") from None
+
+
 def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     """Continue from a checkpoint of any published layout; returns a sentence on what was restored.
 
     Without an optimizer's state it is a warm start: weights only, from epoch 0.
     """
-    try:
-        load_weights(state.model, current_layout(checkpoint, state.spec.upgrade_state_dict), path)
-    except DataError as error:
-        raise DataError(f"{error}{_config_difference(checkpoint.get('config'), state)}") from None
+    load_into(state.model, state.spec, checkpoint, path)
+    if state.average is not None:
+        kept = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
+        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": kept}, path)
+        state.average.n_averaged.fill_(checkpoint.get("ema_updates", 0))
     if checkpoint.get("optimizer") is None:
         return f"{path}: weights only, no optimizer: a warm start at epoch 0"
-    _restore_optimizer(state, checkpoint, path)
+    anew = _restore_optimizer(state, checkpoint, path)
     totals = EpochTotals(**checkpoint.get("epoch_totals", {}))
+    complete = checkpoint.get("epoch_complete", True)
     state.epoch = int(checkpoint.get("epoch", -1))
-    state.iteration = int(checkpoint.get("iteration", 0))
-    restored = _restore_rng(state, checkpoint)
-    if checkpoint.get("epoch_complete", True):
+    # Files of the published recipe count epochs only.
+    state.iteration = int(checkpoint.get("iteration", (state.epoch + 1) * state.pace.steps_per_epoch))
+    state.best = Best(**checkpoint.get("best", {}))
+    restored = anew + _restore_rng(state, checkpoint)
+    if complete:
         state.epoch, state.totals = state.epoch + 1, EpochTotals()
         return f"{path}: resuming at epoch {state.epoch}{restored}"
     state.totals = totals
     return f"{path}: resuming in epoch {state.epoch} after {totals.iterations} iterations{restored}"
 
 
-def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path) -> None:
-    # What this run's flags say; `fused` has to be there before loading, which puts each state where that one wants it.
-    ours = {name: state.optimizer.param_groups[0][name] for name in ("lr", "weight_decay", "fused")}
+def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
+    names = [name for name, _ in state.model.named_parameters()]
     try:
-        saved = checkpoint["optimizer"]
-        groups = [{**group, **ours} for group in saved["param_groups"]]
-        state.optimizer.load_state_dict({**saved, "param_groups": groups})
-        if strays := _strays(state.optimizer):
-            raise ValueError(f"{strays} of its averages have another shape than their weights")
+        missing = restore_averages(state.optimizer, checkpoint["optimizer"], names)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: its optimizer does not belong to this model ({error}); "
-            f"to start from its weights alone: python -m common.checkpoint convert {path} WEIGHTS.pt --weights-only"
+            f"to start from its weights alone: --warm-start {path}"
         ) from None
     if checkpoint.get("scaler"):
         state.scaler.load_state_dict(checkpoint["scaler"])
@@ -120,12 +197,7 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
         scale = precision.apex_loss_scale(checkpoint["amp"])
         if scale is not None:
             state.scaler = torch.amp.GradScaler(state.dist.device.type, init_scale=scale)
-
-
-def _strays(optimizer: torch.optim.Optimizer) -> int:
-    """How many averages do not have their weight's shape, which PyTorch does not check."""
-    pairs = ((weight, state["exp_avg"]) for weight, state in optimizer.state.items() if "exp_avg" in state)
-    return sum(weight.shape != average.shape for weight, average in pairs)
+    return f" (Adam starts anew for {missing} weights that were not trained there)" if missing else ""
 
 
 def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
@@ -144,9 +216,9 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
     return ""
 
 
-def _config_difference(stored: dict[str, Any] | None, state: TrainState) -> str:
+def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
     """Which model settings differ, as a hint at the flags to change."""
-    current = config_of(state.model)
+    current = config_of(model)
     known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
     pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]
     return f"; settings that differ: {'; '.join(pairs)}" if pairs else ""

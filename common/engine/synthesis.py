@@ -63,7 +63,7 @@ def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) 
     assert isinstance(stages, AcousticInference)
     ids, text_lengths = stages.encode(texts, acoustic.options)
     ids, text_lengths = ids.to(device), text_lengths.to(device)
-    with precision.autocast(device, half):
+    with precision.autocast(device, precision.half_dtype(device, half)):
         (mels, lengths, alignments), seconds = timed(lambda: acoustic.model.infer(ids, text_lengths), device)
     flag = acoustic.spec.flag
     numbers = {f"{flag}_items_per_sec": lengths.sum().item() / seconds, f"{flag}_latency": seconds}
@@ -92,7 +92,7 @@ def neural_vocoder(
 
     @torch.inference_mode()
     def vocode(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
-        with precision.autocast(device, half):
+        with precision.autocast(device, precision.half_dtype(device, half)):
             sound, seconds = timed(lambda: model.infer(mels, sigma=sigma), device)
         flag, samples = loaded.spec.flag, lengths.sum().item() * audio.hop_length
         numbers = {f"{flag}_items_per_sec": samples / seconds, f"{flag}_latency": seconds, "denoiser_latency": 0.0}

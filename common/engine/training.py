@@ -1,31 +1,53 @@
-"""The training loop that every model shares: state, one step, an epoch, validation."""
+"""The training loop that every model shares: state, one step, an epoch."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader
 
-from common.engine import distributed, precision
+from common.engine import distributed, precision, sharding
 from common.engine.distributed import Dist
-from common.engine.interrupt import StopRequest
+from common.engine.interrupt import SaveTimer, StopRequest
 from common.engine.nvlog import Log
-from common.engine.sampler import EpochBatches
+from common.engine.optimization import (
+    OptimizationConfig,
+    Pace,
+    make_optimizer,
+    moving_average,
+    rate_at,
+    set_rate,
+)
+from common.engine.sampler import sampler_of
+from common.engine.selection import train_mode
 from common.errors import DataError
-from common.sound.stft import TacotronSTFT
-from common.spec import Batch, Criterion, ModelSpec
+from common.spec import Batch, Criterion, ModelSpec, from_options
 
 SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
 WARM_UP = 10  # iterations that the steady rate passes over
-VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each validation, so that losses compare
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig:
+    """Options of how processes share the work, and the defaults of their flags."""
+
+    shard: bool = False
+    cpu_offload: bool = False
+    bucket_cap_mb: float | None = None
+    grad_compression: str = "none"
+    amp_dtype: str | None = None
 
 
 @dataclass
@@ -38,6 +60,7 @@ class EpochTotals:
     items: float = 0.0
     seconds: float = 0.0
     waited: float = 0.0  # seconds of them in which the step waited for its batch
+    skipped: int = 0  # iterations whose gradient overflowed float16
 
     def add(self, clips: int, result: StepResult, seconds: float, waited: float) -> None:
         """Count one more iteration."""
@@ -47,6 +70,15 @@ class EpochTotals:
         self.items += result.items
         self.seconds += seconds
         self.waited += waited
+        self.skipped += not math.isfinite(result.grad_norm)
+
+
+class Best(NamedTuple):
+    """The lowest validation loss so far, when it was, and how many validations have come since without a lower one."""
+
+    loss: float = math.inf
+    epoch: int = -1
+    since: int = 0
 
 
 @dataclass
@@ -56,16 +88,32 @@ class TrainState:
     spec: ModelSpec
     model: nn.Module  # bare: what is saved
     trained: nn.Module  # the same, as a step calls it (DistributedDataParallel on several processes)
+    average: AveragedModel | None  # of its weights over time
     criterion: Criterion
     optimizer: torch.optim.Optimizer
+    optimization: OptimizationConfig
+    pace: Pace
     scaler: torch.amp.GradScaler
     dist: Dist
-    amp: bool
-    grad_clip_thresh: float
+    half: torch.dtype | None  # of mixed precision; None: float32
     epoch: int = 0
     iteration: int = 0  # optimizer steps since the start
     totals: EpochTotals = field(default_factory=EpochTotals)
     rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
+    best: Best = field(default_factory=Best)
+
+    @property
+    def judged(self) -> nn.Module:
+        """What validation and inference use: the average, or else the model."""
+        return self.model if self.average is None else self.average.module
+
+
+class Ending(Enum):
+    """Why train_epoch came back."""
+
+    EPOCH = auto()
+    STOP = auto()
+    SAVE = auto()  # in mid-epoch, to be called again
 
 
 class StepResult(NamedTuple):
@@ -76,6 +124,7 @@ class StepResult(NamedTuple):
     grad_norm: float
     items: float
     stop: bool
+    save: bool
 
 
 class RunTotals:
@@ -114,30 +163,35 @@ def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
 
 
 def build_state(
-    spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist
+    spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist, pace: Pace
 ) -> TrainState:
-    """The state at the start of training, on this process's device."""
-    model = model.to(dist.device).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate, weight_decay=args.weight_decay, fused=True)
+    """The state at the start of training, on this process's device; the model has its first weights, frozen where they shall be."""
+    scale = from_options(ScaleConfig, vars(args))
+    optimization = from_options(OptimizationConfig, vars(args))
+    half = precision.half_dtype(dist.device, args.amp, scale.amp_dtype)
+    on_device = model if scale.cpu_offload else model.to(dist.device)
+    average = moving_average(on_device, optimization.ema_decay)
+    if scale.shard:
+        trained = sharding.shard(on_device, dist, scale.cpu_offload)
+        if average is not None:
+            sharding.shard(average.module, dist, scale.cpu_offload)
+    else:
+        trained = distributed.wrap(
+            on_device, dist, bucket_cap_mb=scale.bucket_cap_mb, compression=scale.grad_compression
+        )
     return TrainState(
         spec=spec,
-        model=model,
-        trained=distributed.wrap(model, dist),
+        model=on_device,
+        trained=trained,
+        average=average,
         criterion=criterion.to(dist.device),
-        optimizer=optimizer,
-        scaler=precision.grad_scaler(dist.device, args.amp),
+        optimizer=make_optimizer(on_device, optimization),
+        optimization=optimization,
+        pace=pace,
+        scaler=precision.grad_scaler(dist.device, half),
         dist=dist,
-        amp=args.amp,
-        grad_clip_thresh=args.grad_clip_thresh or math.inf,
+        half=half,
     )
-
-
-def annealed_rate(rate: float, epoch: int, milestones: list[int], factor: float) -> float:
-    """The learning rate of an epoch: rate x factor^n after n milestones; a factor of 0.3 means 1, 0.3, 0.1, 0.03, 0.01 …"""
-    passed = sum(epoch >= milestone for milestone in milestones)
-    if factor == 0.3:
-        return rate * 0.1 ** (passed // 2) * (0.3 if passed % 2 else 1.0)
-    return rate * factor**passed
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
@@ -146,23 +200,39 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return type(batch)(*moved)
 
 
-def train_step(state: TrainState, batch: Batch, stop: StopRequest) -> StepResult:
-    """Forward, backward and optimizer step on one batch. DataError where the loss or the gradient is not a number."""
-    with precision.autocast(state.dist.device, state.amp):
-        outputs = state.trained(*batch.inputs)
-        terms = state.criterion.terms(outputs, batch.targets, state.iteration)
+def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, save: bool = False) -> StepResult:
+    """Forward and backward on each batch, and one optimizer step by the mean of their gradients.
+
+    DataError where the loss or the gradient is not a number. stop and save are this process's wishes.
+    """
+    set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.epoch, state.iteration))
+    parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
+    terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
     loss = torch.stack(list(terms.values())).sum()
-    state.scaler.scale(loss).backward()
     state.scaler.unscale_(state.optimizer)
-    grad_norm = nn.utils.clip_grad_norm_(state.model.parameters(), state.grad_clip_thresh)
-    result = _reduce(state, loss, terms, grad_norm, batch, stop)
+    threshold = state.optimization.grad_clip_thresh or math.inf
+    grad_norm = sharding.whole(nn.utils.clip_grad_norm_(state.model.parameters(), threshold))
+    result = _reduce(state, loss, terms, grad_norm, batches, (stop, save))
     if not math.isfinite(result.loss) or not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
-        raise DataError(_not_a_number(state, result, loss, batch))
+        raise DataError(_not_a_number(state, result, loss, batches))
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.optimizer.zero_grad(set_to_none=True)
+    if state.average is not None and math.isfinite(result.grad_norm):
+        state.average.update_parameters(state.model)
     state.iteration += 1
     return result
+
+
+def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> dict[str, Tensor]:
+    """Add a batch's share of the gradient; returns the loss's terms. Only the last batch waits for other processes."""
+    with nullcontext() if last else sharding.hold_back(state.trained):
+        with precision.autocast(state.dist.device, state.half):
+            outputs = state.trained(*batch.inputs)
+            terms = state.criterion.terms(outputs, batch.targets, state.iteration)
+        loss = torch.stack(list(terms.values())).sum()
+        state.scaler.scale(loss / batches).backward()
+    return {name: term.detach() for name, term in terms.items()}
 
 
 def _overflow_may_pass(state: TrainState) -> bool:
@@ -171,19 +241,28 @@ def _overflow_may_pass(state: TrainState) -> bool:
 
 
 def _reduce(
-    state: TrainState, loss: Tensor, terms: Mapping[str, Tensor], grad_norm: Tensor, batch: Batch, stop: StopRequest
+    state: TrainState,
+    loss: Tensor,
+    terms: Mapping[str, Tensor],
+    grad_norm: Tensor,
+    batches: Sequence[Batch],
+    wishes: tuple[bool, bool],
 ) -> StepResult:
     """What a step reports, in one all-reduce and one host sync."""
     device = state.dist.device
-    counts = torch.tensor([float(stop.requested)], device=device)
-    means = torch.stack([loss.detach(), grad_norm.detach(), *(term.detach() for term in terms.values())]).float()
-    values = torch.cat((means / state.dist.world_size, batch.num_items[None].to(device).float(), counts))
+    means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
+    items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
+    counts = torch.tensor([float(wish) for wish in wishes], device=device)
+    values = torch.cat((means / state.dist.world_size, items[None].float(), counts))
     total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
-    return StepResult(total[0], dict(zip(terms, total[2:], strict=False)), total[1], total[-2], total[-1] > 0)
+    *numbers, item_sum, stops, saves = total
+    named = dict(zip(terms, numbers[2:], strict=True))
+    return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0)
 
 
-def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batch: Batch) -> str:
-    names = batch.names if not math.isfinite(loss.item()) or math.isfinite(result.loss) else ()
+def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> str:
+    ours = not math.isfinite(loss.item()) or math.isfinite(result.loss)
+    names = [name for batch in batches for name in batch.names] if ours else []
     files = [name for names in distributed.gather(names, state.dist) for name in names]
     what = f"loss is {result.loss}" if not math.isfinite(result.loss) else f"gradient norm is {result.grad_norm}"
     return (
@@ -193,43 +272,39 @@ def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batch: Ba
     )
 
 
-def train_epoch(state: TrainState, loader: DataLoader, log: Log, stop: StopRequest) -> bool:
-    """Train on the rest of the current epoch's batches; returns False if a stop was asked for before its end."""
-    sampler = _sampler(loader)
+def train_epoch(
+    state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None = None
+) -> Ending:
+    """Train on the rest of the current epoch's batches, or until a stop or a save is due."""
+    sampler = sampler_of(loader)
     sampler.start_at(state.epoch, state.totals.clips)
-    state.trained.train()
+    train_mode(state.trained)
     state.criterion.train()
-    left = len(sampler)
+    left = len(sampler) // sampler.accumulation
     clock = time.perf_counter()
-    for batch, waited in log.progress(_with_wait(loader), f"epoch {state.epoch}", total=left):
-        result = train_step(state, to_device(batch, state.dist.device), stop)
+    for batches, waited in log.progress(_steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
+        moved = [to_device(batch, state.dist.device) for batch in batches]
+        result = train_step(state, moved, stop.requested, timer is not None and timer.due)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
         _show_iteration(state, result, waited / seconds, log)
         state.totals.add(sampler.global_size, result, seconds, waited)
         left -= 1
-        if result.stop and left:
-            return False
-    return True
+        if left and (result.stop or result.save):
+            return Ending.STOP if result.stop else Ending.SAVE
+    return Ending.EPOCH
 
 
-def _with_wait(loader: Iterable[Any]) -> Iterator[tuple[Any, float]]:
-    """Each batch and the seconds it was waited for."""
+def _steps(loader: Iterable[Any], size: int) -> Iterator[tuple[list[Any], float]]:
+    """The batches of each optimizer step, and the seconds they were waited for."""
     batches = iter(loader)
     while True:
         start = time.perf_counter()
-        try:
-            batch = next(batches)
-        except StopIteration:
+        step = list(itertools.islice(batches, size))
+        if len(step) < size:
             return
-        yield batch, time.perf_counter() - start
-
-
-def _sampler(loader: DataLoader) -> EpochBatches:
-    sampler = loader.batch_sampler
-    assert isinstance(sampler, EpochBatches)
-    return sampler
+        yield step, time.perf_counter() - start
 
 
 def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_epoch: int, log: Log) -> None:
@@ -250,7 +325,7 @@ def _show_iteration(state: TrainState, result: StepResult, wait_share: float, lo
         "loss": result.loss,
         "items_per_sec": state.rates[-1],
         "grad_norm": result.grad_norm,
-        "learning_rate": state.optimizer.param_groups[0]["lr"],
+        "learning_rate": state.optimizer.param_groups[0]["lr"] / state.optimizer.param_groups[0]["lr_scale"],
         "data_wait_share": wait_share,
     }
     if state.scaler.is_enabled():
@@ -264,56 +339,14 @@ def _show_iteration(state: TrainState, result: StepResult, wait_share: float, lo
 def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
     """Record the epoch's means; returns them."""
     totals = state.totals
-    data = {
+    data: dict[str, float] = {
         "train_loss": totals.loss / totals.iterations,
         "train_items_per_sec": totals.items / totals.seconds,
         "train_epoch_items/sec": totals.items / totals.seconds,
         "train_epoch_time": totals.seconds,
         "train_data_wait_share": totals.waited / totals.seconds,
     }
+    if state.scaler.is_enabled():
+        data["train_skipped_steps"] = totals.skipped
     log.log((state.epoch,), data)
     return data
-
-
-@torch.no_grad()
-def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, log: Log) -> dict[str, float]:
-    """Mean loss over the validation clips; where there is an stft, the first batch's pictures and sounds too."""
-    _sampler(loader).start_at(0)
-    state.model.eval()
-    state.criterion.train(False)
-    sums = torch.zeros(3, dtype=torch.float64)  # loss x clips, clips, items
-    clock = time.perf_counter()
-    spent = 0.0  # on the preview, which is no part of the rate
-    with precision.separate_rng(state.dist.device, VALIDATION_SEED):
-        for number, batch in enumerate(log.progress(loader, "validation", total=len(_sampler(loader)))):
-            batch = to_device(batch, state.dist.device)
-            with precision.autocast(state.dist.device, state.amp):
-                outputs = state.model(*batch.inputs)
-                loss = state.criterion(outputs, batch.targets).item()  # host sync, once a batch
-            sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items)])
-            seconds = time.perf_counter() - clock - spent
-            data = {"val_loss": loss, "val_items_per_sec": float(sums[2]) / seconds}
-            log.log((state.epoch, state.totals.iterations, number), data)
-            if number == 0 and stft is not None:
-                start = time.perf_counter()
-                show(state, batch, outputs, stft, log)
-                spent = time.perf_counter() - start
-    loss_sum, clips, items = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
-    result = {"val_loss": loss_sum / clips, "val_items_per_sec": items / (time.perf_counter() - clock - spent)}
-    log.log((state.epoch,), result)
-    log.scalars("validation", {name.removeprefix("val_"): value for name, value in result.items()}, state.iteration)
-    return result
-
-
-def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
-    """The model's own pictures, sounds and numbers of a validation batch, to TensorBoard."""
-    try:
-        preview = state.spec.preview(state.model, batch, outputs, stft)
-    except DataError as error:  # a model that knows nothing yet may make what no transform takes
-        log.say(f"no preview of this validation: {error}")
-        return
-    log.scalars("validation", preview.scalars, state.iteration)
-    for name, figure in preview.figures.items():
-        log.figure(f"validation/{name}", figure, state.iteration)
-    for name, sound in preview.sounds.items():
-        log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)

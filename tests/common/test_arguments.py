@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from common.arguments import given_options, parse_training_arguments
+from common.arguments import given_options
 from common.errors import UsageError
+from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 
 # The published defaults (Tacotron 2, WaveGlow); amp and not where they differ.

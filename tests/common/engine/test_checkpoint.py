@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from torch import nn
 
 import train
-from common.arguments import parse_training_arguments
 from common.engine import snapshot
 from common.engine.checkpoint import (
     checkpoint_path,
@@ -28,7 +27,9 @@ from common.engine.checkpoint import (
     save_copy,
 )
 from common.engine.distributed import Dist
+from common.engine.optimization import Pace
 from common.errors import DataError
+from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import flags, trained
 
@@ -376,7 +377,7 @@ def old_file(path, model, prefix="", half=False, zipped=True, parts="all", condi
 def restored(path, model, folder):
     """A state that has not trained, after it was told to go on from a file, and what was said."""
     args, spec = parse_training_arguments(flags(model, folder), REGISTRY, "")
-    state = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")))
+    state = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))[0]
     torch.manual_seed(5)
     return state, snapshot.restore(state, load_checkpoint(path), path)
 
@@ -433,6 +434,6 @@ def test_an_optimizer_of_fewer_weights_is_refused(tmp_path, kind):
     checkpoint = load_checkpoint(path)
     optimizer = torch.optim.Adam([value.clone().requires_grad_() for value in checkpoint["state_dict"].values()])
     torch.save(checkpoint | {"optimizer": optimizer.state_dict()}, path)
-    wanted = r"its optimizer does not belong to this model .*common\.checkpoint convert .* --weights-only"
+    wanted = r"its optimizer does not belong to this model .*: --warm-start .*old\.pt"
     with pytest.raises(DataError, match=wanted):
         restored(path, "WaveGlow", tmp_path / "fresh")

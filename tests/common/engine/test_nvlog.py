@@ -156,21 +156,63 @@ def test_resuming_appends(tmp_path):
     assert [record["step"] for record in logged(path)] == [[0], [1]]
 
 
-def test_a_half_written_last_line_is_ended_not_continued(tmp_path):
-    path = tmp_path / "n.json"
-    with NvLog(path) as log:
+@pytest.fixture
+def whole(tmp_path):
+    """The bytes of a log of one value, which lies in n.json."""
+    with NvLog(tmp_path / "n.json") as log:
         log.log((0,), {"val_loss": 1.0})
-    whole = path.read_bytes()
-    path.write_bytes(whole + b'DLLL {"timestamp": "15')
+    return (tmp_path / "n.json").read_bytes()
+
+
+def steps(path):
+    return [record["step"] for record in read_log(path) if record["type"] == "LOG"]
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 6, 60, -2])
+def test_a_record_that_was_cut_short_is_passed_over_and_not_continued(tmp_path, whole, cut):
+    path = tmp_path / "n.json"
+    last = whole.splitlines(keepends=True)[-1]
+    path.write_bytes(whole + last[:cut])
+    assert steps(path) == [[0]]
+    assert path.read_bytes() == whole + last[:cut]  # reading mends nothing
     with NvLog(path) as log:
         log.log((1,), {"val_loss": 0.5})
-    after = path.read_bytes()
-    assert after.startswith(whole + b'DLLL {"timestamp": "15\nDLLL {')
-    torn = whole.count(b"\n") + 1
-    with pytest.raises(DataError, match=re.escape(f"{path}:{torn}: ")):
+    assert path.read_bytes().startswith(whole + b"DLLL {")
+    assert [record["step"] for record in logged(path)] == [[0], [1]]
+    assert steps(path) == [[0], [1]]
+
+
+def test_a_record_that_lacks_its_end_of_line_only_is_kept(tmp_path, whole):
+    path = tmp_path / "n.json"
+    path.write_bytes(whole[:-1])
+    assert steps(path) == [[0]]
+    with NvLog(path) as log:
+        log.log((1,), {"val_loss": 0.5})
+    assert path.read_bytes().startswith(whole)
+    assert steps(path) == [[0], [1]]
+
+
+@pytest.mark.parametrize("others", [b"notes", b"DL notes", b"\0\0\0"])
+def test_a_last_line_that_is_no_start_of_a_record_is_kept_and_refused(tmp_path, whole, others):
+    path = tmp_path / "n.json"
+    path.write_bytes(whole + others)
+    bad = re.escape(f"{path}:{len(whole.splitlines()) + 1}: ")
+    with pytest.raises(DataError, match=bad):
         read_log(path)
-    path.write_bytes(after.replace(b'DLLL {"timestamp": "15\n', b""))
-    assert [record["step"] for record in read_log(path) if record["type"] == "LOG"] == [[0], [1]]
+    with NvLog(path) as log:
+        log.log((1,), {"val_loss": 0.5})
+    assert path.read_bytes().startswith(whole + others + b"\nDLLL {")
+    with pytest.raises(DataError, match=bad):
+        read_log(path)
+
+
+def test_a_log_of_nothing_but_a_cut_record(tmp_path):
+    path = tmp_path / "n.json"
+    path.write_text('DLLL {"time')
+    assert read_log(path) == []
+    with NvLog(path) as log:
+        log.log((0,), {"val_loss": 1.0})
+    assert steps(path) == [[0]]
 
 
 @pytest.mark.parametrize("line", ["hello", 'DLLL "text"', 'DLLL {"step"', "", "DLLL"])

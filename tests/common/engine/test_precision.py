@@ -33,31 +33,52 @@ def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch) -> None:
 
 def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    with precision.autocast(CPU, True):
+    assert precision.half_dtype(CPU, True) is None
+    with precision.autocast(CPU, None):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-    assert "no bfloat16 instructions" in precision.half_note(CPU, True)
-    assert precision.half_note(CPU, False) == precision.half_note(GPU, True) == ""
-    assert precision.autocast(torch.device("cpu"), False).fast_dtype == torch.bfloat16
+    assert precision.half_note(CPU, None).endswith("would be many times slower with them emulated: computing in float32")
+    # whoever names a type gets it, and is told
+    assert precision.half_dtype(CPU, True, "bfloat16") == torch.bfloat16
+    assert precision.half_note(CPU, torch.bfloat16).endswith("is many times slower with them emulated")
+    assert precision.half_note(GPU, torch.float16) == ""
 
 
 def test_number_formats(monkeypatch) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    assert precision.half_note(CPU, True) == ""
-    assert precision.autocast(CPU, True).fast_dtype == torch.bfloat16
-    with precision.autocast(CPU, True):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
-    with precision.autocast(CPU, False):
+    assert precision.half_note(CPU, torch.bfloat16) == ""
+    for device, wanted, named, dtype in (
+        (CPU, False, "float16", None),
+        (CPU, True, None, torch.bfloat16),
+        (CPU, True, "float16", torch.float16),
+        (GPU, True, None, torch.float16),
+        (GPU, True, "bfloat16", torch.bfloat16),
+    ):
+        assert precision.half_dtype(device, wanted, named) == dtype
+    for dtype in (torch.bfloat16, torch.float16):
+        with precision.autocast(CPU, dtype):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+        assert precision.grad_scaler(CPU, dtype).is_enabled() == (dtype == torch.float16)
+    with precision.autocast(CPU, None):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-    assert not precision.grad_scaler(CPU, True).is_enabled()
-    assert (precision.distributed_backend(CPU), precision.distributed_backend(GPU)) == ("gloo", "nccl")
+    assert not precision.grad_scaler(CPU, None).is_enabled()
+    assert precision.distributed_backend(CPU) == "gloo"
+    assert precision.distributed_backend(GPU) == "cpu:gloo,cuda:nccl"
 
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_cudnn_is_as_the_flags_say(enabled: bool, monkeypatch) -> None:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     for name in ("enabled", "benchmark", "allow_tf32"):
-        monkeypatch.setattr(torch.backends.cudnn, name, getattr(torch.backends.cudnn, name))  # put back afterwards
-    precision.configure(cudnn_enabled=enabled, cudnn_benchmark=not enabled)
-    assert (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark) == (enabled, not enabled)
+        monkeypatch.setattr(cudnn, name, getattr(cudnn, name))  # put back afterwards
+    before = matmul.allow_tf32  # which monkeypatch cannot put back
+    try:
+        precision.configure(cudnn_enabled=enabled, cudnn_benchmark=not enabled, tf32=enabled)
+        assert (cudnn.enabled, cudnn.benchmark) == (enabled, not enabled)
+        assert cudnn.allow_tf32 == matmul.allow_tf32 == enabled
+        precision.configure(cudnn_enabled=enabled, cudnn_benchmark=not enabled)
+        assert cudnn.allow_tf32 and matmul.allow_tf32  # unless told otherwise
+    finally:
+        matmul.allow_tf32 = before
 
 
 def test_loss_scale_of_older_checkpoints() -> None:
@@ -100,9 +121,9 @@ def test_seeds() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu() -> None:
     device = precision.pick_device()
-    with precision.autocast(device, True):
+    with precision.autocast(device, precision.half_dtype(device, True)):
         assert (torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)).dtype == torch.float16
-    assert precision.grad_scaler(device, True).is_enabled()
+    assert precision.grad_scaler(device, torch.float16).is_enabled()
     cpu, gpu = precision.rng_states(device)
     wanted = torch.rand(5, device=device)
     precision.restore_rng_states(device, cpu, gpu)

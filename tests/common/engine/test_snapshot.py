@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 import torch
 
 import train
-from common.arguments import parse_training_arguments
 from common.engine import snapshot
 from common.engine.checkpoint import load_checkpoint
 from common.engine.distributed import Dist
+from common.engine.optimization import Pace
 from common.engine.training import TrainState
 from common.errors import DataError
+from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import flags, trained
 
@@ -38,7 +40,7 @@ def fresh(tmp_path: Path) -> Callable[..., TrainState]:
 
     def make(model: str = "WaveGlow", *words: str) -> TrainState:
         args, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
-        return train.make_state(spec, args, CPU)
+        return train.make_state(spec, args, CPU, Pace(2, 2, 4))[0]
 
     return make
 
@@ -144,23 +146,61 @@ def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> N
         snapshot.restore(fresh(), checkpoint | {"optimizer": optimizer}, PATH)
 
 
-def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
-    def ask(path: Path | None, resume: bool) -> Path | None:
-        args = argparse.Namespace(output=tmp_path, checkpoint_path=path, resume_from_last=resume)
-        return snapshot.find(args, "WaveGlow", CPU)
+def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path | None = None) -> Path | None:
+    args = argparse.Namespace(output=folder, checkpoint_path=start, resume_from_last=resume, warm_start=warm)
+    return snapshot.find(args, "WaveGlow", CPU).path
 
-    start = Path("start.pt")
-    assert ask(None, False) is None
-    assert ask(start, False) == start
-    assert ask(None, True) is None
+
+def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
+    start = trained("WaveGlow")
+    assert ask(tmp_path, resume=False) is None
+    assert ask(tmp_path, start, resume=False) == start
+    assert ask(tmp_path) is None
     assert "no checkpoint of WaveGlow in" in capsys.readouterr().out
-    assert ask(start, True) == start
-    assert "starting at start.pt" in capsys.readouterr().out
-    (tmp_path / "checkpoint_WaveGlow_7.pt").touch()
-    (tmp_path / "checkpoint_WaveGlow_10.pt").touch()
+    assert ask(tmp_path, start) == start
+    assert f"starting at {start}" in capsys.readouterr().out
+    assert ask(tmp_path, warm=start) is None
+    assert f"starting at {start}" in capsys.readouterr().out
+    for epoch in (7, 10):
+        shutil.copy(start, tmp_path / f"checkpoint_WaveGlow_{epoch}.pt")
     for path in (None, start):
-        assert ask(path, True) == tmp_path / "checkpoint_WaveGlow_10.pt"
-    assert ask(start, False) == start
+        assert ask(tmp_path, path) == tmp_path / "checkpoint_WaveGlow_10.pt"
+    assert ask(tmp_path, start, resume=False) == start
+
+
+@pytest.mark.parametrize("fault", ["empty", "cut short", "overwritten"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
+    tmp_path: Path, capsys, fault: str, linked: bool
+) -> None:
+    content = trained("WaveGlow").read_bytes()
+    broken = {"empty": b"", "cut short": content[: len(content) // 2], "overwritten": b"x" * len(content)}[fault]
+    files = [tmp_path / f"checkpoint_WaveGlow_{epoch}.pt" for epoch in (3, 4, 5)]
+    for path, data in zip(files, (content, broken, broken), strict=True):
+        path.write_bytes(data)
+    if linked:
+        (tmp_path / "checkpoint_WaveGlow_last.pt").symlink_to(files[-1].name)
+    assert ask(tmp_path) == files[0]
+    said = capsys.readouterr().out.splitlines()
+    newest = tmp_path / "checkpoint_WaveGlow_last.pt" if linked else files[2]
+    assert [line.split(": ")[1] for line in said] == [str(newest), str(files[1])]
+    assert all(line.endswith(f"going on from the one before it, {files[0]}") for line in said)
+    files[0].write_bytes(broken)
+    with pytest.raises(DataError) as error:
+        ask(tmp_path)
+    assert str(error.value).count("no checkpoint, or one cut short") == 3
+    assert str(error.value).endswith("leave --resume-from-last out to begin anew")
+
+
+def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Path, monkeypatch) -> None:
+    checkpoint = load_checkpoint(trained("WaveGlow"))
+    path = tmp_path / "checkpoint_WaveGlow_1.pt"
+    torch.save(checkpoint | {"launch": "job 7"}, path)
+    for name, wanted in (("job 7", path), ("job 8", None), ("none", None)):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", name)
+        assert ask(tmp_path, resume=False) == wanted
+    torch.save(checkpoint | {"launch": None}, path)
+    assert ask(tmp_path, resume=False) is None
 
 
 def test_the_seed_is_the_flags_then_the_files_then_any() -> None:

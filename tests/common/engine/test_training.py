@@ -17,19 +17,20 @@ from common.engine.distributed import Dist
 from common.engine.interrupt import StopRequest
 from common.engine.nvlog import Log
 from common.engine.sampler import EpochBatches
+from common.engine.optimization import Pace
 from common.engine.training import (
+    Ending,
     EpochTotals,
     RunTotals,
     TrainState,
-    annealed_rate,
     build_state,
     log_epoch,
     steady_rate,
     to_device,
     train_epoch,
     train_step,
-    validate,
 )
+from common.engine.validation import validate
 from common.errors import DataError
 from common.spec import Key, Preview
 from models import REGISTRY
@@ -110,7 +111,7 @@ def make_state(learning_rate: float = 0.1, clip: float | None = None, amp: bool 
         model.weight.copy_(torch.tensor([[0.5, -0.25]]))
         model.bias.fill_(0.125)
     args = argparse.Namespace(learning_rate=learning_rate, weight_decay=0.0, grad_clip_thresh=clip, amp=amp)
-    return build_state(REGISTRY["WaveGlow"], model, Errors(), args, CPU)
+    return build_state(REGISTRY["WaveGlow"], model, Errors(), args, CPU, Pace(4, 2, 2))
 
 
 def loader(size: int, batch_size: int, training: bool = True) -> DataLoader:
@@ -119,25 +120,13 @@ def loader(size: int, batch_size: int, training: bool = True) -> DataLoader:
     return DataLoader(dataset, batch_sampler=sampler, collate_fn=dataset.collate)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("factor", "ratios"),
-    [(0.3, [1, 0.3, 0.1, 0.03, 0.01]), (0.1, [1, 0.1, 0.01, 1e-3, 1e-4]), (0.5, [1, 0.5, 0.25, 0.125, 0.0625])],
-)
-def test_the_rate_falls_at_each_milestone(factor: float, ratios: list[float]) -> None:
-    milestones = [500, 1000, 1500, 1600]
-    for epochs, ratio in zip([(0, 1, 499), (500, 999), (1000, 1499), (1500, 1599), (1600, 9999)], ratios, strict=True):
-        for epoch in epochs:
-            assert annealed_rate(1e-3, epoch, milestones, factor) == pytest.approx(1e-3 * ratio, rel=1e-12)
-    assert annealed_rate(1e-3, 9999, [], factor) == 1e-3
-
-
 def test_one_step_is_adam_on_the_summed_terms() -> None:
     state, batch = make_state(), PointsDataset(4).collate([1, 3])
     weights = torch.tensor([0.5, -0.25, 0.125], dtype=torch.float64)
     inputs = torch.tensor([[1.0, 1, 1], [3, 1, 1]], dtype=torch.float64)  # the last column is the bias's
     error = inputs @ weights - torch.tensor([2.0, 6.0], dtype=torch.float64)
     gradient = (2 * error[:, None] * inputs).mean(0) + (error.sign()[:, None] * inputs).mean(0)
-    result = train_step(state, batch, StopRequest())
+    result = train_step(state, [batch])
     assert result.terms == pytest.approx(
         {"square": error.square().mean().item(), "absolute": error.abs().mean().item()}
     )
@@ -153,7 +142,7 @@ def test_one_step_is_adam_on_the_summed_terms() -> None:
 @pytest.mark.parametrize(("clip", "kept"), [(None, 1.0), (1e6, 1.0), (2.0, 2.0)])
 def test_gradients_are_clipped_to_the_threshold(clip: float | None, kept: float) -> None:
     state, batch = make_state(clip=clip), PointsDataset(4).collate([1, 3])
-    norm = train_step(state, batch, StopRequest()).grad_norm
+    norm = train_step(state, [batch]).grad_norm
     averages = torch.cat([state.optimizer.state[p]["exp_avg"].flatten() for p in state.model.parameters()])
     wanted = norm if kept == 1.0 else kept
     assert averages.norm().item() == pytest.approx(0.1 * wanted, rel=1e-5)  # Adam's average starts at 0.1 x gradient
@@ -167,7 +156,7 @@ def test_mixed_precision_on_a_cpu_computes_in_bfloat16(monkeypatch) -> None:
         state = make_state(amp=amp)
         with torch.no_grad():
             state.model.weight.mul_(1.003)  # bfloat16 has no place for it
-        losses.append(train_step(state, PointsDataset(9).collate([1, 3, 7]), StopRequest()).loss)
+        losses.append(train_step(state, [PointsDataset(9).collate([1, 3, 7])]).loss)
         assert state.model.weight.dtype == torch.float32
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=2**-6)
@@ -182,7 +171,7 @@ def test_a_loss_that_is_no_number_stops_before_it_reaches_the_weights(poison: fl
     with pytest.raises(
         DataError, match=r"loss is (nan|inf) at epoch 7, iteration 2 \(step 93 in all\).*clip 1, clip 3"
     ):
-        train_step(state, batch, StopRequest())
+        train_step(state, [batch])
     assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
 
 
@@ -194,21 +183,21 @@ def test_a_gradient_that_is_no_number_stops_as_well() -> None:
     state = make_state()
     state.criterion = Root()
     with pytest.raises(DataError, match="gradient norm is nan at epoch 0, iteration 0"):
-        train_step(state, PointsDataset(4).collate([1, 3]), StopRequest())
+        train_step(state, [PointsDataset(4).collate([1, 3])])
 
 
 def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is_no_number() -> None:
     state, batch = make_state(), PointsDataset(4).collate([1, 3])
     state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
     before = [p.clone() for p in state.model.parameters()]
-    result = train_step(state, batch, StopRequest())
+    result = train_step(state, [batch])
     assert (math.isfinite(result.loss), math.isfinite(result.grad_norm)) == (True, False)
     assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
-    assert math.isfinite(train_step(state, batch, StopRequest()).grad_norm)
+    assert math.isfinite(train_step(state, [batch]).grad_norm)
     assert not any(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
     batch.y[0] = math.nan
     with pytest.raises(DataError, match="loss is nan"):
-        train_step(state, batch, StopRequest())
+        train_step(state, [batch])
 
 
 def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
@@ -222,15 +211,15 @@ def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
     state.criterion, state.scaler = Root(), torch.amp.GradScaler("cpu", init_scale=4.0, backoff_factor=2.0**-8)
     batch = PointsDataset(4).collate([1, 3])
     for _ in range(2):  # at a scale of 4 and of 2^-6 it may still be an overflow
-        assert not math.isfinite(train_step(state, batch, StopRequest()).grad_norm)
+        assert not math.isfinite(train_step(state, [batch]).grad_norm)
     with pytest.raises(DataError, match="gradient norm is inf"):
-        train_step(state, batch, StopRequest())
+        train_step(state, [batch])
 
 
 def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     state, notes = make_state(), Notes()
     state.epoch, state.iteration = 3, 9
-    assert train_epoch(state, loader(7, 2), notes, StopRequest())
+    assert train_epoch(state, loader(7, 2), notes, StopRequest()) is Ending.EPOCH
     means = log_epoch(state, notes)
     *iterations, last = notes.records
     losses = [data["train_loss"] for _, data in iterations]
@@ -260,10 +249,10 @@ def test_a_stop_ends_an_epoch_after_the_step_and_at_its_end_is_no_stop() -> None
     state, notes, data = make_state(), Notes(), loader(6, 2)
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGTERM)
-        assert not train_epoch(state, data, notes, stop)
+        assert train_epoch(state, data, notes, stop) is Ending.STOP
         assert (state.totals.iterations, state.totals.clips) == (1, 2)
-        assert not train_epoch(state, data, notes, stop)
-        assert train_epoch(state, data, notes, stop)
+        assert train_epoch(state, data, notes, stop) is Ending.STOP
+        assert train_epoch(state, data, notes, stop) is Ending.EPOCH
     assert [step for step, _ in notes.records] == [(0, 0), (0, 1), (0, 2)]
 
 

@@ -1,0 +1,79 @@
+"""Which of a model's weights a flag means: regular expressions over their names."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from common.errors import UsageError
+
+NORMS = nn.modules.batchnorm._BatchNorm
+
+
+class RateFactor(NamedTuple):
+    """A factor on the learning rate of the weights whose names hold a match."""
+
+    pattern: str
+    factor: float
+
+
+def pattern(text: str) -> str:
+    """An argparse type: a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def rate_factor(text: str) -> RateFactor:
+    """An argparse type: REGEX=FACTOR."""
+    expression, found, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = -1.0
+    if not found or not expression or not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1")
+    return RateFactor(pattern(expression), value)
+
+
+def factor_of(name: str, factors: Sequence[RateFactor]) -> float:
+    """The factor of a weight: that of the first expression that its name matches, else 1."""
+    return next((item.factor for item in factors if re.search(item.pattern, name)), 1.0)
+
+
+def matching(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[str]:
+    """The names that hold a match of any pattern. UsageError names the patterns that match nothing."""
+    names = list(names)
+    by_pattern = {expression: {name for name in names if re.search(expression, name)} for expression in patterns}
+    if idle := [expression for expression, found in by_pattern.items() if not found]:
+        parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
+        raise UsageError(
+            f"{flag}: no weight's name matches {', '.join(map(repr, idle))}; names start with {parts}; "
+            "`python -m common.checkpoint inspect CHECKPOINT` lists all"
+        )
+    return set().union(*by_pattern.values())
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Keep the weights whose names hold a match as they are. UsageError where none would be left to train."""
+    if not patterns:
+        return
+    names = matching((name for name, _ in model.named_parameters()), patterns, "--freeze")
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name not in names)
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise UsageError(f"--freeze: {', '.join(map(repr, patterns))} leave no weight to train")
+
+
+def train_mode(model: nn.Module) -> None:
+    """model.train(), but for BatchNorms whose weights are all frozen: their statistics stay, too."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, NORMS) and not any(weight.requires_grad for weight in module.parameters()):
+            module.eval()

@@ -1,0 +1,303 @@
+"""train.py's flags: those that every model shares, with the model's own after them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from common.arguments import (
+    HelpFormatter,
+    add_audio_arguments,
+    add_retired_arguments,
+    config_file_words,
+    positive,
+    seed,
+)
+from common.engine.distributed import COMPRESSIONS
+from common.engine.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
+from common.engine.selection import pattern, rate_factor
+from common.errors import UsageError
+from common.spec import ModelSpec, TrainingDefaults
+
+# Flags the published recipe parsed and ignored, for this model or for any, or that PyTorch's launcher has made pointless.
+RETIRED = (
+    "--text-cleaners",
+    "--use-saved-learning-rate",
+    "--grad-clip",
+    "--dynamic-loss-scaling",
+    "--dist-url",
+    "--dist-backend",
+    "--group-name",
+    "--rank",
+    "--world-size",
+    "--local_rank",
+    "--local-rank",
+)
+
+
+def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
+    """Add the flags every model's training shares; what differs by model comes from its defaults."""
+    _add_run(parser.add_argument_group("run"), defaults)
+    _add_checkpoints(parser.add_argument_group("checkpoints"))
+    _add_start(parser.add_argument_group("fine-tuning"))
+    _add_optimization(parser.add_argument_group("optimization"), defaults)
+    _add_schedule(parser.add_argument_group("learning rate"), defaults)
+    _add_precision(parser.add_argument_group("precision"))
+    _add_scale(parser.add_argument_group("scale"))
+    _add_data(parser.add_argument_group("data"))
+    add_audio_arguments(parser)
+
+
+def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
+    group.add_argument("-o", "--output", type=Path, default=Path("output"), help="folder of checkpoints and logs")
+    group.add_argument("--log-file", default="nvlog.json", help="its name inside --output; resuming appends")
+    group.add_argument("--config-file", type=Path, help="JSON, {group: {flag: value}}; flags given here override it")
+    group.add_argument(
+        "--epochs", type=positive, default=defaults.epochs, help="in all, those before a resume included"
+    )
+    group.add_argument("--epochs-per-validation", type=positive, default=1, help="the last epoch is always validated")
+    group.add_argument("--seed", type=seed, help="of weights, dropout and data order; drawn and logged where not given")
+    group.add_argument("--bench-class", default="", help="perf-train: measure the steady rate, write no checkpoints")
+    group.add_argument("--dry-run", action="store_true", help="say what a run would be and need, and end")
+    group.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+    group.add_argument(
+        "--early-stop-patience",
+        type=positive,
+        metavar="N",
+        help="end after N validations in a row without a lower loss",
+    )
+
+
+def _add_checkpoints(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--epochs-per-checkpoint", type=positive, default=50, help="the last epoch is always saved")
+    group.add_argument(
+        "--checkpoint-every-minutes", type=float, metavar="MINUTES", help="save by the clock as well, in mid-epoch"
+    )
+    group.add_argument(
+        "--keep-checkpoints", type=positive, metavar="N", help="keep the newest N (default: all); the best is apart"
+    )
+    group.add_argument("--checkpoint-path", type=Path, help="checkpoint to go on from")
+    group.add_argument(
+        "--resume-from-last", action="store_true", help="go on from the newest whole one in --output, if there is one"
+    )
+
+
+def _add_start(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--warm-start",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="take its weights, and begin at epoch 0 with a new optimizer",
+    )
+    group.add_argument(
+        "--ignore-layers", type=pattern, nargs="+", default=[], metavar="REGEX", help="weights it leaves as they start"
+    )
+    group.add_argument(
+        "--freeze",
+        type=pattern,
+        nargs="+",
+        default=[],
+        metavar="REGEX",
+        help="weights that training leaves as they are",
+    )
+    group.add_argument(
+        "--lr-scale",
+        type=rate_factor,
+        nargs="+",
+        default=[],
+        metavar="REGEX=FACTOR",
+        help="factor on the learning rate of the weights whose names match; the first match counts",
+    )
+
+
+def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
+    group.add_argument(
+        "-bs",
+        "--batch-size",
+        type=positive,
+        help=f"clips a process (default: {defaults.batch_size_amp} with --amp, else {defaults.batch_size})",
+    )
+    group.add_argument(
+        "--grad-accumulation-steps",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="batches whose gradients make one step, as a batch N times as large would",
+    )
+    group.add_argument(
+        "--optimizer", choices=OPTIMIZERS, default=OPTIMIZERS[0], help="Adam: in one kernel, plain, or NVIDIA Apex's"
+    )
+    group.add_argument("--weight-decay", type=float, default=defaults.weight_decay, help="L2 penalty of Adam")
+    group.add_argument(
+        "--grad-clip-thresh",
+        type=float,
+        default=defaults.grad_clip_thresh,
+        help="largest norm of the gradient" + ("" if defaults.grad_clip_thresh else " (default: off)"),
+    )
+    group.add_argument(
+        "--ema-decay",
+        type=float,
+        metavar="DECAY",
+        help="keep a moving average of the weights, 0.999 say, for validation and inference",
+    )
+    group.add_argument(
+        "--disable-uniform-initialize-bn-weight",
+        action="store_true",
+        help="start BatchNorm weights at 1, not uniform in [0, 1)",
+    )
+
+
+def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
+    group.add_argument("-lr", "--learning-rate", type=float, default=defaults.learning_rate, help="of Adam")
+    group.add_argument(
+        "--lr-scaling",
+        choices=list(LR_SCALINGS),
+        default="none",
+        help="let it grow with the clips of a step over the default --batch-size: by the square root, or in proportion",
+    )
+    group.add_argument(
+        "--lr-schedule", choices=SCHEDULES, default=SCHEDULES[0], help="by --anneal-steps, a cosine to 0, or not at all"
+    )
+    group.add_argument(
+        "--anneal-steps",
+        type=int,
+        nargs="*",
+        default=list(defaults.anneal_steps),
+        metavar="EPOCH",
+        help="epochs where the rate falls",
+    )
+    group.add_argument(
+        "--anneal-factor",
+        type=float,
+        help="what it falls by: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
+    )
+    group.add_argument("--warmup-steps", type=int, default=0, metavar="N", help="steps in which it rises to its value")
+
+
+def _add_precision(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--amp", action="store_true", help="mixed precision: float16 on a GPU, bfloat16 on a CPU that has it"
+    )
+    group.add_argument(
+        "--amp-dtype",
+        choices=["float16", "bfloat16"],
+        help="its type, where it is not to be as --amp says; needs --amp",
+    )
+    group.add_argument("--no-tf32", action="store_true", help="keep float32 products exact on GPUs that have TF32")
+    group.add_argument("--cudnn-enabled", action="store_true", help="use cuDNN")
+    group.add_argument(
+        "--cudnn-benchmark", action="store_true", help="let cuDNN try algorithms; for inputs of equal size"
+    )
+
+
+def _add_scale(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--bucket-cap-mb", type=float, metavar="MB", help="gradients that processes average at a time (default: 25)"
+    )
+    group.add_argument(
+        "--grad-compression", choices=COMPRESSIONS, default="none", help="how gradients travel between processes"
+    )
+    group.add_argument(
+        "--shard",
+        action="store_true",
+        help="cut weights and averages over the processes (FSDP), for models too large for one",
+    )
+    group.add_argument("--cpu-offload", action="store_true", help="with --shard: keep the cuts in the CPU's memory")
+
+
+def _add_data(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("-d", "--dataset-path", default="./", help="folder that the filelists' paths start at")
+    for part, name in (("training", "train"), ("validation", "val")):
+        standard = Path(f"filelists/ljs_audio_text_{name}_filelist.txt")
+        group.add_argument(f"--{part}-files", type=Path, default=standard, help=f"{part} clips, rows path|text")
+    group.add_argument("--num-workers", type=int, help="loader processes (default: up to 4 with a GPU, else none)")
+    group.add_argument(
+        "--bucket-batches",
+        type=int,
+        default=0,
+        help="batches' worth of clips that are sorted by length before they are cut, which spares padding; 0: off",
+    )
+
+
+def parse_training_arguments(
+    argv: list[str], registry: dict[str, ModelSpec], description: str
+) -> tuple[argparse.Namespace, ModelSpec]:
+    """Parse train.py's command line: -m first, as it decides which other flags there are and their defaults."""
+    first = argparse.ArgumentParser(prog="train.py", description=description, allow_abbrev=False, add_help=False)
+    first.add_argument("-m", "--model-name", choices=list(registry), help="the model to train; with -h, its flags")
+    name = first.parse_known_args(argv)[0].model_name
+    if name is None:
+        if {"-h", "--help"} & set(argv):
+            first.print_help()
+            first.exit()
+        first.error(f"the following arguments are required: -m/--model-name, one of {', '.join(registry)}")
+    spec = registry[name]
+    parser = argparse.ArgumentParser(
+        prog="train.py",
+        usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # all of them at each mistake would bury it
+        description=description,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+        parents=[first],
+    )
+    add_training_arguments(parser, spec.training)
+    spec.add_training_arguments(parser)
+    spec.add_arguments(parser)
+    add_retired_arguments(parser, RETIRED)
+    args = parser.parse_args(argv)
+    if args.config_file:
+        args = parser.parse_args(config_file_words(args.config_file, parser) + argv)
+    _resolve(args, spec.training)
+    return args, spec
+
+
+def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
+    """Fill in the defaults that depend on other flags, and refuse what cannot work, all at once."""
+    if args.batch_size is None:
+        args.batch_size = defaults.batch_size_amp if args.amp else defaults.batch_size
+    if args.anneal_factor is None:
+        args.anneal_factor = 0.3 if args.amp else 0.1
+    if args.shard and args.amp and args.amp_dtype is None:
+        args.amp_dtype = "bfloat16"  # PyTorch scales no loss for cut gradients
+    if wrong := [*_wrong_numbers(args), *_wrong_pairs(args)]:
+        raise UsageError("\n".join(wrong))
+
+
+def _wrong_numbers(args: argparse.Namespace) -> list[str]:
+    """Numbers that cannot work; NaN is in no range."""
+    above_0, not_below_0 = (lambda x: 0 < x < math.inf, "more than 0"), (lambda x: 0 <= x < math.inf, "0 or more")
+    ranges = {
+        "learning_rate": above_0,
+        "weight_decay": not_below_0,
+        "grad_clip_thresh": (lambda x: x > 0, "more than 0; leave it out for no clipping"),
+        "anneal_factor": (lambda x: 0 < x <= 1, "a factor in (0, 1]"),
+        "warmup_steps": not_below_0,
+        "ema_decay": (lambda x: 0 < x < 1, "a number in (0, 1), such as 0.999"),
+        "bucket_batches": not_below_0,
+        "num_workers": not_below_0,
+        "bucket_cap_mb": above_0,
+        "checkpoint_every_minutes": above_0,
+    }
+    values = {name: getattr(args, name) for name in ranges}
+    return [
+        f"--{name.replace('_', '-')}: {value}, expected {ranges[name][1]}"
+        for name, value in values.items()
+        if value is not None and not ranges[name][0](value)
+    ]
+
+
+def _wrong_pairs(args: argparse.Namespace) -> list[str]:
+    """Flags that need another one, or exclude it."""
+    pairs = {
+        "--amp-dtype: of no use without --amp": args.amp_dtype and not args.amp,
+        "--cpu-offload: of no use without --shard": args.cpu_offload and not args.shard,
+        "--shard: has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out": args.shard
+        and (args.grad_compression != "none" or args.bucket_cap_mb),
+        "--shard: works with --amp-dtype bfloat16 or without --amp, not with float16": args.shard
+        and args.amp_dtype == "float16",
+        "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,
+        "--warm-start begins anew and --checkpoint-path goes on: give one of them": args.warm_start
+        and args.checkpoint_path,
+    }
+    return [sentence for sentence, wrong in pairs.items() if wrong]
