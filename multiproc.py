@@ -1,12 +1,15 @@
 """Start one process a GPU: `python -m multiproc train.py …` is `torchrun --nproc-per-node gpu train.py …`.
 
 Flags before the script go to torchrun (`python -m multiproc --nnodes 2 --node-rank 0 … train.py …`); `--nproc N` sets the number of
-processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail.
+processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail; 0 after SIGTERM, on which
+every process finishes its step and the main one saves. With `--max-restarts N` a process that is lost makes all start again from
+the last checkpoint.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -15,6 +18,8 @@ from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
 from common.engine.precision import gpu_count
+
+TIME_TO_SAVE = 90  # seconds that processes have to end their step and save, when they are told to stop
 
 
 def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
@@ -33,6 +38,7 @@ def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
 def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code."""
     arguments = torchrun_arguments(argv, gpu_count())
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TIME_TO_SAVE))
     processes = parse_args(arguments).nproc_per_node
     if processes.isdecimal():  # else torchrun gives each process one thread, and says so at length
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, int(processes)))))
@@ -43,7 +49,7 @@ def main(argv: list[str]) -> int:
         print(f"error: process {rank} ended with exit code {failure.exitcode}, for the reason above", file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 1
     except SignalException as error:
-        return 128 + int(error.sigval)  # as shells do
+        return 0 if error.sigval == signal.SIGTERM else 128 + int(error.sigval)  # as train.py by itself
     return 0
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
@@ -24,12 +25,14 @@ SMALLEST_BLOCK = 0.01  # of all weights; what is smaller is gathered with the re
 
 
 def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
-    """Cut a model, in place: its children, and those in lists, are blocks of their own.
+    """Cut the main process's model, in place on every process: its children, and those in lists, are blocks of their own.
 
     With cpu_offload the shards lie in the CPU's memory and the optimizer works there.
     """
     # The models' outputs are views, and nothing here writes into them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    for tensor in model.state_dict().values():
+        torch_dist.broadcast(tensor, src=0)  # the others have drawn weights of their own
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
     policy = CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else OffloadPolicy()
     least = SMALLEST_BLOCK * _size(model)

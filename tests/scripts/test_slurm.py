@@ -1,0 +1,116 @@
+"""scripts/slurm/train.sbatch under a stand-in for SLURM: two nodes on this machine, a time limit, and a second turn."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.engine.checkpoint import load_checkpoint
+from tests.recipe import ROOT, flags, logged
+
+SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"
+SRUN = """#!/usr/bin/env bash
+# The command on each of two nodes; signals go to both, as srun sends them on.
+while [[ $1 == --* ]]; do shift; done
+nodes=()
+for number in 0 1; do
+  SLURM_NODEID=$number "$@" &
+  nodes+=("$!")
+done
+trap 'kill -TERM "${nodes[@]}"' TERM
+failed=0
+for node in "${nodes[@]}"; do
+  while kill -0 "$node" 2>/dev/null; do wait "$node"; status=$?; done
+  [ "$status" -eq 0 ] || failed=$status
+done
+exit "$failed"
+"""
+SCONTROL = """#!/usr/bin/env bash
+case $1 in
+  show) echo localhost && echo other ;;
+  requeue) echo "$2" >>"$REQUEUED" ;;
+esac
+"""
+
+
+@pytest.fixture
+def submit(tmp_path: Path):
+    """Runs the script as a job of two nodes with one process each."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, content in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tools / name).write_text(content)
+        (tools / name).chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "SLURM_SUBMIT_DIR": str(ROOT),
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_NNODES": "2",
+        "REQUEUED": str(tmp_path / "requeued"),
+        "PYTHON": sys.executable,
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def start(*words: object) -> subprocess.Popen[str]:
+        command = ["bash", str(SCRIPT), *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes)
+
+    return start
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+    try:
+        out, err = process.communicate(timeout=300)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, err
+    return out, err
+
+
+def test_a_job_that_runs_out_of_time_saves_goes_back_and_ends(submit, tmp_path: Path) -> None:
+    words = flags("WaveGlow", tmp_path, 8)
+    log, requeued = tmp_path / "nvlog.json", tmp_path / "requeued"
+    job, deadline = submit(*words, "--epochs", 100000), time.monotonic() + 200
+    while not (log.exists() and '"step": [1, 0]' in log.read_text()):
+        assert job.poll() is None and time.monotonic() < deadline, job.communicate()
+        time.sleep(0.05)
+    job.terminate()  # as --signal=B:TERM does: the batch shell alone
+    out, _ = finished(job)
+    assert "on 2 x cpu" in out and out.strip().endswith("saved; back into the queue")
+    assert requeued.read_text().split() == [str(os.getpid())]
+    saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    taken = [step for step, _ in logged(log) if len(step) == 2]
+    assert saved["iteration"] == len(taken)
+    out, _ = finished(submit(*words, "--epochs", saved["epoch"] + 2))
+    assert "checkpoint_WaveGlow_last.pt: resuming" in out and "start anew" not in out
+    assert len(requeued.read_text().split()) == 1
+    steps = [step for step, _ in logged(log) if len(step) == 2]
+    assert steps == [(epoch, step) for epoch in range(saved["epoch"] + 2) for step in range(2)]
+    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["random_rng_states_all"].shape == (
+        2,
+        len(torch.get_rng_state()),
+    )
+
+
+def test_what_is_asked_of_the_scheduler() -> None:
+    asked = re.findall(r"^#SBATCH --(\S+)", SCRIPT.read_text(), re.MULTILINE)
+    assert {"nodes=2", "ntasks-per-node=1", "signal=B:TERM@120", "requeue", "open-mode=append"} <= set(asked)
+
+
+def test_outside_of_the_project(tmp_path: Path) -> None:
+    environment = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
+    done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: no train.py in {tmp_path}: submit from the project's folder\n"
