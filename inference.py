@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from common.spec import AcousticInference, ModelSpec, config_of, from_options
 from models import REGISTRY, restore_model
 
 GRIFFIN_LIM = "griffin-lim"
+VOCODING = ("sigma_infer", "denoising_strength")
+LONG_LIST = 8  # entries that a message still shows all of
 TRAINED = Path("output")  # where training leaves its checkpoints unless told otherwise
 
 
@@ -45,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     vocoder = make_vocoder(vocoding, args, audio, device)
     with NvLog(args.output / args.log_file) as log:
         log.parameters(parameters)
-        if note := precision.half_note(device, args.fp16):
+        if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
             log.say(f"--fp16: {note}")
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
@@ -107,7 +110,9 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
     checkpoint = load_checkpoint(path)
     options = vars(args) | checkpoint.get("data", {})
     wanted = spec.config_from_options(given)
-    stored = checkpoint.setdefault("config", spec.config_from_options(vars(args)))  # the oldest files have none
+    if "config" not in checkpoint:  # as in the oldest files
+        checkpoint["config"] = spec.config_from_options(vars(args))
+    stored = checkpoint["config"]
     clashes = contradictions(wanted, stored, spec.free_at_inference)
     clashes += contradictions({name: given[name] for name in checkpoint.get("data", {}) if name in given}, options)
     if clashes:
@@ -126,8 +131,18 @@ def contradictions(
         if isinstance(value, Mapping):
             problems += contradictions(value, stored.get(name, {}), free)
         elif name not in free and stored.get(name, value) != value:
-            problems.append(f"{name} is {stored[name]} in it, {value} on the command line")
+            problems.append(f"{name} {_differ(stored[name], value)}")
     return problems
+
+
+def _differ(stored: Any, given: Any) -> str:
+    """How two values differ; of long lists only the first place."""
+    if isinstance(stored, list) and isinstance(given, list) and max(len(stored), len(given)) > LONG_LIST:
+        pairs = zip_longest(stored, given, fillvalue="nothing")
+        place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        lengths = f"has {len(stored)} entries in it, {len(given)} on the command line"
+        return f"{lengths}, and differs first at {place}: {ours!r}, {theirs!r}"
+    return f"is {stored} in it, {given} on the command line"
 
 
 def settings(args: argparse.Namespace, *models: Loaded | None) -> dict[str, Any]:
@@ -184,9 +199,7 @@ def make_parser() -> argparse.ArgumentParser:
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
     without = f"{GRIFFIN_LIM} needs no model (default: one with a checkpoint)"
     add("--vocoder", choices=[*vocoders, GRIFFIN_LIM], help=without)
-    add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
-    hum = "how much of the vocoder's hum to take out; 0: none"
-    add("-d", "--denoising-strength", type=float, default=0.01, help=hum)
+    add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
     number_format = parser.add_mutually_exclusive_group()
     number_format.add_argument(
@@ -204,16 +217,26 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of what a vocoder makes of mels, VOCODING."""
+    add = parser.add_argument
+    add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
+    hum = "how much of the vocoder's hum to take out; 0: none"
+    add("-d", "--denoising-strength", type=float, default=0.01, help=hum)
+
+
+def not_zero_or_more(args: argparse.Namespace, *names: str) -> list[str]:
+    """What to say of each of these options that is not a number of at least 0."""
+    found = {name: getattr(args, name) for name in names}
+    wrong = {name: value for name, value in found.items() if not 0 <= value < math.inf}  # NaN fails this as well
+    return [f"--{name.replace('_', '-')}: {value}, expected 0 or more" for name, value in wrong.items()]
+
+
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """All options, and those that the command line names."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    wrong = []
-    if not 0 <= args.sigma_infer < math.inf:  # NaN fails this as well
-        wrong.append(f"--sigma-infer: {args.sigma_infer}, expected 0 or more")
-    if not 0 <= args.denoising_strength < math.inf:
-        wrong.append(f"--denoising-strength: {args.denoising_strength}, expected 0 or more")
-    if wrong:
+    if wrong := not_zero_or_more(args, *VOCODING):
         raise UsageError("\n".join(wrong))
     return args, given_options(parser, argv)
 

@@ -1,9 +1,9 @@
 """Start one process a GPU: `python -m multiproc train.py …` is `torchrun --nproc-per-node gpu train.py …`.
 
 Flags before the script go to torchrun (`python -m multiproc --nnodes 2 --node-rank 0 … train.py …`); `--nproc N` sets the number of
-processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail; 0 after SIGTERM, on which
-every process finishes its step and the main one saves. With `--max-restarts N` a process that is lost makes all start again from
-the last checkpoint.
+processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail; 0 after SIGTERM, on
+which every process finishes its step and the main one saves. With `--max-restarts N` a process that is lost makes all start again
+from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code."""
     arguments = torchrun_arguments(argv, gpu_count())
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TIME_TO_SAVE))
+    # A store for each restart: in a shared one, processes of nodes that have come or gone since find addresses of the dead.
+    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     processes = parse_args(arguments).nproc_per_node
     if processes.isdecimal():  # else torchrun gives each process one thread, and says so at length
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, int(processes)))))

@@ -52,11 +52,13 @@ def main(argv: list[str] | None = None) -> int:
         loaders = get_loaders(spec.name, vars(args), dist)
         state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
         if start.path:
+            snapshot.check_data_options(start.checkpoint, start.path, args)
             begun = snapshot.restore(state, start.checkpoint, start.path)
         del start  # a copy of all weights and averages
         with explain_out_of_memory(lambda: memory_advice(state, args)):
             if args.dry_run:
-                print("\n".join(describe_plan(state, loaders.training, args)) if dist.is_main else "", end="\n")
+                plan = "\n".join(describe_plan(state, loaders.training, args))
+                print(plan if dist.is_main else "", end="\n" if dist.is_main else "")
                 return 0
             with open_log(args, dist, state.iteration + 1 if state.iteration else None) as log:
                 log.parameters(vars(args))

@@ -71,7 +71,7 @@ class TrainingStep:
         tacotron2.decoder.run_all_steps = run  # type: ignore[assignment]
         precision.synchronize(self.device)
         start = time.perf_counter()
-        with precision.autocast(self.device, self.amp):
+        with precision.autocast(self.device, precision.half_dtype(self.device, self.amp)):
             loss = self.criterion(self.model(*self.inputs), self.targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -88,7 +88,7 @@ def gemm_rate(device: torch.device, amp: bool) -> float:
     for _ in range(6):
         precision.synchronize(device)
         start = time.perf_counter()
-        with precision.autocast(device, amp):
+        with precision.autocast(device, precision.half_dtype(device, amp)):
             _ = a @ a
         precision.synchronize(device)
         seconds.append(time.perf_counter() - start)

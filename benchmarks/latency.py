@@ -31,10 +31,10 @@ from common.arguments import HelpFormatter, add_audio_arguments, given_options, 
 from common.engine import precision
 from common.engine.nvlog import Log, NvLog
 from common.engine.synthesis import Loaded, Vocoder, neural_vocoder, speak, timed
-from common.errors import UsageError, exit_on_user_error
+from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.sound.stft import AudioConfig
 from common.spec import ModelSpec
-from inference import common_audio, load, settings
+from inference import VOCODING, add_vocoding_arguments, common_audio, load, not_zero_or_more, settings
 from models import REGISTRY, get_model
 
 # B batch, T frames
@@ -47,7 +47,6 @@ SENTENCE = (
 FRAMES_PER_CHARACTER = 4.7  # of the published tables: 602 frames for 128 characters
 ITERATIONS_GPU, ITERATIONS_CPU = 1000, 10
 PERCENTILES = (50, 90, 95, 99)
-INTERRUPTED = 130  # as shells count: 128 + SIGINT
 
 
 class Iteration(NamedTuple):
@@ -179,9 +178,7 @@ def summarise(
 
 def precision_name(device: torch.device, half: bool) -> str:
     """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it."""
-    if not half or not precision.has_fast_half(device):
-        return "FP32"
-    return {torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.autocast(device, True).fast_dtype]
+    return {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
 
 
 def table(summary: Mapping[str, float], batch_size: int, input_length: int, number_format: str) -> str:
@@ -221,9 +218,7 @@ def make_parser() -> argparse.ArgumentParser:
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: random weights)")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
     add("--vocoder", choices=vocoders, help="which vocoder (default: the one with a checkpoint, or the first)")
-    add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
-    hum = "how much of the vocoder's hum to take out; 0: none"
-    add("-d", "--denoising-strength", type=float, default=0.01, help=hum)
+    add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
     add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
     add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
@@ -250,10 +245,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """All options, and those that the command line names. UsageError lists what cannot work."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    wrong = []
-    for name in ("warmup", "sigma_infer", "denoising_strength"):
-        if not 0 <= getattr(args, name) < math.inf:  # NaN fails this as well
-            wrong.append(f"--{name.replace('_', '-')}: {getattr(args, name)}, expected 0 or more")
+    wrong = not_zero_or_more(args, "warmup", *VOCODING)
     trained = chosen("acoustic", args).flag
     if args.mel_frames and getattr(args, trained):
         wrong.append(

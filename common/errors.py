@@ -1,10 +1,12 @@
-"""The two kinds of mistake a user can make, and the exit code of each."""
+"""The two kinds of mistake a user can make, and the exit code of each; Ctrl-C has one of its own."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+INTERRUPTED = 130  # as shells count: 128 + SIGINT
 
 
 class UsageError(ValueError):
@@ -21,9 +23,15 @@ class DataError(ValueError):
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """Turn UsageError and DataError into one message on stderr and their exit code; everything else keeps its traceback."""
+    """Turn UsageError, DataError and Ctrl-C into one message on stderr and their exit code; all else keeps its traceback.
+
+    What a KeyboardInterrupt is raised with, if anything, is said after "stopped".
+    """
     try:
         yield
     except (UsageError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except KeyboardInterrupt as interrupt:
+        print(": ".join(["stopped", *map(str, interrupt.args)]), file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None

@@ -12,38 +12,9 @@ ngc=https://api.ngc.nvidia.com/v2/models/nvidia
 tacotron2_url=${TACOTRON2_URL:-$ngc/tacotron2_pyt_ckpt_amp_v2/versions/19.09.0/files/nvidia_tacotron2pyt_fp16.pt}
 waveglow_url=${WAVEGLOW_URL:-$ngc/waveglow_ckpt_amp_256/versions/20.01.0/files/nvidia_waveglow256pyt_fp16.pt}
 
-say() { echo "checkpoints: $*"; }
-
-fail() {
-  echo "error: $*" >&2
-  exit 1
-}
-
-have() { command -v "$1" >/dev/null 2>&1; }
-
-size_of() { if [ -e "$1" ]; then wc -c <"$1" | tr -d ' '; else echo 0; fi; }
-
-check_tools() {
-  local missing=()
-  have curl || have wget || missing+=("curl or wget")
-  [ -z "${TACOTRON2_SHA256:-}${WAVEGLOW_SHA256:-}" ] || have sha256sum || have shasum || missing+=("sha256sum or shasum")
-  [ ${#missing[@]} -eq 0 ] || fail "not installed: $(printf '%s, ' "${missing[@]}" | sed 's/, $//'); install them and run again"
-}
-
-# fetch URL PART: get the rest of PART; the headers of all answers end up in PART.headers.
-fetch() {
-  local status=0
-  if have curl; then
-    local progress=(--silent --show-error)
-    [ -t 2 ] && progress=(--progress-bar)
-    curl "${progress[@]}" --fail --location --retry 5 --speed-limit 1000 --speed-time 60 \
-      --continue-at - --dump-header "$2.headers" --output "$2" "$1" || status=$?
-  else
-    wget --no-verbose --server-response --tries=5 --timeout=60 --continue --output-document="$2" "$1" 2>"$2.headers" || status=$?
-    [ "$status" -eq 0 ] || grep -v '^  ' "$2.headers" >&2 || true # its messages; headers are indented
-  fi
-  return "$status"
-}
+label=checkpoints
+# shellcheck source=scripts/download.sh
+. "$(dirname "$0")/download.sh"
 
 # The size of the whole file by the last answer that tells it, in an answer's headers; nothing where none does.
 size_on_server() {
@@ -62,33 +33,14 @@ download() {
     size=$(size_of "$part")
     say "downloading $url, $size bytes are there"
     status=0
-    fetch "$url" "$part" || status=$?
+    fetch "$url" "$part" "$part.headers" || status=$?
     total=$(size_on_server "$part.headers" || true)
     # where all of it was there, the server refused to add to it
     if [ "$size" -gt 0 ] && [ -n "$total" ] && [ "$(size_of "$part")" -ge "$total" ]; then status=0; fi
-    # 33 is curl's word for a server that cannot send the rest alone
-    [ "$status" -ne 33 ] || fail "$url: cannot go on with a download that was stopped; delete $part and run again"
-    [ "$status" -eq 0 ] || [ "$(size_of "$part")" -gt "$size" ] ||
-      fail "$url: nothing comes from there; what has come before stays, and the next run goes on from it"
+    check_fetched "$status" "$url" "$part" "$size"
   done
   rm -f "$part.headers"
-  verify "$part" "${total:-}" "$url"
-}
-
-# verify FILE BYTES WHOSE
-verify() {
-  local size
-  size=$(size_of "$1")
-  [ -z "$2" ] || [ "$size" = "$2" ] || fail "$1: $size bytes, expected $2 ($3); delete this file and run again"
-}
-
-# verify_sum FILE SHA256
-verify_sum() {
-  local found
-  [ -n "$2" ] || return 0
-  if have sha256sum; then found=$(sha256sum <"$1"); else found=$(shasum -a 256 <"$1"); fi
-  found=${found%% *}
-  [ "$found" = "$2" ] || fail "$1: SHA-256 $found, expected $2; delete this file and run again"
+  [ -z "${total:-}" ] || check_size "$part" "$total" "$url"
 }
 
 # get URL FILE BYTES SHA256: FILE is there and checked afterwards; BYTES and SHA256 may be empty.
@@ -100,15 +52,13 @@ get() {
     download "$1" "$2"
     file=$2.part
   fi
-  verify "$file" "$3" "as asked for"
-  verify_sum "$file" "$4"
+  [ -z "$3" ] || check_size "$file" "$3" "as asked for"
+  [ -z "$4" ] || check_sum "$file" "$4"
   [ "$file" = "$2" ] || mv "$file" "$2"
 }
 
-usage() { sed -n '2,/^set/ { /^set/d; s/^# \{0,1\}//p; }' "$0"; }
-
-case ${1:-} in -h | --help) usage && exit 0 ;; esac
-[ $# -le 1 ] || { usage >&2 && exit 2; }
+case ${1:-} in -h | --help) usage "$0" && exit 0 ;; esac
+[ $# -le 1 ] || { usage "$0" >&2 && exit 2; }
 folder=checkpoints
 case ${1:-} in '') ;; /*) folder=${1%/} ;; *) folder=$PWD/${1%/} ;; esac
 cd "$(dirname "$0")/.."
@@ -118,7 +68,9 @@ project_python
 tacotron2=$folder/nvidia_tacotron2pyt_fp16.pt
 waveglow=$folder/nvidia_waveglow256pyt_fp16.pt
 
-check_tools
+needed=("curl or wget")
+[ -z "${TACOTRON2_SHA256:-}${WAVEGLOW_SHA256:-}" ] || needed+=("sha256sum or shasum")
+check_tools "${needed[@]}"
 mkdir -p "$folder"
 get "$tacotron2_url" "$tacotron2" "${TACOTRON2_BYTES:-}" "${TACOTRON2_SHA256:-}"
 get "$waveglow_url" "$waveglow" "${WAVEGLOW_BYTES:-}" "${WAVEGLOW_SHA256:-}"

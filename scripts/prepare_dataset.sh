@@ -16,27 +16,11 @@ sha256=${LJSPEECH_SHA256:-be1a30453f28eb8dd26af4101ae40cbf2c50413b1bb21936cbcdc6
 bytes=${LJSPEECH_BYTES:-2748572632}
 clips=${LJSPEECH_CLIPS:-13100}
 
-say() { echo "dataset: $*"; }
-
-fail() {
-  echo "error: $*" >&2
-  exit 1
-}
-
-have() { command -v "$1" >/dev/null 2>&1; }
-
-size_of() { if [ -e "$1" ]; then wc -c <"$1" | tr -d ' '; else echo 0; fi; }
+label=dataset
+# shellcheck source=scripts/download.sh
+. "$(dirname "$0")/download.sh"
 
 clips_in() { if [ -d "$1/wavs" ]; then find -L "$1/wavs" -type f -name 'LJ*.wav' | wc -l | tr -d ' '; else echo 0; fi; }
-
-check_tools() {
-  local missing=()
-  have curl || have wget || missing+=("curl or wget")
-  have sha256sum || have shasum || missing+=("sha256sum or shasum")
-  have tar || missing+=("tar")
-  have bzip2 || missing+=("bzip2")
-  [ ${#missing[@]} -eq 0 ] || fail "not installed: $(printf '%s, ' "${missing[@]}" | sed 's/, $//'); install them and run again"
-}
 
 check_space() {
   local unpacked=$((bytes * 3 / 2)) needed free # the recordings take a good 1.4 times the archive
@@ -46,17 +30,6 @@ check_space() {
     "make room, or choose another folder: bash scripts/prepare_dataset.sh DATASET_PATH"
 }
 
-fetch() {
-  if have curl; then
-    local progress=(--silent --show-error)
-    [ -t 2 ] && progress=(--progress-bar)
-    curl "${progress[@]}" --fail --location --retry 5 --speed-limit 1000 --speed-time 60 \
-      --continue-at - --output "$archive" "$url"
-  else
-    wget --no-verbose --tries=5 --timeout=60 --continue --output-document="$archive" "$url"
-  fi
-}
-
 download() {
   local size status=1
   size=$(size_of "$archive")
@@ -64,23 +37,13 @@ download() {
   while [ "$size" -lt "$bytes" ] && [ "$status" -ne 0 ]; do
     say "downloading $url, $size of $bytes bytes are there"
     status=0
-    fetch || status=$?
-    # 33 is curl's word for a server that cannot send the rest alone
-    [ "$status" -ne 33 ] || fail "$url: cannot go on with a download that was stopped; delete $archive and run again"
-    [ "$status" -eq 0 ] || [ "$(size_of "$archive")" -gt "$size" ] ||
-      fail "$url: nothing comes from there; what has come before stays, and the next run goes on from it"
+    fetch "$url" "$archive" || status=$?
+    check_fetched "$status" "$url" "$archive" "$size"
     size=$(size_of "$archive")
   done
-}
-
-verify() {
-  local size found
-  size=$(size_of "$archive")
-  [ "$size" = "$bytes" ] || fail "$archive: $size bytes, expected $bytes; delete this file and run again"
+  check_size "$archive" "$bytes"
   say "checking the archive's SHA-256"
-  if have sha256sum; then found=$(sha256sum <"$archive"); else found=$(shasum -a 256 <"$archive"); fi
-  found=${found%% *}
-  [ "$found" = "$sha256" ] || fail "$archive: SHA-256 $found, expected $sha256; delete this file and run again"
+  check_sum "$archive" "$sha256"
 }
 
 unpack() {
@@ -97,9 +60,7 @@ unpack() {
   say "$corpus is there, $found clips; $archive is not needed any more"
 }
 
-usage() { sed -n '2,/^set/ s/^# \{0,1\}//p' "$0"; }
-
-case ${1:-} in -h | --help) usage && exit 0 ;; esac
+case ${1:-} in -h | --help) usage "$0" && exit 0 ;; esac
 for word in "$@"; do
   case $word in --dataset | --dataset=*)
     here=$PWD
@@ -111,8 +72,8 @@ for word in "$@"; do
     ;;
   esac
 done
-case ${1:-} in -*) usage >&2 && exit 2 ;; esac
-[ $# -le 1 ] || { usage >&2 && exit 2; }
+case ${1:-} in -*) usage "$0" >&2 && exit 2 ;; esac
+[ $# -le 1 ] || { usage "$0" >&2 && exit 2; }
 dataset=.
 case ${1:-} in '') ;; /*) dataset=${1%/} ;; *) dataset=$PWD/${1%/} ;; esac
 cd "$(dirname "$0")/.."
@@ -127,11 +88,10 @@ if [ -e "$corpus" ]; then
   [ "$found" = "$clips" ] || fail "$corpus: $found clips in wavs/, expected $clips; move this folder away or delete it, and run again"
   say "$corpus is there, $found clips"
 else
-  check_tools
+  check_tools "curl or wget" "sha256sum or shasum" tar bzip2
   mkdir -p "$dataset"
   check_space
   download
-  verify
   unpack
 fi
 "$python" -m scripts.prepare_dataset "$corpus" --clips "$clips"

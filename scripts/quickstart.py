@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 import soundfile
 from tqdm import tqdm
 
+from common.engine.nvlog import read_log
+from common.errors import exit_on_user_error
+
 OUTPUT = Path("output/quickstart")
 PHRASES = Path("phrases/clock.txt")
 HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
@@ -138,17 +141,27 @@ def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
     print(f"$ {shlex.join(['python', *command[1:]])} > {stdout}", flush=True)
     with stdout.open("w") as file, tqdm(total=epochs, unit="epoch", disable=not sys.stderr.isatty()) as bar:
         process = subprocess.Popen(command, stdout=file)
-        said = time.monotonic()
-        while process.poll() is None:
-            time.sleep(1.0)
-            done, loss = progress_of(log)
-            bar.update(done - bar.n)
-            bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
-            if bar.disable and done and time.monotonic() - said > SAID_EVERY:
-                said = time.monotonic()
-                print(f"   epoch {done} of {epochs}, loss {loss:.3f}", flush=True)
+        try:
+            show(process, log, bar)
+        except BaseException:  # Ctrl-C for one, of which it has heard as well
+            process.terminate()  # it saves first
+            process.wait()
+            raise
     if process.returncode:
         raise SystemExit(f"error: training ended with exit code {process.returncode}; its output is in {stdout}")
+
+
+def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
+    """Show a training's progress, as its log tells it, until it ends."""
+    said = time.monotonic()
+    while process.poll() is None:
+        time.sleep(1.0)
+        done, loss = progress_of(log)
+        bar.update(done - bar.n)
+        bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
+        if bar.disable and done and time.monotonic() - said > SAID_EVERY:
+            said = time.monotonic()
+            print(f"   epoch {done} of {bar.total}, loss {loss:.3f}", flush=True)
 
 
 def progress_of(log: Path) -> tuple[int, float]:
@@ -158,11 +171,8 @@ def progress_of(log: Path) -> tuple[int, float]:
 
 
 def records(log: Path) -> list[dict[str, Any]]:
-    """The data of every whole record of a log."""
-    if not log.exists():
-        return []
-    lines = [line for line in log.read_text().split("\n")[:-1] if line.startswith("DLLL ")]
-    return [record["data"] for line in lines if "data" in (record := json.loads(line[5:]))]
+    """The data of every record of a log, which may not be there yet."""
+    return [record["data"] for record in read_log(log) if "data" in record] if log.exists() else []
 
 
 def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
@@ -218,4 +228,5 @@ def table(spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> st
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_user_error():
+        main()

@@ -8,4 +8,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 prepare_environment requirements.txt
-exec .venv/bin/python scripts/quickstart.py --minutes "${QUICKSTART_MINUTES:-10}" "$@"
+exec .venv/bin/python -m scripts.quickstart --minutes "${QUICKSTART_MINUTES:-10}" "$@"

@@ -7,6 +7,8 @@ import argparse
 from tacotron2.config import Tacotron2Config as Model
 from tacotron2.data_function import Tacotron2DataConfig as Data
 from tacotron2.loss_function import Tacotron2LossConfig as Loss
+from tacotron2.text.alphabet import BUILT_IN
+from tacotron2.text.symbols_file import symbols_file
 
 
 def add_tacotron2_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +59,16 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         default=list(Data.text_cleaners),
         metavar="NAME",
         help="english_cleaners, basic_cleaners or transliteration_cleaners",
+    )
+    group.add_argument(
+        "--symbols-file",
+        dest="symbols",
+        type=symbols_file,
+        default=Data.symbols,
+        metavar="PATH",
+        help="another alphabet, UTF-8, one symbol a line: the padding first, characters, ARPAbet as @AA1; letters that are "
+        "not English want --text-cleaners basic_cleaners too, as english_cleaners leave only ASCII "
+        f"(default: {len(BUILT_IN.symbols)} built in)",
     )
     group.add_argument("--n-symbols", type=int, default=Model.n_symbols, help="size of the symbol table")
     group.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from common.sound.audio_processing import load_audio
 from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
 from tacotron2.loss_function import Tacotron2Targets
-from tacotron2.text import symbols, text_to_sequence
+from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, text_to_sequence
 
 # B batch, S symbols, T frames, M mels
 
@@ -30,8 +31,14 @@ class Tacotron2DataConfig:
 
     dataset_path: str = "./"
     text_cleaners: Sequence[str] = ("english_cleaners",)
+    symbols: Sequence[str] | None = None  # of another alphabet than the built-in one
     load_mel_from_disk: bool = False
     n_frames_per_step: int = 1
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """What texts are spelled in."""
+        return alphabet_of(self.symbols)
 
 
 class Item(NamedTuple):
@@ -72,7 +79,7 @@ class TextMelDataset:
         self.config = from_options(Tacotron2DataConfig, options)
         self.audio = from_options(AudioConfig, options)
         self.utterances = utterances
-        self.ids = _read([row.text for row in utterances], self.config.text_cleaners)
+        self.ids = _read([row.text for row in utterances], self.config)
         self.lengths = [len(ids) for ids in self.ids]
         self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
         if self.config.load_mel_from_disk:
@@ -110,30 +117,46 @@ class TextMelDataset:
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
     """Texts -> padded symbol ids (B, S) and lengths (B,). BadRows lists all texts that cannot be read."""
-    cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
-    ids = [torch.tensor(sequence) for sequence in _read(texts, cleaners)]
+    ids = [torch.tensor(sequence) for sequence in _read(texts, from_options(Tacotron2DataConfig, options))]
     lengths = torch.tensor([len(sequence) for sequence in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
 
 def spell(text: str, options: Options) -> list[str]:
     """The symbols a text is read as, one for each of its ids."""
-    cleaners = from_options(Tacotron2DataConfig, options).text_cleaners
-    return [symbols[i] for i in text_to_sequence(text, cleaners)]
+    config = from_options(Tacotron2DataConfig, options)
+    alphabet = config.alphabet
+    return [alphabet.symbols[i] for i in text_to_sequence(text, config.text_cleaners, alphabet)]
 
 
-def _read(texts: Sequence[str], cleaners: Sequence[str]) -> list[list[int]]:
+def _read(texts: Sequence[str], config: Tacotron2DataConfig) -> list[list[int]]:
     """Symbol ids of each text; one BadRows for all that cannot be read or hold nothing to speak."""
+    alphabet = config.alphabet
     sequences: list[list[int]] = []
     problems: dict[int, str] = {}
     for number, text in enumerate(texts):
         try:
-            sequences.append(text_to_sequence(text, cleaners))
+            sequences.append(text_to_sequence(text, config.text_cleaners, alphabet))
         except DataError as error:
             problems[number] = str(error)
         else:
-            if not sequences[-1]:
-                problems[number] = f"{text!r} holds nothing to speak, expected letters or {{ARPAbet}}"
+            if _is_silent(sequences[-1], alphabet):
+                problems[number] = f"{text!r} holds nothing to speak, expected {_wanted(text, alphabet)}"
     if problems:
         raise BadRows(problems)
     return sequences
+
+
+def _is_silent(ids: Sequence[int], alphabet: Alphabet) -> bool:
+    """Whether ids say nothing. In other alphabets spaces and points alone are nothing: what the wrong cleaners leave."""
+    if alphabet == BUILT_IN:
+        return not ids
+    spoken = (alphabet.symbols[i] for i in ids)
+    return not any(len(symbol) > 1 or unicodedata.category(symbol)[0] not in "CPZ" for symbol in spoken)
+
+
+def _wanted(text: str, alphabet: Alphabet) -> str:
+    if alphabet == BUILT_IN:
+        return "letters or {ARPAbet}"
+    kept = not _is_silent(text_to_sequence(text, "basic_cleaners", alphabet), alphabet)
+    return "letters of --symbols-file" + ("; --text-cleaners basic_cleaners would keep some" if kept else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from common.errors import UsageError
 from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config
@@ -12,11 +13,30 @@ from tacotron2.data_function import TextMelDataset, encode, spell
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2
 from tacotron2.preview import preview
+from tacotron2.text import alphabet_of
+from tacotron2.transfer import transfer
 
 
 def config_from_options(options: Options) -> dict[str, Any]:
-    """The config keys that are among the options."""
-    return {field.name: options[field.name] for field in fields(Tacotron2Config) if field.name in options}
+    """The config keys that are among the options; an alphabet among them sets n_symbols.
+
+    Raises UsageError where --n-symbols is too small for the alphabet, or not the size of one from a file.
+    """
+    config = {field.name: options[field.name] for field in fields(Tacotron2Config) if field.name in options}
+    if "symbols" not in options:  # only some flags are known, and the alphabet is not among them
+        return config
+    symbols, default = options["symbols"], Tacotron2Config.n_symbols
+    rows, size = config.get("n_symbols", default), len(alphabet_of(symbols).symbols)
+    if symbols is None:
+        if rows < size:
+            raise UsageError(
+                f"--n-symbols: {rows}, expected at least {size}, the size of the built-in alphabet; "
+                "a smaller one comes with --symbols-file"
+            )
+        return config
+    if rows not in (size, default):
+        raise UsageError(f"--n-symbols: {rows}, expected {size}, the symbols in --symbols-file; it can be left out")
+    return config | {"n_symbols": size}
 
 
 def make_loss(options: Options) -> Tacotron2Loss:
@@ -42,7 +62,8 @@ SPEC = ModelSpec(
     make_dataset=TextMelDataset,
     make_loss=make_loss,
     preview=preview,
-    stored_options=("text_cleaners",),
+    transfer=transfer,
+    stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
     inference=AcousticInference(encode=encode, spell=spell),
 )

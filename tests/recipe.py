@@ -104,3 +104,15 @@ def logged(path: Path) -> list[tuple[object, dict]]:
     """(step, data) of a log's records, without the flags."""
     records = [record for record in read_log(path) if record["type"] == "LOG"]
     return [(tuple(record["step"]), record["data"]) for record in records if record["step"] != "PARAMETER"]
+
+
+def tools(folder: Path, *absent: str) -> Path:
+    """A folder for PATH: everything of the system's but what is absent."""
+    folder.mkdir()
+    for place in ("/usr/bin", "/bin"):
+        for tool in Path(place).iterdir():
+            if tool.name not in absent and not (folder / tool.name).is_symlink():
+                (folder / tool.name).symlink_to(tool)
+    (folder / "python").unlink(missing_ok=True)
+    (folder / "python").symlink_to(sys.executable)
+    return folder

@@ -1,10 +1,17 @@
-"""Every mistake a user can make ends with what was wrong, what to do, and code 2 (usage) or 1 (data): never with a traceback."""
+"""Every mistake a user can make ends with what was wrong, what to do, and code 2 (usage) or 1 (data): never with a traceback.
+
+Nor does Ctrl-C, whose code is 130.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +19,10 @@ import pytest
 import soundfile
 import torch
 
+from common.engine import training as engine
 from common.engine.checkpoint import load_checkpoint
+from common.engine.interrupt import StopRequest
+from common.errors import exit_on_user_error
 from tests.recipe import MODELS, ROOT, SHARED, flags, run, succeed, trained
 
 
@@ -321,6 +331,90 @@ def test_as_a_process(words: list[str], code: int, message: str) -> None:
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+# Ctrl-C: code 130.
+
+
+@pytest.fixture
+def heard_ctrl_c() -> Iterator[None]:
+    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_ctrl_c")
+def test_ctrl_c_in_the_middle_of_speaking(tmp_path: Path) -> None:
+    words = [sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**7]
+    process = subprocess.Popen(
+        list(map(str, words)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        log = tmp_path / "speech" / "nvlog.json"
+        deadline = time.monotonic() + 120
+        while not log.exists():  # which is opened when the models are loaded
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "stopped\n")
+    assert [path.name for path in log.parent.iterdir()] == ["nvlog.json"]
+
+
+@pytest.mark.usefixtures("heard_ctrl_c")
+def test_ctrl_c_in_a_terminal_leaves_loader_processes_alone_until_training_has_saved(tmp_path: Path) -> None:
+    words = [sys.executable, "train.py", *training(tmp_path), "--epochs", 10**5, "--num-workers", 1]
+    process = subprocess.Popen(
+        list(map(str, words)),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        log = tmp_path / "nvlog.json"
+        deadline = time.monotonic() + 120
+        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal signals every process of a run
+        out, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, err) == (130, "stopping after this step; once more to stop without saving\n")
+    assert f"saved {tmp_path}/checkpoint_WaveGlow_" in out
+
+
+def test_a_second_ctrl_c_ends_training_without_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = engine.train_step
+
+    def interrupted(*arguments: object) -> object:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return step(*arguments)
+
+    monkeypatch.setattr(engine, "train_step", interrupted)
+    monkeypatch.setattr(StopRequest, "ECHO", -1.0)  # the second is the user's, not torchrun's
+    result = run("train.py", *training(tmp_path))
+    first, second = result.err.splitlines()
+    assert result.code == 130
+    assert first == "stopping after this step; once more to stop without saving"
+    assert second.startswith("stopped")
+    assert list(tmp_path.glob("*.pt")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [([], "stopped\n"), (["nothing was saved"], "stopped: nothing was saved\n")]
+)
+def test_ctrl_c_says_what_it_is_raised_with(words: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit) as leaving, exit_on_user_error():
+        raise KeyboardInterrupt(*words)
+    assert (leaving.value.code, capsys.readouterr().err) == (130, message)
 
 
 def test_shared_flags_are_those_that_work(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def quickstart(tmp_path_factory) -> Quickstart:
 
 def test_training_leaves_checkpoints_links_logs_and_pictures(quickstart: Quickstart) -> None:
     left = {path.name for path in (quickstart.folder / "output").iterdir()}
-    made = {f"checkpoint_{model}_{name}.pt" for model in MODELS for name in ("0", "1", "last")}
+    made = {f"checkpoint_{model}_{name}.pt" for model in MODELS for name in ("0", "1", "best", "last")}
     assert left == {*made, "nvlog.json", "tensorboard"}
     for model in MODELS:
         link = quickstart.folder / "output" / f"checkpoint_{model}_last.pt"

@@ -16,8 +16,8 @@ import common.checkpoint
 import common.dataset_report
 import inference
 from benchmarks import latency
-from common.arguments import parse_training_arguments
 from common.data.mels import parse_args as parse_mel_arguments
+from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
 from scripts import prepare_recordings
@@ -34,7 +34,7 @@ def commands() -> list[list[str]]:
     words = [
         shlex.split(line, comments=True)
         for line in lines
-        if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun) ", line)
+        if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun|sbatch) ", line)
     ]
     return [[word for word in line if not re.match(r"[A-Z_]+=", word)] for line in words]
 
@@ -45,6 +45,8 @@ def script_and_arguments(words: list[str]) -> tuple[str, list[str]]:
         rest = words[1:] if words[0] == "torchrun" else torchrun_arguments(words[3:], gpus=8)
         script = next(i for i, word in enumerate(rest) if word.endswith(".py"))
         return rest[script], rest[script + 1 :]
+    if words[0] == "sbatch":
+        return "train.py", [*words[2:], "--resume-from-last"]
     if words[1] == "-m":
         return words[2], words[3:]
     return words[1], words[2:]
@@ -87,11 +89,13 @@ def test_every_flag_exists():
     known |= {flag for parse in helps for flag in flags_in_help(partial(parse, ["--help"]))}
     known |= flags_in_help(lambda: common.checkpoint.parse_args(["convert", "--help"]))
     known |= {
+        "--max-restarts",
         "--nproc",
         "--nnodes",
         "--nproc-per-node",
         "--rdzv-backend",
         "--rdzv-endpoint",
+        "--rdzv-id",
         "--logdir",
     }  # of launchers
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT))

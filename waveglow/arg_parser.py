@@ -36,3 +36,10 @@ def add_waveglow_training_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut mels from those that scripts/prepare_mels.sh made, FOLDER/wavs/ID.wav's from FOLDER/mels/ID.pt",
     )
     group.add_argument("--sigma", type=float, default=Loss.sigma, help="standard deviation of the latent Gaussian")
+    memory = parser.add_argument_group("WaveGlow: memory")
+    memory.add_argument(
+        "--recompute",
+        action="store_true",
+        help="make the flows' inner tensors again in backward instead of keeping them: a fraction of the memory, "
+        "a step about a third longer",
+    )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from common.errors import DataError, UsageError
 
@@ -265,12 +266,16 @@ def gate(x: Tensor, condition: Tensor) -> Tensor:
 class WaveGlow(nn.Module):
     """WaveGlow of the sizes in its keyword arguments (WaveGlowConfig's fields, WN_config a dict).
 
+    With `recompute`, training keeps of each flow only its inputs and outputs, and backward runs its WN once more for the
+    rest: the same numbers, for a third more work, in memory that hardly grows with the flows.
+
     Raises:
         UsageError: sizes that cannot work, each by its flag.
     """
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
+        self.recompute = False  # how to train, and so no part of the config
         self.config = WaveGlowConfig.from_dict(config)
         c = self.config
         self.n_group, self.hop_length, self.upsample_kernel_size = c.n_group, c.hop_length, c.upsample_kernel_size
@@ -304,7 +309,10 @@ class WaveGlow(nn.Module):
                 x = x[:, self.n_early_size :]
             x, log_det = convinv(x)
             fixed, moved = x.chunk(2, dim=1)
-            b, log_s = wn(fixed, condition)
+            if torch.jit.is_scripting():  # TorchScript takes no module as an argument
+                b, log_s = wn(fixed, condition)
+            else:
+                b, log_s = self._couple(wn, fixed, condition)
             x = torch.cat([fixed, torch.exp(log_s) * moved + b], dim=1)
             log_s_list.append(log_s)
             log_det_W_list.append(len(audio) * n_groups * log_det)  # W acts once at each time step
@@ -358,6 +366,14 @@ class WaveGlow(nn.Module):
                 elif isinstance(child, Invertible1x1Conv):
                     child.store_inverse()
         return self.requires_grad_(False)
+
+    @torch.jit.unused
+    def _couple(self, wn: nn.Module, fixed: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """What WN says; where `recompute` is on, its inner tensors are made again in backward instead of kept."""
+        if not (self.recompute and self.training and torch.is_grad_enabled()):
+            return wn(fixed, condition)
+        # WN draws no random numbers, so that no state of a generator has to be kept and put back.
+        return checkpoint(wn, fixed, condition, use_reentrant=False, preserve_rng_state=False)
 
     def _flow_dtype(self) -> torch.dtype:
         """The dtype that audio and noise go through the flow in: the weights', but at least float32."""

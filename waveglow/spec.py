@@ -37,6 +37,11 @@ def make_loss(options: Options) -> WaveGlowLoss:
     return WaveGlowLoss(from_options(LossConfig, options).sigma)
 
 
+def prepare_training(model: WaveGlow, options: Options) -> None:
+    """Set on a model how it is to be trained."""
+    model.recompute = options.get("recompute", False)
+
+
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
     return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
@@ -60,5 +65,6 @@ SPEC = ModelSpec(
     make_loss=make_loss,
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,
+    prepare_training=prepare_training,
     inference=VocoderInference(prepare=WaveGlow.fold_weight_norm, denoiser=make_denoiser),
 )

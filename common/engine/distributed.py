@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from common.engine.precision import distributed_backend, pick_device
-from common.errors import DataError
+from common.errors import DataError, UsageError
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
@@ -49,8 +49,8 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
     if not launched and not always:
         yield Dist(0, 0, 1, device)
         return
-    alone: dict[str, Any] = {} if launched else {"store": torch_dist.HashStore(), "rank": 0, "world_size": 1}
-    torch_dist.init_process_group(distributed_backend(device), **alone)
+    store, rank, world_size = _meeting_place() if launched else (torch_dist.HashStore(), 0, 1)
+    torch_dist.init_process_group(distributed_backend(device), store=store, rank=rank, world_size=world_size)
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
     except RuntimeError as error:
@@ -59,6 +59,17 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
         raise DataError("another process of this run ended, for the reason it gave") from None
     finally:
         torch_dist.destroy_process_group()
+
+
+def _meeting_place() -> tuple[torch_dist.Store, int, int]:
+    """Where the processes of this launch find each other, this one's rank, and their number.
+
+    torchrun keeps one store over all its restarts. Under the same names a process would find the addresses of those that are
+    dead, and wait for them.
+    """
+    store, rank, world_size = next(torch_dist.rendezvous("env://"))
+    name = f"restart_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
+    return torch_dist.PrefixStore(name, store), rank, world_size
 
 
 def launch_id() -> str | None:
@@ -71,7 +82,8 @@ def wrap(model: nn.Module, dist: Dist, *, bucket_cap_mb: float | None = None, co
     """The model as training calls it: averaging gradients over all processes, in buckets that overlap with the backward.
 
     compression is one of COMPRESSIONS: float16 and bfloat16 halve what is sent, PowerSGD (Vogels et al. 2019,
-    arXiv:1905.13727) sends factors of rank 1 after its first thousand steps and feeds the error back.
+    arXiv:1905.13727) sends factors of rank 1 after its first thousand steps and feeds the error back. UsageError for bfloat16
+    between CPUs.
     """
     if dist.world_size == 1:
         return model
@@ -80,7 +92,10 @@ def wrap(model: nn.Module, dist: Dist, *, bucket_cap_mb: float | None = None, co
     if compression == "powersgd":
         wrapped.register_comm_hook(PowerSGDState(None), powerSGD_hook)
     elif compression != "none":
-        wrapped.register_comm_hook(None, HALF_HOOKS[compression])
+        try:
+            wrapped.register_comm_hook(None, HALF_HOOKS[compression])
+        except TypeError as error:  # PyTorch sends bfloat16 between GPUs only
+            raise UsageError(f"--grad-compression {compression}: {error}; fp16 works everywhere") from None
     return wrapped
 
 

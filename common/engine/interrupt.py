@@ -39,7 +39,7 @@ class StopRequest:
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             if time.monotonic() - self._since > self.ECHO:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
         print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)

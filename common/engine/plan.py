@@ -9,20 +9,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from common.engine import memory, precision, sharding
+from common.engine import memory, precision
 from common.engine.optimization import rate_at
 from common.engine.sampler import sampler_of
 from common.engine.training import TrainState, to_device
 from common.errors import DataError
 from common.spec import Batch, Key
 
-GB = 1e9
-
 
 def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
     """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated from one clip, on a GPU measured too.
 
-    Runs forward and backward on the longest clips, which moves no weight.
+    Runs forward and backward on the longest clips, which moves no weight; every process has to call it.
     """
     pace, dist = state.pace, state.dist
     steps = pace.steps_per_epoch
@@ -61,25 +59,28 @@ def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: i
     activations = max(0, memory.measure_peak(device, lambda: _forward_and_backward(state, clip)) - kept.gradients)
     estimated = kept.total + batch_size * activations
     lines = [
-        f"memory of a process: weights {kept.weights / GB:.2f} GB, gradients {kept.gradients / GB:.2f} GB, "
-        f"Adam's averages {kept.optimizer / GB:.2f} GB; activations of the longest clip {activations / GB:.3f} GB",
-        f"estimated peak: {estimated / GB:.2f} GB, with {batch_size} such clips; "
-        f"there are {memory.available_memory(device) / GB:.2f} GB",
+        f"memory of a process: weights {size(kept.weights)}, gradients {size(kept.gradients)}, "
+        f"Adam's averages {size(kept.optimizer)}; activations of the longest clip {size(activations)}",
+        f"estimated peak: {size(estimated)}, with {batch_size} such clips; "
+        f"there are {size(memory.available_memory(device))}",
     ]
     if precision.allocated_memory(device) is not None:
         batch = to_device(longest, device)
         peak = memory.measure_peak(device, lambda: _forward_and_backward(state, batch))
-        lines.append(
-            f"measured peak: {(peak + kept.weights + kept.optimizer) / GB:.2f} GB, with the longest clips' batch"
-        )
+        lines.append(f"measured peak: {size(peak + kept.weights + kept.optimizer)}, with the longest clips' batch")
     return lines
 
 
 def _forward_and_backward(state: TrainState, batch: Batch) -> None:
-    with sharding.hold_back(state.trained), precision.autocast(state.dist.device, state.half):
+    with precision.autocast(state.dist.device, state.half):
         loss = state.criterion(state.trained(*batch.inputs), batch.targets)
     loss.backward()
     state.optimizer.zero_grad(set_to_none=True)
+
+
+def size(count: float) -> str:
+    """Bytes as people read them."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
 def _traffic(state: TrainState, trained: int) -> str:
@@ -88,7 +89,7 @@ def _traffic(state: TrainState, trained: int) -> str:
         return "one process, nothing is sent"
     # a ring's all-reduce sends every gradient twice but for a process's own part: Patarasuk and Yuan 2009
     ring = 2 * (state.dist.world_size - 1) / state.dist.world_size * 4 * trained
-    return f"each process sends {ring / GB:.3f} GB of float32 gradients"
+    return f"each process sends {size(ring)} of float32 gradients"
 
 
 def _shapes(batch: Any) -> str:

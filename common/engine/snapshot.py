@@ -26,7 +26,7 @@ from common.engine.checkpoint import (
 from common.engine.distributed import Dist
 from common.engine.optimization import restore_averages
 from common.engine.training import Best, EpochTotals, TrainState
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.sound.stft import AudioConfig
 from common.spec import ModelSpec, config_of
 
@@ -140,6 +140,19 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
     return None
 
 
+def check_data_options(checkpoint: dict[str, Any], path: Path, args: argparse.Namespace) -> None:
+    """UsageError where a run is to go on with other text or audio settings than it has."""
+    stored = checkpoint.get("data", {})
+    other = [
+        name for name, value in stored.items() if hasattr(args, name) and plain(value) != plain(getattr(args, name))
+    ]
+    if other and checkpoint.get("optimizer") is not None:
+        raise UsageError(
+            f"{path}: made with other settings of {', '.join(other)} than the command line's: give the same, "
+            f"or begin anew from its weights with --warm-start {path}"
+        )
+
+
 def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int:
     """The flag's seed, else that of the run that made the checkpoint, else a random one; the same on every process."""
     if seed is None:
@@ -214,6 +227,11 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
     except RuntimeError as error:  # old releases of PyTorch kept states of another size
         return f" (random numbers start anew: {error})"
     return ""
+
+
+def plain(value: Any) -> Any:
+    """A tuple as a list, anything else as it is."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:

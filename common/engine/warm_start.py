@@ -26,8 +26,11 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     left_out = matching([*model.state_dict(), *weights], ignored, "--ignore-layers") if ignored else set()
     weights = {name: value for name, value in weights.items() if name not in left_out}
     start = WarmStart(weights, checkpoint.get("data", {}), options, model)
-    weights, phrase = spec.transfer(start)
     fresh = {name: value for name, value in model.state_dict().items() if name in left_out}
+    try:
+        weights, phrase = spec.transfer(start)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     try:
         load_weights(model, {**weights, **fresh}, path)
     except DataError as error:

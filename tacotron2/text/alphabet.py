@@ -1,6 +1,10 @@
-"""The 148 symbols that the encoder embeds; a symbol's id is its place in the list."""
+"""The symbols that the encoder embeds: 148 built in, or those of another alphabet. A symbol's id is its place in the list."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 PAD = "_"
 
@@ -19,6 +23,38 @@ ARPABET_IN_WORDS = f"{' '.join(sorted(_CONSONANTS))}, and with stress 0, 1, 2 or
 
 symbols: list[str] = [PAD, *_PUNCTUATION, *_LETTERS, *("@" + phone for phone in ARPABET)]
 
-# The pad is among them: the published front end lets a "_" in the text through, and text_to_sequence follows it.
-CHARACTER_IDS = {symbol: i for i, symbol in enumerate(symbols) if len(symbol) == 1}
-PHONE_IDS = {symbol[1:]: i for i, symbol in enumerate(symbols) if symbol.startswith("@")}
+
+@dataclass(frozen=True)
+class Alphabet:
+    """What a text is spelled in: characters, and ARPAbet as "@AA1". The first symbol, id 0, pads batches."""
+
+    symbols: tuple[str, ...]
+
+    # The pad is among them: the published front end lets a "_" in the text through, and text_to_sequence follows it.
+    @cached_property
+    def character_ids(self) -> dict[str, int]:
+        """Ids of the characters that plain text may hold."""
+        return {symbol: i for i, symbol in enumerate(self.symbols) if len(symbol) == 1}
+
+    @cached_property
+    def phone_ids(self) -> dict[str, int]:
+        """Ids of the ARPAbet that braces may hold, without the "@"; empty where the alphabet has none."""
+        return {symbol[1:]: i for i, symbol in enumerate(self.symbols) if is_phone(symbol)}
+
+    @property
+    def phones_in_words(self) -> str:
+        """The ARPAbet it has, for a message."""
+        return ARPABET_IN_WORDS if self.phone_ids.keys() >= set(ARPABET) else " ".join(sorted(self.phone_ids))
+
+
+def is_phone(symbol: str) -> bool:
+    """Whether a symbol stands for ARPAbet; "@" alone is a character."""
+    return len(symbol) > 1 and symbol.startswith("@")
+
+
+BUILT_IN = Alphabet(tuple(symbols))
+
+
+def alphabet_of(own_symbols: Sequence[str] | None) -> Alphabet:
+    """The alphabet with these symbols, those of --symbols-file; None stands for the built-in one."""
+    return BUILT_IN if own_symbols is None else Alphabet(tuple(own_symbols))

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -234,6 +235,15 @@ def test_checkpoints_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     assert "n_mel_channels is 10 in it, 12 on the command line" in contradicting.err
 
 
+@pytest.fixture
+def heard_ctrl_c() -> Iterator[None]:
+    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_ctrl_c")
 def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.latency", *tiny(tmp_path, "--num-iters", 100000)]
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import models
-from tests.recipe import succeed
+from tests.recipe import succeed, tools
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"TACOTRON2": "nvidia_tacotron2pyt_fp16.pt", "WAVEGLOW": "nvidia_waveglow256pyt_fp16.pt"}
@@ -108,18 +108,6 @@ def server(contents: dict[str, bytes]) -> Iterator[Server]:
         yield server
         server.shutdown()
         thread.join()
-
-
-def tools(folder: Path, *absent: str) -> Path:
-    """A folder for PATH: everything of the system's but what is absent."""
-    folder.mkdir()
-    for place in ("/usr/bin", "/bin"):
-        for tool in Path(place).iterdir():
-            if tool.name not in absent and not (folder / tool.name).is_symlink():
-                (folder / tool.name).symlink_to(tool)
-    (folder / "python").unlink(missing_ok=True)
-    (folder / "python").symlink_to(sys.executable)
-    return folder
 
 
 def download(server: Server, *words: object, path: Path | None = None, **changes: str) -> subprocess.CompletedProcess:

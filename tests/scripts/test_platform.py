@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.arguments import parse_training_arguments
+from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]

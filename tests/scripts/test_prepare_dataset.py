@@ -20,6 +20,7 @@ import pytest
 
 from common.errors import DataError
 from scripts import prepare_dataset
+from tests.recipe import tools
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -137,6 +138,7 @@ def project(tmp_path: Path) -> Path:
         "scripts/prepare_dataset.sh",
         "scripts/prepare_dataset.py",
         "scripts/environment.sh",
+        "scripts/download.sh",
         "filelists/ljs_split.txt",
         "common/__init__.py",
         "common/errors.py",
@@ -144,18 +146,6 @@ def project(tmp_path: Path) -> Path:
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-def tools(folder: Path, *absent: str) -> Path:
-    """A folder for PATH: everything of the system's but what is absent."""
-    folder.mkdir()
-    for place in ("/usr/bin", "/bin"):
-        for tool in Path(place).iterdir():
-            if tool.name not in absent and not (folder / tool.name).is_symlink():
-                (folder / tool.name).symlink_to(tool)
-    (folder / "python").unlink(missing_ok=True)
-    (folder / "python").symlink_to(sys.executable)
     return folder
 
 

@@ -56,6 +56,7 @@ def test_flags_default_to_the_published_values():
     own = {name: value for name, value in options.items() if name not in PUBLISHED}
     assert own == {
         "text_cleaners": ["english_cleaners"],
+        "symbols": None,
         "load_mel_from_disk": False,
         "guided_attention_weight": 0.0,
         "guided_attention_sigma": 0.4,

@@ -108,6 +108,35 @@ READERS = {
 }
 
 
+@pytest.mark.parametrize("options", [BASIC, BASIC | {"symbols": None}], ids=["an old checkpoint's", "of this run"])
+def test_without_an_alphabet_the_built_in_one_is_read(options):
+    dataset = TextMelDataset(options, [Utterance("a.pt", "A b")])
+    assert dataset.ids == encode(["A b"], options)[0].tolist() == [[symbols.index(c) for c in "a b"]]
+    assert spell("A b", options) == ["a", " ", "b"]
+
+
+def test_another_alphabet_is_read_by_all():
+    options = BASIC | {"symbols": ["_", *" абвж", "@AA1"]}
+    dataset = TextMelDataset(options, [Utterance("a.pt", "Жаба {AA1}!"), Utterance("b.pt", "ва")])
+    assert dataset.ids == [[5, 2, 3, 2, 1, 6], [4, 2]]
+    ids, lengths = encode(["ва", "Жаба {AA1}!"], options)
+    assert (ids.tolist(), lengths.tolist()) == ([[4, 2, 0, 0, 0, 0], [5, 2, 3, 2, 1, 6]], [2, 6])
+    assert spell("Жаба {AA1}!", options) == [*"жаба ", "@AA1"]
+
+
+def test_what_the_wrong_cleaners_leave_of_another_alphabet_is_nothing():
+    """Else a model would learn to read spaces and points, and its user wonder for days."""
+    options = {"load_mel_from_disk": True, "symbols": ["_", *" .,абвг"]}
+    with pytest.raises(BadRows) as error:
+        encode(["Аб, ва.", "abc.", "а"], options)
+    silent = "holds nothing to speak, expected letters of --symbols-file"
+    kept = "; --text-cleaners basic_cleaners would keep some"
+    assert error.value.problems == {0: f"'Аб, ва.' {silent}{kept}", 1: f"'abc.' {silent}", 2: f"'а' {silent}{kept}"}
+    ids, _ = encode(["Аб, ва."], options | {"text_cleaners": ["basic_cleaners"]})
+    assert ids.tolist() == [[4, 5, 3, 1, 6, 4, 2]]
+    assert encode(["?!"], BASIC)[1].tolist() == [2]  # with the built-in one it is what it was
+
+
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_texts_that_cannot_be_read_are_listed_together(read):
     with pytest.raises(BadRows) as error:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import models
+from common.errors import UsageError
 from common.sound.stft import TacotronSTFT
 from common.spec import AcousticInference
 from loss_functions import get_loss_function
@@ -17,6 +18,7 @@ from tacotron2.data_function import Tacotron2Batch, TextMelDataset, encode
 from tacotron2.model import Tacotron2, Tacotron2Inference, Tacotron2Output
 from tacotron2.preview import preview
 from tacotron2.spec import SPEC, config_from_options
+from tacotron2.transfer import transfer
 
 
 def test_published_training_defaults():
@@ -48,6 +50,24 @@ def test_config_is_what_the_options_hold_of_it():
     assert (model.config.prenet_dim, model.config.attention_dim) == (8, 128)
 
 
+def test_an_alphabet_sets_the_number_of_symbols():
+    own = ["_", *"абв"]
+    assert config_from_options({"symbols": own}) == {"n_symbols": 4}
+    for given in (148, 4):  # the default, which nobody may have typed, and the right one
+        assert config_from_options({"symbols": own, "n_symbols": given}) == {"n_symbols": 4}
+    with pytest.raises(UsageError, match=r"^--n-symbols: 5, expected 4, the symbols in --symbols-file; it can be left"):
+        config_from_options({"symbols": own, "n_symbols": 5})
+
+
+def test_the_built_in_alphabet_wants_room():
+    assert config_from_options({"symbols": None}) == {}
+    for given in (148, 150):
+        assert config_from_options({"symbols": None, "n_symbols": given}) == {"n_symbols": given}
+    with pytest.raises(UsageError, match=r"^--n-symbols: 147, expected at least 148, .* comes with --symbols-file$"):
+        config_from_options({"symbols": None, "n_symbols": 147})
+    assert config_from_options({"n_symbols": 11}) == {"n_symbols": 11}  # the alphabet is the checkpoint's to say
+
+
 def test_criterion_follows_the_options():
     options = {"mask_padding": True, "n_frames_per_step": 2, "guided_attention_weight": 1.0, "learning_rate": 1.0}
     criterion = get_loss_function("Tacotron2", options=options)
@@ -69,7 +89,8 @@ def test_factories():
     assert isinstance(SPEC.make_dataset(options, []), TextMelDataset)
     assert SPEC.inference.encode is encode
     assert SPEC.inference.spell("Ab", options) == ["a", "b"]
-    assert SPEC.stored_options == ("text_cleaners",)
+    assert SPEC.stored_options == ("text_cleaners", "symbols")
+    assert SPEC.transfer is transfer
 
 
 @pytest.mark.parametrize("r", [1, 2])

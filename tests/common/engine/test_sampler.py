@@ -110,3 +110,21 @@ def test_nothing_is_left_of_an_epoch_that_larger_batches_have_passed() -> None:
     sampler = EpochBatches([1] * 10, 8)
     assert batches(sampler, clips_done=9) == []
     assert len(sampler) == 0
+
+
+@pytest.mark.parametrize("bucket_batches", [0, 2])
+def test_accumulated_batches_make_what_one_large_batch_is(bucket_batches: int) -> None:
+    lengths = [(7 * item) % 23 for item in range(50)]
+    words = {"seed": 4, "bucket_batches": bucket_batches}
+    whole = EpochBatches(lengths, 8, **words)
+    parts = [EpochBatches(lengths, 2, rank=rank, world_size=2, accumulation=2, **words) for rank in range(2)]
+    for sampler in (whole, *parts):
+        sampler.start_at(3, 16)
+        assert sampler.batches_per_epoch() == 6
+        assert len(list(sampler)) == len(sampler)
+    taken = [list(sampler) for sampler in parts]
+    for number, batch in enumerate(whole):
+        pieces = [keys for share in taken for keys in share[2 * number : 2 * number + 2]]
+        assert [len(keys) for keys in pieces] == [2, 2, 2, 2]
+        assert sorted(key for keys in pieces for key in keys) == sorted(batch)
+    assert len(taken[0]) == 8

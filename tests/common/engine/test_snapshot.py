@@ -16,7 +16,7 @@ from common.engine.checkpoint import load_checkpoint
 from common.engine.distributed import Dist
 from common.engine.optimization import Pace
 from common.engine.training import TrainState
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import flags, trained
@@ -201,6 +201,17 @@ def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Pat
         assert ask(tmp_path, resume=False) == wanted
     torch.save(checkpoint | {"launch": None}, path)
     assert ask(tmp_path, resume=False) is None
+
+
+def test_other_data_is_another_run(tmp_path: Path, checkpoint: dict) -> None:
+    args, _ = parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")
+    snapshot.check_data_options(checkpoint, PATH, args)
+    args.mel_fmax, args.sampling_rate = 7000.0, 16000
+    wanted = r"old\.pt: made with other settings of sampling_rate, mel_fmax than .*--warm-start old\.pt"
+    with pytest.raises(UsageError, match=wanted):
+        snapshot.check_data_options(checkpoint, PATH, args)
+    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, args)  # weights alone begin anew
+    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED_KEYS}, PATH, args)
 
 
 def test_the_seed_is_the_flags_then_the_files_then_any() -> None:

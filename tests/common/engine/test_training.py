@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from common.engine.distributed import Dist
 from common.engine.interrupt import StopRequest
 from common.engine.nvlog import Log
-from common.engine.sampler import EpochBatches
 from common.engine.optimization import Pace
+from common.engine.sampler import EpochBatches
 from common.engine.training import (
     Ending,
     EpochTotals,

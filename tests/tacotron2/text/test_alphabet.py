@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tacotron2.text import symbols
+from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, symbols
 
 ARPABET = (
     "AA AA0 AA1 AA2 AE AE0 AE1 AE2 AH AH0 AH1 AH2 AO AO0 AO1 AO2 AW AW0 AW1 AW2 AY AY0 AY1 AY2 B CH D DH "
@@ -15,3 +15,20 @@ def test_symbols_are_148_in_the_published_order() -> None:
     assert "".join(symbols[:64]) == "_-!'(),.:;? ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     assert symbols[64:] == ["@" + phone for phone in ARPABET.split(" ")]
     assert len(symbols) == len(set(symbols)) == 148
+
+
+def test_the_built_in_alphabet_is_the_table_and_the_default() -> None:
+    assert alphabet_of(None) is BUILT_IN
+    assert list(BUILT_IN.symbols) == symbols
+    assert "".join(BUILT_IN.character_ids) == "".join(symbols[:64])
+    assert list(BUILT_IN.phone_ids) == ARPABET.split(" ")
+    ids = [*BUILT_IN.character_ids.values(), *BUILT_IN.phone_ids.values()]
+    assert ids == list(range(148))
+
+
+def test_another_alphabet_has_its_own_places() -> None:
+    alphabet = alphabet_of(["#", "@B", "ж", "@", "@AA1", " "])
+    assert alphabet == Alphabet(("#", "@B", "ж", "@", "@AA1", " "))
+    assert alphabet.character_ids == {"#": 0, "ж": 2, "@": 3, " ": 5}
+    assert alphabet.phone_ids == {"B": 1, "AA1": 4}
+    assert alphabet_of(["_", "@"]).phone_ids == {}

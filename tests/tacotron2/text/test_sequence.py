@@ -7,7 +7,7 @@ import random
 import pytest
 
 from common.errors import DataError, UsageError
-from tacotron2.text import dropped_symbols, sequence_to_text, symbols, text_to_sequence
+from tacotron2.text import Alphabet, dropped_symbols, sequence_to_text, symbols, text_to_sequence
 
 ENGLISH = ["english_cleaners"]
 
@@ -110,3 +110,51 @@ def test_dropped_symbols_are_those_that_leave_no_trace() -> None:
     assert dropped_symbols('£5 — "5%" £', ENGLISH) == ["£", "—", '"', "%"]
     assert dropped_symbols("$5 and $x", ENGLISH) == ["$"]
     assert dropped_symbols("$5 é", ["basic_cleaners"]) == ["$", "5", "é"]
+
+
+# --- other alphabets ---
+
+BASIC = ["basic_cleaners"]
+RUSSIAN = Alphabet(("_", " ", ",", *"абвгдеёжзийклмнопрстуфхцчшщъыьэюя"))
+MIXED = Alphabet(("_", "@B", "ä", "@", "@AA1", "b", " "))
+
+
+def test_ids_are_places_in_the_other_alphabet() -> None:
+    # "а" is behind the pad, the space and the comma; "ё" is the seventh letter.
+    assert text_to_sequence("Аб, ёя", BASIC, RUSSIAN) == [3, 4, 2, 1, 9, 35]
+    assert sequence_to_text([3, 4, 2, 1, 9, 35], RUSSIAN) == "аб, ёя"
+    assert text_to_sequence("bä@ {AA1 B} b", BASIC, MIXED) == [5, 2, 3, 6, 4, 1, 6, 5]
+    assert sequence_to_text([5, 2, 3, 6, 4, 1, 6, 5, 3, 4], MIXED) == "bä@ {AA1 B} b@{AA1}"
+
+
+def test_what_the_other_alphabet_lacks_is_dropped() -> None:
+    assert text_to_sequence("a б! c", BASIC, RUSSIAN) == [1, 4, 1]
+    assert dropped_symbols("a б! 5 є", BASIC, RUSSIAN) == ["a", "!", "5", "є"]
+    assert dropped_symbols("b Ä {AA1} c", BASIC, MIXED) == ["c"]
+
+
+def test_ids_outside_the_other_alphabet() -> None:
+    with pytest.raises(DataError, match=r"^symbol ids: got 36, wanted 0 to 35$"):
+        sequence_to_text([36], RUSSIAN)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("аб {HH AH0}", "'{HH AH0}' at character 4"),
+        ("{} б }", "'{}' at character 1; '}' at character 6"),
+        ("а {б", "'{' at character 3"),
+    ],
+)
+def test_braces_where_the_alphabet_has_no_arpabet(text: str, found: str) -> None:
+    for function in (text_to_sequence, dropped_symbols):
+        with pytest.raises(DataError) as caught:
+            function(text, BASIC, RUSSIAN)
+        assert str(caught.value) == (
+            f"text: {found}: braces are for ARPAbet, and this alphabet has no ARPAbet: expected text without braces"
+        )
+
+
+def test_an_alphabet_with_some_arpabet_names_what_it_has() -> None:
+    with pytest.raises(DataError, match=r"no ARPAbet symbol 'HH'; .* as in \{HH AH0 L OW1\}, from AA1 B$"):
+        text_to_sequence("b {HH B}", BASIC, MIXED)

@@ -1,0 +1,84 @@
+"""The quickstart's view of a training: what it reads of a log at any moment, and a Ctrl-C that reaches both."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.engine.checkpoint import load_checkpoint
+from common.engine.nvlog import NvLog
+from scripts import quickstart
+from tests.recipe import ROOT, flags, logged
+
+WATCH = """
+import sys
+from pathlib import Path
+from common.errors import exit_on_user_error
+from scripts import quickstart
+folder = Path(sys.argv[1])
+with exit_on_user_error():
+    quickstart.watch([sys.executable, *sys.argv[2:]], folder / "stdout.log", folder / "nvlog.json", 100000)
+"""
+
+
+@pytest.fixture(autouse=True)
+def heard_ctrl_c() -> Iterator[None]:
+    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_progress_at_any_moment_of_a_training(tmp_path: Path) -> None:
+    log = tmp_path / "nvlog.json"
+    assert quickstart.records(log) == []
+    assert quickstart.progress_of(log)[0] == 0
+    with NvLog(log) as training:
+        training.log((0, 0), {"train_loss": 9.0})
+        training.log((0,), {"train_loss": 5.0, "train_epoch_time": 1.0})
+        training.log((1,), {"train_loss": 4.0, "train_epoch_time": 1.0})
+    assert quickstart.progress_of(log) == (2, 4.0)
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole.splitlines()[-1][:-9])  # killed while it wrote
+    assert quickstart.progress_of(log) == (2, 4.0)
+    with NvLog(log) as training:
+        training.log((2,), {"train_loss": 3.0, "train_epoch_time": 1.0})
+    assert quickstart.progress_of(log) == (3, 3.0)
+
+
+def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
+    words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WATCH, str(tmp_path), *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        log = tmp_path / "nvlog.json"
+        deadline = time.monotonic() + 120
+        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal signals both
+        process.wait(timeout=60)
+        left = {path.name for path in tmp_path.iterdir()}  # at once: nothing is still running
+        out, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, err
+    assert err.splitlines() == ["stopping after this step; once more to stop without saving", "stopped"]
+    assert out.startswith("$ python train.py -m WaveGlow")
+    assert "checkpoint_WaveGlow_last.pt" in left
+    saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in logged(log))

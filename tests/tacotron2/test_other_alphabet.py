@@ -1,0 +1,151 @@
+"""German from end to end: train.py with --symbols-file, and inference.py, which finds the alphabet in the checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import inference
+from common.engine.checkpoint import load_checkpoint
+from common.engine.nvlog import read_log
+from common.spec import AcousticInference
+from tacotron2.text import symbols as BUILT_IN
+from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, trained
+
+ALPHABET = ["_", *" ,.?!-", *"abcdefghijklmnopqrstuvwxyzäöüß", "@AH0"]
+TEXTS = ("Grüß Gott!", "Zwölf Äpfel, schöne Öfen.", "Über die Straße.", "Süße Mädchen", "{AH0} Ja?", "Nö.", "Bücher")
+KNOWN = [symbol for symbol in ALPHABET if symbol not in "äöüß"]
+PHRASE = "Fünf größere Öfen, {AH0}!"
+SPELLED = [*"fünf größere öfen, ", "@AH0", "!"]
+
+
+class German(NamedTuple):
+    """Where a tiny German model was trained, and the words of the command that did."""
+
+    folder: Path
+    symbols: Path
+    checkpoint: Path
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory) -> German:
+    """The tiny model after an epoch on the corpus's clips, as if they were German."""
+    folder = tmp_path_factory.mktemp("german")
+    symbols = folder / "symbols.txt"
+    symbols.write_bytes("\r\n".join(ALPHABET).encode())
+    words = train_words(folder, symbols)
+    succeed("train.py", *words, "--epochs", 1)
+    return German(folder, symbols, folder / "checkpoint_Tacotron2_last.pt")
+
+
+def train_words(folder: Path, symbols: Path, cleaners: str = "basic_cleaners") -> list[object]:
+    words = flags("Tacotron2", folder)
+    rows = [f"corpus/clock/clock_{number:04}.ogg|{text}" for number, text in zip(SHORT_CLIPS, TEXTS, strict=False)]
+    for part, chosen in (("training", rows[:5]), ("validation", rows[5:])):
+        (folder / f"{part}.txt").write_text("\n".join(chosen) + "\n", encoding="utf-8")
+    assert all((ROOT / row.split("|")[0]).exists() for row in rows)
+    return [*words, "--symbols-file", symbols, "--text-cleaners", cleaners]
+
+
+def speak_words(german: German, folder: Path, *more: object) -> list[object]:
+    (folder / "phrases.txt").write_text(f"{PHRASE}\n", encoding="utf-8")
+    words = ["-i", folder / "phrases.txt", "-o", folder, "--vocoder", "griffin-lim", "--cpu"]
+    return [*words, "--tacotron2", german.checkpoint, *more]
+
+
+def test_the_checkpoint_keeps_the_alphabet(german: German) -> None:
+    checkpoint = load_checkpoint(german.checkpoint)
+    assert checkpoint["data"]["symbols"] == ALPHABET
+    assert checkpoint["config"]["n_symbols"] == len(ALPHABET) == 38
+    assert checkpoint["state_dict"]["embedding.weight"].shape == (38, 16)
+
+
+def test_inference_reads_with_the_stored_alphabet(german: German, tmp_path: Path) -> None:
+    words = speak_words(german, tmp_path)
+    succeed("inference.py", *words)
+    logged = [record["data"] for record in read_log(tmp_path / "nvlog.json") if record.get("step") == "PARAMETER"]
+    assert {"symbols": ALPHABET} in logged
+    args, given = inference.parse_args([str(word) for word in words])
+    loaded = inference.load("acoustic", args, given, torch.device("cpu"))
+    assert isinstance(loaded.spec.inference, AcousticInference)
+    assert loaded.spec.inference.spell(PHRASE, loaded.options) == SPELLED
+    ids, lengths = loaded.spec.inference.encode([PHRASE], loaded.options)
+    assert ids.tolist() == [[ALPHABET.index(symbol) for symbol in SPELLED]]
+    assert lengths.tolist() == [len(SPELLED)]
+
+
+def test_the_same_file_may_be_named_again_and_another_may_not(german: German, tmp_path: Path) -> None:
+    quiet, named, other = (tmp_path / name for name in ("quiet", "named", "other"))
+    for folder in (quiet, named, other):
+        folder.mkdir()
+    succeed("inference.py", *speak_words(german, quiet))
+    succeed("inference.py", *speak_words(german, named, "--symbols-file", german.symbols))
+    assert (quiet / "audio_0.wav").read_bytes() == (named / "audio_0.wav").read_bytes()
+    swapped = tmp_path / "swapped.txt"  # as many symbols: only the table itself tells
+    swapped.write_text("\n".join(["_", *reversed(ALPHABET[1:])]), encoding="utf-8")
+    result = run("inference.py", *speak_words(german, other, "--symbols-file", swapped))
+    assert result.code == 2
+    assert f"{german.checkpoint}: symbols " in result.err
+    assert "Traceback" not in result.err
+
+
+def test_the_run_goes_on_with_its_alphabet(german: German, tmp_path: Path) -> None:
+    words = train_words(tmp_path, german.symbols)
+    out = succeed("train.py", *words, "--epochs", 2, "--checkpoint-path", german.checkpoint)
+    assert "resuming at epoch 1" in out
+    assert load_checkpoint(tmp_path / "checkpoint_Tacotron2_last.pt")["data"]["symbols"] == ALPHABET
+
+
+def test_a_warm_start_takes_the_letters_of_an_english_model_along(german: German, tmp_path: Path) -> None:
+    """At a rate that changes next to nothing the rows of the first checkpoint are those that it started with."""
+    english = load_checkpoint(trained("Tacotron2"))["state_dict"]
+    words = [*train_words(tmp_path, german.symbols), "--warm-start", trained("Tacotron2")]
+    out = succeed("train.py", *words, "--epochs", 1, "-lr", 1e-12)
+    assert "embedding: 34 of 38 symbols copied, 4 new (ä, ö, ü, ß)" in out
+    weights = load_checkpoint(tmp_path / "checkpoint_Tacotron2_last.pt")["state_dict"]
+    wanted = english["embedding.weight"][[BUILT_IN.index(symbol) for symbol in KNOWN]]
+    rows = weights["embedding.weight"][[ALPHABET.index(symbol) for symbol in KNOWN]]
+    torch.testing.assert_close(rows, wanted, rtol=0, atol=1e-6)
+    for name in ("encoder.lstm.weight_hh_l0", "decoder.decoder_rnn.weight_ih"):
+        torch.testing.assert_close(weights[name], english[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "message"),
+    [
+        (["--n-symbols", 40], 2, "--n-symbols: 40, expected 38, the symbols in --symbols-file"),
+        (["--symbols-file", "none.txt"], 2, "argument --symbols-file: none.txt: no such file; expected a UTF-8"),
+    ],
+)
+def test_mistakes_end_training_before_it_starts(german: German, tmp_path: Path, more, code: int, message: str) -> None:
+    result = run("train.py", *train_words(tmp_path, german.symbols), *more, "--epochs", 1)
+    assert (result.code, message in result.err) == (code, True), result.err
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_a_table_too_small_for_the_built_in_alphabet(tmp_path: Path) -> None:
+    result = run("train.py", *flags("Tacotron2", tmp_path), "--n-symbols", 20, "--epochs", 1)
+    assert result.code == 2
+    assert result.err.startswith("error: --n-symbols: 20, expected at least 148, the size of the built-in alphabet")
+
+
+def test_cyrillic_with_the_default_cleaners_is_refused_by_line(tmp_path: Path) -> None:
+    symbols = tmp_path / "symbols.txt"
+    symbols.write_text("\n".join(["_", *" .абвгдеёжзийклмнопрстуфхцчшщъыьэюя"]), encoding="utf-8")
+    words = train_words(tmp_path, symbols, "english_cleaners")
+    (tmp_path / "training.txt").write_text("corpus/clock/clock_0022.ogg|Съешь ещё булок.\n" * 2, encoding="utf-8")
+    result = run("train.py", *words, "--epochs", 1)
+    assert result.code == 1
+    assert (
+        result.err
+        == "error: "
+        + "\n".join(
+            f"{tmp_path}/training.txt:{line}: 'Съешь ещё булок.' holds nothing to speak, expected letters of "
+            "--symbols-file; --text-cleaners basic_cleaners would keep some"
+            for line in (1, 2)
+        )
+        + "\n"
+    )

@@ -1,0 +1,120 @@
+"""A warm start with another alphabet: rows go where their symbols go."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from common.errors import DataError
+from common.spec import WarmStart
+from tacotron2.model import Tacotron2
+from tacotron2.text import symbols as built_in
+from tacotron2.transfer import transfer
+
+NAME = "embedding.weight"
+SMALL = {
+    "n_mel_channels": 5,
+    "symbols_embedding_dim": 6,
+    "encoder_n_convolutions": 1,
+    "encoder_embedding_dim": 6,
+    "attention_rnn_dim": 4,
+    "decoder_rnn_dim": 4,
+    "prenet_dim": 4,
+    "postnet_embedding_dim": 4,
+    "postnet_n_convolutions": 2,
+}
+
+
+def start(old, new, rows=None, **config) -> WarmStart:
+    """From a table whose row i is i, counted from 1, to a fresh model; None for an alphabet is the built-in one."""
+    n_old, n_new = (148 if table is None else len(table) for table in (old, new))
+    model = Tacotron2(**{**SMALL, "n_symbols": n_new, **config})
+    rows = n_old if rows is None else rows
+    weights = {name: value + 0.1 for name, value in model.state_dict().items()}
+    weights[NAME] = torch.arange(1.0, rows + 1)[:, None].expand(rows, 6).clone()
+    stored, options = ({} if table is None else {"symbols": table} for table in (old, new))
+    return WarmStart(weights, stored, options, model)
+
+
+def test_rows_follow_their_symbols():
+    given = start(["_", "a", "b", "C", "@AA1", "@B"], ["_", "@B", "ä", "b", "B", "c", "@AA1", "Ä", "ß"])
+    before = {name: value.clone() for name, value in given.weights.items()}
+    fresh = given.model.embedding.weight.detach().clone()
+    weights, phrase = transfer(given)
+    table = weights[NAME]
+    assert table.shape == (9, 6)
+    # _ and @B, b, B as b, c as C, @AA1
+    assert table[[0, 1, 3, 4, 5, 6]].tolist() == [[row] * 6 for row in (1.0, 6.0, 3.0, 3.0, 4.0, 5.0)]
+    assert torch.equal(table[[2, 7, 8]], fresh[[2, 7, 8]])
+    assert phrase == "embedding: 4 of 9 symbols copied, 2 from their other case, 3 new (ä, Ä, ß)"
+    # nothing else is touched: neither the checkpoint's weights nor the model's
+    assert torch.equal(given.model.embedding.weight, fresh)
+    assert all(torch.equal(given.weights[name], value) for name, value in before.items())
+    assert weights.keys() == before.keys()
+    assert all(weights[name] is given.weights[name] for name in weights if name != NAME)
+
+
+def test_a_symbol_of_its_own_wins_over_its_other_case():
+    weights, phrase = transfer(start(["_", "a", "A"], ["A", "a", "_"]))
+    assert weights[NAME][:, 0].tolist() == [3.0, 2.0, 1.0]
+    assert phrase == "embedding: 3 of 3 symbols copied"
+
+
+def test_from_the_built_in_alphabet_and_back():
+    german = ["_", *" ,.-?!'", *"abcdefghijklmnopqrstuvwxyzäöüß"]
+    weights, phrase = transfer(start(None, german))
+    assert weights[NAME][:34, 0].tolist() == [built_in.index(symbol) + 1 for symbol in german[:34]]
+    assert phrase == "embedding: 34 of 38 symbols copied, 4 new (ä, ö, ü, ß)"
+    weights, phrase = transfer(start(german, None))
+    assert phrase.startswith("embedding: 34 of 148 symbols copied, 26 from their other case, 88 new ((, ), :, ;, @AA")
+    assert phrase.endswith(" …)")
+    assert weights[NAME][built_in.index("Q"), 0] == german.index("q") + 1
+
+
+def test_many_new_symbols_are_not_all_named():
+    _, phrase = transfer(start(None, ["_", " ", *"абвгдежзийк"]))
+    assert phrase == "embedding: 2 of 13 symbols copied, 11 new (а, б, в, г, д, е, ж, з …)"
+
+
+@pytest.mark.parametrize("stored", [{}, {"symbols": None}, {"symbols": built_in}], ids=["old", "none", "written out"])
+@pytest.mark.parametrize("options", [{}, {"symbols": None}, {"symbols": tuple(built_in)}], ids=["old", "none", "all"])
+def test_the_same_alphabet_changes_nothing(stored, options):
+    given = start(None, None)._replace(stored=stored, options=options)
+    weights, phrase = transfer(given)
+    assert weights is given.weights
+    assert phrase == ""
+
+
+def test_without_an_embedding_there_is_nothing_to_do():
+    given = start(None, ["_", "a"])
+    del given.weights[NAME]
+    weights, phrase = transfer(given)
+    assert (weights, phrase) == (given.weights, "")
+    assert NAME not in weights
+
+
+def test_rows_that_are_not_those_of_the_alphabet():
+    for rows in (2, 4):
+        with pytest.raises(DataError, match=rf"^embedding\.weight: {rows} rows, expected 3, one for each symbol"):
+            transfer(start(["_", "a", "b"], ["_", "b"], rows=rows))
+
+
+def test_other_channels_are_left_to_loading_which_names_all_that_differs():
+    given = start(["_", "a", "b"], ["_", "b"], symbols_embedding_dim=8)
+    assert transfer(given) == (given.weights, "")
+
+
+def test_a_letter_is_read_the_same_after_the_move():
+    """What the encoder makes of a text in letters that both alphabets have does not depend on where they stand."""
+    old, new = ["_", *"abcd "], ["_", " ", "ä", *"dcba", "ö"]
+    given = start(old, new)
+    before = Tacotron2(**SMALL, n_symbols=len(old)).eval()
+    weights, _ = transfer(given)
+    before.load_state_dict(given.weights)
+    given.model.eval().load_state_dict(weights)
+    text, lengths = "bad cab", torch.tensor([7])
+    memories = [
+        model.encoder(model.embedding(torch.tensor([[table.index(c) for c in text]])), lengths, False)
+        for model, table in ((before, old), (given.model, new))
+    ]
+    assert torch.equal(*memories)

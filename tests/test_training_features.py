@@ -1,0 +1,232 @@
+"""train.py's ways to spend less memory, to save, to stop, and to begin from another run's weights; on tiny models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import common.engine.training
+from common.engine.checkpoint import load_checkpoint
+from models import load_model
+from tests.recipe import flags, logged, run, succeed, trained
+from tests.test_train import checkpoints, differences, events, losses, stop_at
+
+SEEING = ["--epochs-per-validation", "1"]
+
+
+def last(folder: Path, model: str = "WaveGlow") -> dict[str, Any]:
+    return load_checkpoint(folder / f"checkpoint_{model}_last.pt")
+
+
+def by_step(folder: Path) -> list[dict[str, Any]]:
+    return [data for step, data in logged(folder / "nvlog.json") if len(step) == 2]
+
+
+def test_accumulated_gradients_are_those_of_the_large_batch(tmp_path: Path) -> None:
+    ways = {"whole": ["-bs", 4], "parts": ["-bs", 1, "--grad-accumulation-steps", 4]}
+    for name, words in ways.items():
+        succeed("train.py", *flags("WaveGlow", tmp_path / name, 8), *words, "--epochs", 3)
+    whole, parts = (last(tmp_path / name) for name in ways)
+    assert whole["iteration"] == parts["iteration"] == 6
+    for name, value in whole["state_dict"].items():
+        torch.testing.assert_close(parts["state_dict"][name], value, rtol=1e-4, atol=1e-6)
+    for mine, theirs in zip(by_step(tmp_path / "whole"), by_step(tmp_path / "parts"), strict=True):
+        assert theirs["train_loss"] == pytest.approx(mine["train_loss"], abs=1e-6)
+        assert theirs["glob_iter/iters_per_epoch"] == mine["glob_iter/iters_per_epoch"]
+        items = [data["train_items_per_sec"] * data["train_iter_time"] for data in (mine, theirs)]
+        assert items == pytest.approx([4 * 4096] * 2)
+
+
+def test_too_few_clips_for_a_step(tmp_path: Path) -> None:
+    result = run("train.py", *flags("WaveGlow", tmp_path), "--grad-accumulation-steps", 3)
+    assert result.code == 1
+    assert "expected at least --batch-size 2 x 1 processes x --grad-accumulation-steps 3" in result.err
+
+
+def test_stops_inside_accumulated_epochs_change_nothing(tmp_path: Path, monkeypatch) -> None:
+    words = ["-bs", 1, "--grad-accumulation-steps", 2, "--ema-decay", 0.8, "--lr-schedule", "cosine"]
+    words += ["--warmup-steps", 3, "--epochs", 3, *SEEING]
+    for way in ("at once", "stopped"):
+        folder = tmp_path / way
+        if way == "stopped":
+            with monkeypatch.context() as patch:
+                stop_at(patch, 3)
+                assert run("train.py", *flags("WaveGlow", folder), *words).code == 130
+        succeed("train.py", *flags("WaveGlow", folder), *words, "--resume-from-last")
+    assert differences(last(tmp_path / "at once"), last(tmp_path / "stopped")) == []
+    assert losses(tmp_path / "at once") == losses(tmp_path / "stopped")
+    best = [load_checkpoint(tmp_path / way / "checkpoint_WaveGlow_best.pt") for way in ("at once", "stopped")]
+    assert differences(*best) == []
+
+
+def test_saving_by_the_clock_changes_nothing(tmp_path: Path) -> None:
+    words = ["--epochs", 3, "--epochs-per-checkpoint", 2]
+    succeed("train.py", *flags("WaveGlow", tmp_path / "plain"), *words)
+    out = succeed("train.py", *flags("WaveGlow", tmp_path / "clock"), *words, "--checkpoint-every-minutes", 1e-9)
+    assert out.count("still in mid-epoch: saved") == 3  # each epoch's first of two steps; its end has its own saves
+    assert differences(last(tmp_path / "plain"), last(tmp_path / "clock")) == []
+    assert losses(tmp_path / "plain") == losses(tmp_path / "clock")
+    assert "checkpoint_WaveGlow_1.pt" in checkpoints(tmp_path / "clock")
+    assert "checkpoint_WaveGlow_1.pt" not in checkpoints(tmp_path / "plain")
+
+
+def test_the_newest_are_kept_and_files_of_later_epochs_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint_WaveGlow_99.pt").write_bytes(b"of another run")
+    succeed(
+        "train.py", *flags("WaveGlow", tmp_path), "--epochs", 5, "--epochs-per-checkpoint", 1, "--keep-checkpoints", 2
+    )
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "4", "99", "best", "last")]
+
+
+def test_the_best_has_the_weights_that_validated_best(tmp_path: Path) -> None:
+    words = ["--epochs", 6, "--epochs-per-checkpoint", 1, "-lr", 0.02, *SEEING]
+    succeed("train.py", *flags("WaveGlow", tmp_path), *words)
+    by_epoch = {
+        step[0]: data["val_loss"]
+        for step, data in logged(tmp_path / "nvlog.json")
+        if len(step) == 1 and "val_loss" in data
+    }
+    wanted = min(by_epoch, key=lambda epoch: by_epoch[epoch])
+    best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
+    assert (best["epoch"], best["val_loss"]) == (wanted, by_epoch[wanted])
+    assert (
+        differences(best["state_dict"], load_checkpoint(tmp_path / f"checkpoint_WaveGlow_{wanted}.pt")["state_dict"])
+        == []
+    )
+    assert "optimizer" not in best
+    load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_best.pt")
+
+
+def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: Path, monkeypatch) -> None:
+    words = ["--epochs", 1, "-lr", 0.01, "--ema-decay", 0.75]
+    with monkeypatch.context() as patch:
+        stop_at(patch, 1)
+        run("train.py", *flags("WaveGlow", tmp_path / "first"), *words)
+    first = last(tmp_path / "first")["state_dict"]
+    succeed("train.py", *flags("WaveGlow", tmp_path), *words)
+    checkpoint = last(tmp_path)
+    average, weights = checkpoint["ema_state_dict"], checkpoint["state_dict"]
+    assert checkpoint["ema_updates"] == 2
+    for name, value in weights.items():  # after two steps
+        torch.testing.assert_close(average[name], 0.75 * first[name] + 0.25 * value)
+    assert not torch.equal(average["upsample.bias"], weights["upsample.bias"])
+    spoken = load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_last.pt").state_dict()
+    assert differences(dict(spoken), average) == []
+    best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
+    assert differences(best["state_dict"], average) == []
+
+
+def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--epochs", 50, "-lr", 1e-30, *SEEING, "--early-stop-patience", 2]
+    out = succeed("train.py", *words)
+    assert "--early-stop-patience 2: no lower validation loss than" in out and "since epoch 0" in out
+    assert last(tmp_path)["epoch"] == 2
+    assert last(tmp_path)["best"]["since"] == 2
+    assert logged(tmp_path / "nvlog.json")[-1][0] == ()
+
+
+def test_a_warm_start_takes_weights_and_nothing_else(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--epochs", 1, "-lr", 1e-30]
+    out = succeed(
+        "train.py", *words, "--warm-start", trained("WaveGlow"), "--ignore-layers", "^upsample", r"WN\.3\.start"
+    )
+    assert "as a warm start at epoch 0; 5 tensors start anew" in out
+    taken, old = last(tmp_path)["state_dict"], load_checkpoint(trained("WaveGlow"))["state_dict"]
+    fresh = {name for name, value in old.items() if not torch.equal(taken[name], value)}
+    assert {name.rsplit(".", 1)[0] for name in fresh} == {"upsample", "WN.3.start"}
+    assert logged(tmp_path / "nvlog.json")[0][0] == (0, 0)
+    assert last(tmp_path)["iteration"] == 2
+    # the same command goes on from its own checkpoint, not from the start
+    out = succeed("train.py", *words, "--warm-start", trained("WaveGlow"), "--resume-from-last", "--epochs", 2)
+    assert "resuming at epoch 1" in out and "warm start" not in out
+
+
+def test_a_warm_start_that_does_not_fit_says_how_it_could(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--warm-start", trained("WaveGlow")]
+    result = run("train.py", *words, "--wn-channels", 16)
+    assert result.code == 1
+    assert "settings that differ: WN_config" in result.err
+    assert "leave what differs out with --ignore-layers REGEX, or take the file's settings" in result.err
+    out = succeed("train.py", *words, "--wn-channels", 16, "--ignore-layers", "^WN", "--epochs", 1)
+    assert "tensors start anew" in out
+    result = run("train.py", *words, "--ignore-layers", "^WM")
+    assert result.code == 2
+    assert "--ignore-layers: no weight's name matches '^WM'; names start with upsample, WN, convinv" in result.err
+
+
+def test_what_is_frozen_stays(tmp_path: Path) -> None:
+    words = ["--epochs", 1, "--checkpoint-path", trained("Tacotron2"), "--epochs", 3]
+    out = succeed("train.py", *flags("Tacotron2", tmp_path), *words, "--freeze", "^encoder", "^embedding")
+    assert "of them trained" in out
+    before, after = load_checkpoint(trained("Tacotron2"))["state_dict"], last(tmp_path, "Tacotron2")["state_dict"]
+    moved = {name.split(".")[0] for name, value in before.items() if not torch.equal(after[name], value)}
+    assert moved == {"decoder", "postnet"}
+
+
+def test_a_dry_run_says_what_would_be_and_leaves_nothing(tmp_path: Path) -> None:
+    words = flags("WaveGlow", tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    out = succeed("train.py", *words, "--dry-run", "--epochs", 7, "--lr-schedule", "cosine")
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    parameters = sum(v.numel() for v in load_checkpoint(trained("WaveGlow"))["state_dict"].values())
+    assert f"WaveGlow: {parameters:,} parameters" in out
+    assert "a step: 2 clips x 1 processes x 1 batches = 2 clips" in out
+    assert "an epoch: 2 steps; 7 epochs: 14 steps" in out
+    assert "mels (2, 10, 17), audio (2, 4096)" in out
+    found = re.search(r"weights (\d+\.\d+) MB, gradients (\d+\.\d+) MB, Adam's averages (\d+\.\d+) MB", out)
+    assert found
+    assert [float(size) for size in found.groups()] == pytest.approx(
+        [parameters * 4e-6, parameters * 4e-6, parameters * 8e-6], abs=0.01
+    )
+
+
+def test_no_room_for_a_batch(tmp_path: Path, monkeypatch) -> None:
+    def too_much(*_: Any) -> Any:
+        return torch.empty(1 << 56)  # more than any machine has
+
+    monkeypatch.setattr(common.engine.training, "train_step", too_much)
+    result = run("train.py", *flags("WaveGlow", tmp_path, 8), "-bs", 8)
+    assert result.code == 1
+    assert result.err.startswith("error: out of memory: ")
+    assert "lower --batch-size from 8 to 4 and set --grad-accumulation-steps 2" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+def test_float16_on_a_cpu_scales_its_loss_and_counts_what_it_skips(tmp_path: Path, model: str) -> None:
+    words = ["--epochs", 3, "--amp", "--amp-dtype", "float16"]
+    succeed("train.py", *flags(model, tmp_path), *words)
+    scale = last(tmp_path, model)["scaler"]["scale"]
+    skipped = sum(
+        data["train_skipped_steps"] for step, data in logged(tmp_path / "nvlog.json") if "train_skipped_steps" in data
+    )
+    assert scale == 65536 / 2**skipped
+    assert [event.value for event in events(tmp_path).Scalars("train/loss_scale")][-1] == scale
+    plain = losses(trained(model).parent)
+    assert by_step(tmp_path)[0]["train_loss"] == pytest.approx(plain[0][1]["train_loss"], rel=0.02, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--amp-dtype", "bfloat16"], "--amp-dtype: of no use without --amp"),
+        (["--cpu-offload"], "--cpu-offload: of no use without --shard"),
+        (["--ignore-layers", "^a"], "--ignore-layers: of no use without --warm-start"),
+        (["--shard", "--grad-compression", "fp16"], "--shard: has its own way to average gradients"),
+        (["--shard", "--amp", "--amp-dtype", "float16"], "--shard: works with --amp-dtype bfloat16 or without --amp"),
+        (["--warm-start", "a.pt", "--checkpoint-path", "b.pt"], "give one of them"),
+        (["--ema-decay", "1"], "--ema-decay: 1.0, expected a number in (0, 1), such as 0.999"),
+        (["--checkpoint-every-minutes", "nan"], "--checkpoint-every-minutes: nan, expected more than 0"),
+        (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0"),
+        (["--freeze", "("], "'(' is no regular expression"),
+    ],
+)
+def test_flags_that_cannot_work(tmp_path: Path, words: list[str], message: str) -> None:
+    result = run("train.py", *flags("WaveGlow", tmp_path), *words)
+    assert result.code == 2
+    assert message in result.err
+    assert not (tmp_path / "nvlog.json").exists()
