@@ -18,7 +18,7 @@ from common.spec import Batch, Key
 
 
 def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
-    """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated from one clip, on a GPU measured too.
+    """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated from one clip and two, on a GPU measured too.
 
     Runs forward and backward on the longest clips, which moves no weight; every process has to call it.
     """
@@ -55,9 +55,9 @@ def longest_batch(loader: DataLoader, size: int) -> Batch:
 def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
     device = state.dist.device
     kept = memory.state_bytes(state.model)
-    clip = to_device(longest_batch(loader, 1), device)
-    activations = max(0, memory.measure_peak(device, lambda: _forward_and_backward(state, clip)) - kept.gradients)
-    estimated = kept.total + batch_size * activations
+    one, two = (_peak(state, longest_batch(loader, clips)) for clips in (1, 2))
+    activations = two - one  # of a clip; the rest, gradients too, is there once
+    estimated = kept.weights + kept.optimizer + one + (batch_size - 1) * activations
     lines = [
         f"memory of a process: weights {size(kept.weights)}, gradients {size(kept.gradients)}, "
         f"Adam's averages {size(kept.optimizer)}; activations of the longest clip {size(activations)}",
@@ -65,10 +65,15 @@ def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: i
         f"there are {size(memory.available_memory(device))}",
     ]
     if precision.allocated_memory(device) is not None:
-        batch = to_device(longest, device)
-        peak = memory.measure_peak(device, lambda: _forward_and_backward(state, batch))
+        peak = _peak(state, longest)
         lines.append(f"measured peak: {size(peak + kept.weights + kept.optimizer)}, with the longest clips' batch")
     return lines
+
+
+def _peak(state: TrainState, batch: Batch) -> int:
+    """Bytes of a forward and backward, above those of weights and averages."""
+    moved = to_device(batch, state.dist.device)
+    return memory.measure_peak(state.dist.device, lambda: _forward_and_backward(state, moved))
 
 
 def _forward_and_backward(state: TrainState, batch: Batch) -> None:
