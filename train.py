@@ -42,30 +42,35 @@ from models import REGISTRY, get_model
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse flags, build or restore the state, train to --epochs; returns the exit code."""
+    """Parse flags, join the other processes, train to --epochs; returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
     with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop:
-        precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
-        start = snapshot.find(args, spec.name, dist)
-        args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
-        precision.seed_everything(args.seed + dist.rank)
-        loaders = get_loaders(spec.name, vars(args), dist)
-        state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
-        if start.path:
-            snapshot.check_data_options(start.checkpoint, start.path, args)
-            begun = snapshot.restore(state, start.checkpoint, start.path)
-        del start  # a copy of all weights and averages
-        with explain_out_of_memory(lambda: memory_advice(state, args)):
-            if args.dry_run:
-                plan = "\n".join(describe_plan(state, loaders.training, args))
-                print(plan if dist.is_main else "", end="\n" if dist.is_main else "")
-                return 0
-            with open_log(args, dist, state.iteration + 1 if state.iteration else None) as log:
-                log.parameters(vars(args))
-                for sentence in describe(state, loaders, begun, args):
-                    log.say(sentence)
-                finished = fit(state, loaders, args, log, stop)
+        finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
+
+
+def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest) -> bool:
+    """Build or restore the state and train; returns False if a signal ended it early, after saving."""
+    precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
+    start = snapshot.find(args, spec.name, dist)
+    args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
+    precision.seed_everything(args.seed + dist.rank)
+    loaders = get_loaders(spec.name, vars(args), dist)
+    state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
+    if start.path:
+        snapshot.check_data_options(start.checkpoint, start.path, args)
+        begun = snapshot.restore(state, start.checkpoint, start.path)
+    del start  # a copy of all weights and averages
+    with explain_out_of_memory(lambda: memory_advice(state, args)):
+        if args.dry_run:
+            plan = describe_plan(state, loaders.training, args)
+            print("\n".join(plan) + "\n" if dist.is_main else "", end="")
+            return True
+        with open_log(args, dist, state.iteration + 1 if state.iteration else None) as log:
+            log.parameters(vars(args))
+            for sentence in describe(state, loaders, begun, args):
+                log.say(sentence)
+            return fit(state, loaders, args, log, stop)
 
 
 def make_state(

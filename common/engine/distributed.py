@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,8 +41,8 @@ class Dist(NamedTuple):
 def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
     """Join the other processes that torchrun (or multiproc.py) started, if it did; leave them at the end.
 
-    With `always` a process by itself makes a group of one. DataError where another process is gone: it has said why, and this
-    one's traceback would bury that.
+    With `always` a process by itself makes a group of one. Inside, keep models to functions that return before the end.
+    DataError where another process is gone: it has said why, and this one's traceback would bury that.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
@@ -58,6 +59,9 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
             raise
         raise DataError("another process of this run ended, for the reason it gave") from None
     finally:
+        # Whatever else holds the group has to go first: where DistributedDataParallel is the last to let go, it keeps Python's
+        # lock while it waits for Gloo's thread, and that one for Python's lock.
+        gc.collect()
         torch_dist.destroy_process_group()
 
 

@@ -18,7 +18,7 @@ from common.spec import Batch, Key
 
 
 def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
-    """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated from one clip and two, on a GPU measured too.
+    """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated, on a GPU measured as well.
 
     Runs forward and backward on the longest clips, which moves no weight; every process has to call it.
     """
