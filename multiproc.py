@@ -3,7 +3,7 @@
 Flags before the script go to torchrun (`python -m multiproc --nnodes 2 --node-rank 0 … train.py …`); `--nproc N` sets the number of
 processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail; 0 after SIGTERM, on
 which every process finishes its step and the main one saves. With `--max-restarts N` a process that is lost makes all start again
-from the last checkpoint.
+from the last checkpoint; on several nodes the launch needs a name for that (--rdzv-id), or train.py --resume-from-last.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import sys
 from torch.utils.data import DataLoader
 
 from common.engine import distributed, precision, snapshot
+from common.engine.checkpoint import best_path
 from common.engine.distributed import Dist
 from common.engine.interrupt import SaveTimer, StopRequest
 from common.engine.memory import explain_out_of_memory
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     if start.path:
         snapshot.check_data_options(start.checkpoint, start.path, args)
         begun = snapshot.restore(state, start.checkpoint, start.path)
+        if start.path.parent.resolve() != args.output.resolve():
+            state.saved = []  # these are another folder's
     del start  # a copy of all weights and averages
     with explain_out_of_memory(lambda: memory_advice(state, args)):
         if args.dry_run:
@@ -113,7 +116,7 @@ def describe(state: TrainState, loaders: Loaders, begun: str, args: argparse.Nam
     ]
     factor = batch_factor(state.optimization, state.pace)
     if factor != 1:
-        rate = rate_at(state.optimization, state.pace, state.epoch, state.iteration)
+        rate = rate_at(state.optimization, state.pace, state.progress, state.iteration)
         lines.append(
             f"--lr-scaling {args.lr_scaling}: learning rates times {factor:.3g} for batches of {state.pace.global_batch} "
             f"in place of {state.pace.usual_batch}, {rate:.3g} now"
@@ -127,6 +130,8 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
     """Train from the state's epoch to --epochs; returns False if a signal ended it early, after saving."""
     if state.epoch >= args.epochs:
         log.say(f"nothing left to train: {state.epoch} epochs are done; raise --epochs, now {args.epochs}, to go on")
+    if state.totals.iterations == 0 and not patient(state, args, log):
+        return True
     show = state.dist.is_main and not args.shard  # cut weights speak in chorus only
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if show else None
     totals, timer = RunTotals(), SaveTimer(args.checkpoint_every_minutes or math.inf)
@@ -143,7 +148,10 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
             totals.validation = validate(state, loaders.validation, stft, log)
             last = not keep_best(state, totals.validation["val_loss"], args, log) or last
         state.totals = EpochTotals()
-        saved = save(state, args) if last or stopping or epoch % args.epochs_per_checkpoint == 0 else ""
+        saved = ""
+        if last or stopping or epoch % args.epochs_per_checkpoint == 0:
+            saved = save(state, args)
+            timer.restart()
         if stopping and not last:
             log.say(f"stopped: {saved}")
             return False
@@ -165,11 +173,16 @@ def keep_best(state: TrainState, loss: float, args: argparse.Namespace, log: Log
     """Save weights that validate better than all before; returns whether there is patience to go on."""
     if judge(state, loss) and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
+    return patient(state, args, log)
+
+
+def patient(state: TrainState, args: argparse.Namespace, log: Log) -> bool:
+    """Whether there is a reason to go on; says so where there is none."""
     if args.early_stop_patience is None or state.best.since < args.early_stop_patience:
         return True
     log.say(
         f"--early-stop-patience {args.early_stop_patience}: no lower validation loss than {state.best.loss:.4g} "
-        f"since epoch {state.best.epoch}; its weights are in checkpoint_{state.spec.name}_best.pt"
+        f"since epoch {state.best.epoch}, whose weights are in {best_path(args.output, state.spec.name)}"
     )
     return False
 

@@ -21,7 +21,7 @@ from common.errors import DataError, UsageError, exit_on_user_error
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of BatchNorm: in a state_dict, not learnt
 RANDOM_STATES = re.compile("rng_state")  # two keys today, others in older files
-FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last)")
+FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
 # Layouts that only names of tensors tell; the published recipe reads the first alone.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"
 LAYOUTS = {
@@ -157,7 +157,8 @@ def _processes(states: Any) -> int:
 
 
 def _others(checkpoint: Mapping[str, Any]) -> list[str]:
-    known = {*DESCRIBED, "state_dict", "epoch_complete", "epoch_totals", "optimizer", "scaler", "amp"}
+    run = ("epoch_complete", "epoch_totals", "best", "saved", "launch")
+    known = {*DESCRIBED, *run, "state_dict", "optimizer", "scaler", "amp"}
     return [str(key) for key in checkpoint if key not in known and not RANDOM_STATES.search(str(key))]
 
 
@@ -237,13 +238,16 @@ def published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, An
         kept["config"] = {
             key: value for key, value in kept["config"].items() if (key, value) not in ADDED_CONFIG.items()
         }
-    kept["state_dict"] = {WRAPPERS.sub("", name): value for name, value in checkpoint["state_dict"].items()}
+    average = checkpoint.get("ema_state_dict")
+    weights = average if average and weights_only else checkpoint["state_dict"]  # whichever inference would take
+    kept["state_dict"] = {WRAPPERS.sub("", name): value for name, value in weights.items()}
     return kept if weights_only else kept | _training_state(checkpoint)
 
 
 def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """What resuming needs besides weights. An epoch that was not finished does not count: that recipe goes on with the next."""
-    kept = {key: checkpoint[key] for key in ("optimizer", "scaler") if checkpoint.get(key) is not None}
+    states = ("optimizer", "scaler", "ema_state_dict", "ema_updates")
+    kept = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
     amp = checkpoint.get("amp")
     scale = apex_loss_scale(amp) if isinstance(amp, dict) and "scaler" not in kept else None
     if scale is not None:

@@ -16,7 +16,9 @@ from common.arguments import (
 )
 from common.engine.distributed import COMPRESSIONS
 from common.engine.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
+from common.engine.optimization import OptimizationConfig as Optimization
 from common.engine.selection import pattern, rate_factor
+from common.engine.training import ScaleConfig as Scale
 from common.errors import UsageError
 from common.spec import ModelSpec, TrainingDefaults
 
@@ -126,7 +128,10 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
         help="batches whose gradients make one step, as a batch N times as large would",
     )
     group.add_argument(
-        "--optimizer", choices=OPTIMIZERS, default=OPTIMIZERS[0], help="Adam: in one kernel, plain, or NVIDIA Apex's"
+        "--optimizer",
+        choices=OPTIMIZERS,
+        default=Optimization.optimizer,
+        help="Adam: in one kernel, plain, or NVIDIA Apex's",
     )
     group.add_argument("--weight-decay", type=float, default=defaults.weight_decay, help="L2 penalty of Adam")
     group.add_argument(
@@ -153,11 +158,14 @@ def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) ->
     group.add_argument(
         "--lr-scaling",
         choices=list(LR_SCALINGS),
-        default="none",
+        default=Optimization.lr_scaling,
         help="let it grow with the clips of a step over the default --batch-size: by the square root, or in proportion",
     )
     group.add_argument(
-        "--lr-schedule", choices=SCHEDULES, default=SCHEDULES[0], help="by --anneal-steps, a cosine to 0, or not at all"
+        "--lr-schedule",
+        choices=SCHEDULES,
+        default=Optimization.lr_schedule,
+        help="by --anneal-steps, a cosine to 0, or not at all",
     )
     group.add_argument(
         "--anneal-steps",
@@ -172,7 +180,13 @@ def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) ->
         type=float,
         help="what it falls by: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
     )
-    group.add_argument("--warmup-steps", type=int, default=0, metavar="N", help="steps in which it rises to its value")
+    group.add_argument(
+        "--warmup-steps",
+        type=int,
+        default=Optimization.warmup_steps,
+        metavar="N",
+        help="steps in which it rises to its value",
+    )
 
 
 def _add_precision(group: argparse._ArgumentGroup) -> None:
@@ -196,7 +210,10 @@ def _add_scale(group: argparse._ArgumentGroup) -> None:
         "--bucket-cap-mb", type=float, metavar="MB", help="gradients that processes average at a time (default: 25)"
     )
     group.add_argument(
-        "--grad-compression", choices=COMPRESSIONS, default="none", help="how gradients travel between processes"
+        "--grad-compression",
+        choices=COMPRESSIONS,
+        default=Scale.grad_compression,
+        help="how gradients travel between processes",
     )
     group.add_argument(
         "--shard",
@@ -258,8 +275,6 @@ def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
         args.batch_size = defaults.batch_size_amp if args.amp else defaults.batch_size
     if args.anneal_factor is None:
         args.anneal_factor = 0.3 if args.amp else 0.1
-    if args.shard and args.amp and args.amp_dtype is None:
-        args.amp_dtype = "bfloat16"  # PyTorch scales no loss for cut gradients
     if wrong := [*_wrong_numbers(args), *_wrong_pairs(args)]:
         raise UsageError("\n".join(wrong))
 

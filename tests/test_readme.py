@@ -87,7 +87,8 @@ def test_every_flag_exists():
     known = {flag for spec in REGISTRY.values() for flag in training_flags(spec.name)}
     helps = [parse for name, parse in PARSERS.items() if name != "train.py"]
     known |= {flag for parse in helps for flag in flags_in_help(partial(parse, ["--help"]))}
-    known |= flags_in_help(lambda: common.checkpoint.parse_args(["convert", "--help"]))
+    for command in ("inspect", "convert"):
+        known |= flags_in_help(partial(common.checkpoint.parse_args, [command, "--help"]))
     known |= {
         "--max-restarts",
         "--nproc",

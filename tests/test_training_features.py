@@ -74,12 +74,14 @@ def test_saving_by_the_clock_changes_nothing(tmp_path: Path) -> None:
     assert "checkpoint_WaveGlow_1.pt" not in checkpoints(tmp_path / "plain")
 
 
-def test_the_newest_are_kept_and_files_of_later_epochs_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint_WaveGlow_99.pt").write_bytes(b"of another run")
-    succeed(
-        "train.py", *flags("WaveGlow", tmp_path), "--epochs", 5, "--epochs-per-checkpoint", 1, "--keep-checkpoints", 2
-    )
-    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "4", "99", "best", "last")]
+def test_the_newest_are_kept_and_files_of_other_runs_left_alone(tmp_path: Path) -> None:
+    for epoch in (1, 99):
+        (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
+    words = [*flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 2, "--keep-checkpoints", 2]
+    succeed("train.py", *words, "--epochs", 5)
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "2", "4", "99", "best", "last")]
+    succeed("train.py", *words, "--epochs", 7, "--resume-from-last")
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "4", "6", "99", "best", "last")]
 
 
 def test_the_best_has_the_weights_that_validated_best(tmp_path: Path) -> None:
@@ -118,6 +120,12 @@ def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: 
     assert differences(dict(spoken), average) == []
     best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
     assert differences(best["state_dict"], average) == []
+    succeed(
+        "common/checkpoint.py", "convert", tmp_path / "checkpoint_WaveGlow_last.pt", tmp_path / "w.pt", "--weights-only"
+    )
+    assert differences(load_checkpoint(tmp_path / "w.pt")["state_dict"], average) == []
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")
+    assert "its moving average ends here: there is no --ema-decay" in out
 
 
 def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
@@ -127,6 +135,9 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     assert last(tmp_path)["epoch"] == 2
     assert last(tmp_path)["best"]["since"] == 2
     assert logged(tmp_path / "nvlog.json")[-1][0] == ()
+    before = last(tmp_path)
+    assert "no lower validation loss than" in succeed("train.py", *words, "--resume-from-last")
+    assert differences(before, last(tmp_path)) == []  # not an epoch more
 
 
 def test_a_warm_start_takes_weights_and_nothing_else(tmp_path: Path) -> None:
@@ -222,6 +233,11 @@ def test_float16_on_a_cpu_scales_its_loss_and_counts_what_it_skips(tmp_path: Pat
         (["--ema-decay", "1"], "--ema-decay: 1.0, expected a number in (0, 1), such as 0.999"),
         (["--checkpoint-every-minutes", "nan"], "--checkpoint-every-minutes: nan, expected more than 0"),
         (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0"),
+        (
+            ["--amp", "--amp-dtype", "float16", "--grad-compression", "powersgd"],
+            "--grad-compression powersgd: feeds its error back",
+        ),
+        (["--lr-scale", "^x=2"], "--lr-scale: no weight's name matches '^x'"),
         (["--freeze", "("], "'(' is no regular expression"),
     ],
 )

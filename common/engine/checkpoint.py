@@ -64,10 +64,11 @@ def find_all(output_dir: Path, model_name: str) -> list[Path]:
     return [link, *(checkpoint_path(output_dir, model_name, epoch) for epoch in before)]
 
 
-def prune(output_dir: Path, model_name: str, newest: int, keep: int) -> None:
-    """Delete the checkpoints up to epoch `newest` but for the newest `keep`; later epochs belong to another run."""
-    for epoch in [epoch for epoch in _epochs(output_dir, model_name) if epoch <= newest][keep:]:
+def prune(output_dir: Path, model_name: str, epochs: list[int], keep: int) -> list[int]:
+    """Delete the checkpoints of these epochs, in the order they were written in, but for the last `keep`; returns those."""
+    for epoch in epochs[:-keep]:
         checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
+    return epochs[-keep:]
 
 
 def _epochs(output_dir: Path, model_name: str) -> list[int]:

@@ -92,7 +92,9 @@ def wrap(model: nn.Module, dist: Dist, *, bucket_cap_mb: float | None = None, co
     if dist.world_size == 1:
         return model
     device_ids = None if dist.device.type == "cpu" else [dist.device]
-    wrapped = DistributedDataParallel(model, device_ids=device_ids, bucket_cap_mb=bucket_cap_mb)
+    wrapped = DistributedDataParallel(
+        model, device_ids=device_ids, bucket_cap_mb=bucket_cap_mb, gradient_as_bucket_view=True
+    )
     if compression == "powersgd":
         wrapped.register_comm_hook(PowerSGDState(None), powerSGD_hook)
     elif compression != "none":

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from common.engine.selection import RateFactor, factor_of
+from common.engine.selection import RateFactor, factor_of, matching
 from common.engine.sharding import cut_like
 from common.errors import UsageError
 
@@ -47,21 +47,21 @@ class Pace(NamedTuple):
     usual_batch: int  # clips that the learning rate's default was chosen for
 
 
-def rate_at(config: OptimizationConfig, pace: Pace, epoch: int, iteration: int) -> float:
-    """The learning rate of the step with this number, from 0, in this epoch.
+def rate_at(config: OptimizationConfig, pace: Pace, progress: float, iteration: int) -> float:
+    """The learning rate of the step with this number, from 0, when so many epochs are done.
 
-    It falls by --lr-schedule from --learning-rate, which --lr-scaling adapts to the batch; the first --warmup-steps rise to it.
+    It falls by --lr-schedule from --learning-rate, which --lr-scaling adapts to the batch, and rises with the first --warmup-steps.
+    By epochs, not steps: these are others when a run goes on with another number of processes.
     """
     rate = config.learning_rate * batch_factor(config, pace)
     if iteration < config.warmup_steps:
-        return rate * (iteration + 1) / config.warmup_steps
+        rate *= (iteration + 1) / config.warmup_steps
     if config.lr_schedule == "step":
-        return annealed_rate(rate, epoch, config.anneal_steps, config.anneal_factor)
+        return annealed_rate(rate, progress, config.anneal_steps, config.anneal_factor)
     if config.lr_schedule == "constant":
         return rate
-    last = config.epochs * pace.steps_per_epoch
-    done = (iteration - config.warmup_steps) / max(1, last - config.warmup_steps)
-    return rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))  # Loshchilov and Hutter 2017, arXiv:1608.03983
+    done = min(1.0, progress / config.epochs)
+    return rate * 0.5 * (1 + math.cos(math.pi * done))  # Loshchilov and Hutter 2017, arXiv:1608.03983
 
 
 def batch_factor(config: OptimizationConfig, pace: Pace) -> float:
@@ -69,7 +69,7 @@ def batch_factor(config: OptimizationConfig, pace: Pace) -> float:
     return (pace.global_batch / pace.usual_batch) ** LR_SCALINGS[config.lr_scaling]
 
 
-def annealed_rate(rate: float, epoch: int, milestones: Sequence[int], factor: float) -> float:
+def annealed_rate(rate: float, epoch: float, milestones: Sequence[int], factor: float) -> float:
     """The learning rate of an epoch: rate x factor^n after n milestones; a factor of 0.3 means 1, 0.3, 0.1, 0.03, 0.01 …"""
     passed = sum(epoch >= milestone for milestone in milestones)
     if factor == 0.3:
@@ -83,6 +83,7 @@ def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.
     Groups know their weights' names, by which a checkpoint's averages find them again. UsageError where Apex is asked for and is
     not there.
     """
+    matching((name for name, _ in model.named_parameters()), [item.pattern for item in config.lr_scale], "--lr-scale")
     named: dict[float, list[tuple[str, nn.Parameter]]] = {}
     for name, weight in model.named_parameters():
         if weight.requires_grad:
@@ -128,6 +129,9 @@ def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any],
                 raise ValueError(f"{', '.join(strays)} of {name} has another shape than the weight")
             state[number] = {key: cut_like(value, weight) for key, value in by_name[name].items()}
     optimizer.load_state_dict({**current, "state": state})
+    if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts a group's steps, not a weight's
+        for group in optimizer.param_groups:
+            group["step"] = int(max(float(kept.get("step", 0)) for kept in state.values()))
     return missing
 
 
@@ -142,7 +146,7 @@ def _states_by_name(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str,
         if number in saved["state"]:
             state = dict(saved["state"][number])
             if "step" not in state and number in steps:
-                state["step"] = steps[number]  # Apex counts a group's steps, not a weight's
+                state["step"] = steps[number]  # as Apex keeps it
             found[name] = state
     return found
 

@@ -33,7 +33,7 @@ def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespac
         f"= {pace.global_batch} clips; {_traffic(state, trained)}",
         f"an epoch: {steps:,} steps; {args.epochs} epochs: {steps * args.epochs:,} steps",
         f"learning rate: {rate_at(state.optimization, pace, 0, 0):.3g} in the first step, "
-        f"{rate_at(state.optimization, pace, args.epochs - 1, steps * args.epochs - 1):.3g} in the last",
+        f"{rate_at(state.optimization, pace, args.epochs - 1 / steps, steps * args.epochs - 1):.3g} in the last",
     ]
     longest = longest_batch(loader, args.batch_size)
     lines.append(f"the longest clips' batch: {_shapes(longest)}")
@@ -55,18 +55,21 @@ def longest_batch(loader: DataLoader, size: int) -> Batch:
 def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
     device = state.dist.device
     kept = memory.state_bytes(state.model)
+    average = 0 if state.average is None else memory.state_bytes(state.average).weights
     one, two = (_peak(state, longest_batch(loader, clips)) for clips in (1, 2))
     activations = two - one  # of a clip; the rest, gradients too, is there once
-    estimated = kept.weights + kept.optimizer + one + (batch_size - 1) * activations
+    always = kept.weights + kept.optimizer + average
+    estimated = always + one + (batch_size - 1) * activations
+    moving = f", moving average {size(average)}" if average else ""
     lines = [
         f"memory of a process: weights {size(kept.weights)}, gradients {size(kept.gradients)}, "
-        f"Adam's averages {size(kept.optimizer)}; activations of the longest clip {size(activations)}",
+        f"Adam's averages {size(kept.optimizer)}{moving}; activations of the longest clip {size(activations)}",
         f"estimated peak: {size(estimated)}, with {batch_size} such clips; "
         f"there are {size(memory.available_memory(device))}",
     ]
     if precision.allocated_memory(device) is not None:
         peak = _peak(state, longest)
-        lines.append(f"measured peak: {size(peak + kept.weights + kept.optimizer)}, with the longest clips' batch")
+        lines.append(f"measured peak: {size(peak + always)}, with the longest clips' batch")
     return lines
 
 
@@ -80,7 +83,7 @@ def _forward_and_backward(state: TrainState, batch: Batch) -> None:
     with precision.autocast(state.dist.device, state.half):
         loss = state.criterion(state.trained(*batch.inputs), batch.targets)
     loss.backward()
-    state.optimizer.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad()
 
 
 def size(count: float) -> str:

@@ -55,9 +55,9 @@ def matching(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[st
         parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
         raise UsageError(
             f"{flag}: no weight's name matches {', '.join(map(repr, idle))}; names start with {parts}; "
-            "`python -m common.checkpoint inspect CHECKPOINT` lists all"
+            "`python -m common.checkpoint inspect --tensors CHECKPOINT` lists all"
         )
-    return set().union(*by_pattern.values())
+    return {name for found in by_pattern.values() for name in found}
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:

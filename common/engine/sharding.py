@@ -62,6 +62,13 @@ def hold_back(trained: nn.Module) -> Iterator[None]:
         yield
 
 
+def share_buffers(model: nn.Module) -> None:
+    """Give every process the main one's BatchNorm statistics, as DistributedDataParallel does and FSDP does not."""
+    if is_sharded(model):
+        for buffer in model.buffers():
+            torch_dist.broadcast(buffer, src=0)
+
+
 def whole(value: Any) -> Any:
     """A nest of dicts and lists with every cut tensor made whole, on the CPU; all processes have to call it alike."""
     if isinstance(value, DTensor):

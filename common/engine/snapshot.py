@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from common.engine.checkpoint import (
     checkpoint_path,
     current_layout,
     find_all,
-    find_last,
     last_link,
     load_checkpoint,
     load_weights,
@@ -46,15 +46,18 @@ def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dic
 def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> Path:
     """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it.
 
-    Of older ones the newest --keep-checkpoints stay, this one counted.
+    Of those that this run has written the newest --keep-checkpoints stay, this one counted.
     """
     path = checkpoint_path(args.output, state.spec.name, state.epoch)
+    state.saved = [*(epoch for epoch in state.saved if epoch != state.epoch), state.epoch]
+    kept = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
     cpu_state, gpu_state = precision.rng_states(state.dist.device)
     rng = distributed.gather((cpu_state, gpu_state), state.dist)
     checkpoint = _described(state, args) | {
         "epoch_complete": epoch_complete,
         "epoch_totals": asdict(state.totals),
         "best": state.best._asdict(),
+        "saved": kept,
         "launch": distributed.launch_id(),
         "optimizer": sharding.whole(state.optimizer.state_dict()),
         "scaler": state.scaler.state_dict(),
@@ -69,7 +72,7 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
     checkpoint["cuda_rng_state_all"] = torch.stack(gpu_states) if gpu_states else None
     save_checkpoint(path, checkpoint, last_link(args.output, state.spec.name))
     if args.keep_checkpoints:
-        prune(args.output, state.spec.name, state.epoch, args.keep_checkpoints)
+        state.saved = prune(args.output, state.spec.name, state.saved, args.keep_checkpoints)
     return path
 
 
@@ -113,9 +116,12 @@ def _newest(args: argparse.Namespace, model_name: str) -> Start:
         start = args.checkpoint_path or args.warm_start or "epoch 0"
         print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
     elif launch := distributed.launch_id():
-        last = find_last(args.output, model_name)
-        if last and (checkpoint := load_checkpoint(last)).get("launch") == launch:
-            return Start(last, checkpoint)
+        for path in find_all(args.output, model_name):
+            with suppress(DataError):  # one cut short by what ended the launch's first turn
+                checkpoint = load_checkpoint(path)
+                if checkpoint.get("launch") == launch:
+                    return Start(path, checkpoint)
+                break
     return (
         Start(args.checkpoint_path, load_checkpoint(args.checkpoint_path)) if args.checkpoint_path else Start(None, {})
     )
@@ -186,7 +192,9 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     state.epoch = int(checkpoint.get("epoch", -1))
     # Files of the published recipe count epochs only.
     state.iteration = int(checkpoint.get("iteration", (state.epoch + 1) * state.pace.steps_per_epoch))
-    state.best = Best(**checkpoint.get("best", {}))
+    state.best, state.saved = Best(**checkpoint.get("best", {})), list(checkpoint.get("saved", []))
+    if state.average is None and checkpoint.get("ema_state_dict"):
+        anew += " (its moving average ends here: there is no --ema-decay)"
     restored = anew + _restore_rng(state, checkpoint)
     if complete:
         state.epoch, state.totals = state.epoch + 1, EpochTotals()

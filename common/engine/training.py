@@ -32,7 +32,7 @@ from common.engine.optimization import (
 )
 from common.engine.sampler import sampler_of
 from common.engine.selection import train_mode
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.spec import Batch, Criterion, ModelSpec, from_options
 
 SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
@@ -101,6 +101,12 @@ class TrainState:
     totals: EpochTotals = field(default_factory=EpochTotals)
     rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
     best: Best = field(default_factory=Best)
+    saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
+
+    @property
+    def progress(self) -> float:
+        """Epochs done, the share of the current one included."""
+        return self.epoch + self.totals.clips / (self.pace.steps_per_epoch * self.pace.global_batch)
 
     @property
     def judged(self) -> nn.Module:
@@ -169,6 +175,13 @@ def build_state(
     scale = from_options(ScaleConfig, vars(args))
     optimization = from_options(OptimizationConfig, vars(args))
     half = precision.half_dtype(dist.device, args.amp, scale.amp_dtype)
+    if scale.shard and half == torch.float16:
+        half = torch.bfloat16  # PyTorch scales no loss for cut gradients
+    if scale.grad_compression == "powersgd" and half == torch.float16:
+        raise UsageError(
+            "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
+            "in it for good: add --amp-dtype bfloat16, or take fp16"
+        )
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
     if scale.shard:
@@ -205,7 +218,7 @@ def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, 
 
     DataError where the loss or the gradient is not a number. stop and save are this process's wishes.
     """
-    set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.epoch, state.iteration))
+    set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
     parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
     terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
     loss = torch.stack(list(terms.values())).sum()
@@ -217,7 +230,7 @@ def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, 
         raise DataError(_not_a_number(state, result, loss, batches))
     state.scaler.step(state.optimizer)
     state.scaler.update()
-    state.optimizer.zero_grad(set_to_none=True)
+    state.optimizer.zero_grad()
     if state.average is not None and math.isfinite(result.grad_norm):
         state.average.update_parameters(state.model)
     state.iteration += 1
@@ -276,6 +289,15 @@ def train_epoch(
     state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None = None
 ) -> Ending:
     """Train on the rest of the current epoch's batches, or until a stop or a save is due."""
+    ending = _train_batches(state, loader, log, stop, timer)
+    for model in (state.model, state.judged):
+        sharding.share_buffers(model)
+    return ending
+
+
+def _train_batches(
+    state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None
+) -> Ending:
     sampler = sampler_of(loader)
     sampler.start_at(state.epoch, state.totals.clips)
     train_mode(state.trained)

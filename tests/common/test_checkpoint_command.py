@@ -23,6 +23,7 @@ from common import checkpoint as command
 from common.engine import snapshot
 from common.engine.checkpoint import load_checkpoint
 from common.engine.distributed import Dist
+from common.engine.optimization import Pace
 from common.engine.training import TrainState
 from common.errors import DataError, UsageError
 from common.training_arguments import parse_training_arguments
@@ -52,7 +53,7 @@ def fresh(tmp_path: Path) -> Callable[[str], TrainState]:
 
     def make(model: str) -> TrainState:
         args, spec = parse_training_arguments(flags(model, tmp_path / "fresh"), REGISTRY, "")
-        return train.make_state(spec, args, CPU)
+        return train.make_state(spec, args, CPU, Pace(2, 2, 4))[0]
 
     return make
 

@@ -56,16 +56,16 @@ def test_the_rate_falls_at_each_milestone(factor: float, ratios: list[float]) ->
 
 def test_a_cosine_from_the_rate_to_nothing() -> None:
     config = OptimizationConfig(learning_rate=0.2, lr_schedule="cosine", epochs=4, warmup_steps=8)
-    rates = [rate_at(config, PACE, step // 10, step) for step in range(41)]
-    assert rates[:8] == pytest.approx(
-        [0.025 * step for step in range(1, 9)]
-    )  # warm-up reaches the rate in its last step
-    assert rates[8] == pytest.approx(0.2)
-    assert rates[24] == pytest.approx(0.1)  # half way between 8 and 40
-    assert rates[16] == pytest.approx(0.2 * (1 + math.sqrt(0.5)) / 2)  # a quarter
+    rates = [rate_at(config, PACE, step / 10, step) for step in range(41)]
+    cosine = [0.1 * (1 + math.cos(math.pi * step / 40)) for step in range(41)]
+    assert rates[:8] == pytest.approx([cosine[step] * (step + 1) / 8 for step in range(8)])
+    assert rates[8:] == pytest.approx(cosine[8:])
+    assert rates[20] == pytest.approx(0.1)  # half way
+    assert rates[10] == pytest.approx(0.2 * (1 + math.sqrt(0.5)) / 2)  # a quarter
     assert rates[40] == pytest.approx(0, abs=1e-12)
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[8:]))
     assert rate_at(config, PACE, 9, 90) == pytest.approx(0, abs=1e-12)  # --epochs was lowered since
+    assert rate_at(config, Pace(99, 4, 4), 2.0, 198) == rates[20]  # smaller batches since: what counts is epochs
 
 
 def test_warm_up_before_annealing_and_no_schedule() -> None:
@@ -108,12 +108,15 @@ def test_apex_where_it_is_missing_and_where_it_is(monkeypatch) -> None:
     with pytest.raises(UsageError, match="--optimizer apex-fused-adam: NVIDIA Apex is not here"):
         make_optimizer(model(), config)
 
-    class FusedAdam(torch.optim.Adam):
-        """Takes what Apex's takes; L2 penalty where adam_w_mode is off."""
+    class FusedAdam(torch.optim.Optimizer):
+        """Takes what Apex's takes, counts a group's steps; L2 penalty where adam_w_mode is off."""
 
         def __init__(self, params, lr, weight_decay, adam_w_mode) -> None:
             assert not adam_w_mode
-            super().__init__(params, lr=lr, weight_decay=weight_decay)
+            torch.optim.Optimizer.__init__(self, params, {"lr": lr, "weight_decay": weight_decay})
+
+        def zero_grad(self) -> None:
+            super().zero_grad()
 
     package, optimizers = types.ModuleType("apex"), types.ModuleType("apex.optimizers")
     optimizers.FusedAdam = FusedAdam  # type: ignore[attr-defined]
@@ -122,6 +125,10 @@ def test_apex_where_it_is_missing_and_where_it_is(monkeypatch) -> None:
     made = make_optimizer(model(), config)
     assert isinstance(made, FusedAdam)
     assert [(group["lr"], group["weight_decay"]) for group in made.param_groups] == [(0.5, 0.25)]
+    net, ours = trained(OptimizationConfig())
+    assert restore_averages(made, ours.state_dict(), [name for name, _ in net.named_parameters()]) == 0
+    assert made.param_groups[0]["step"] == 3
+    made.zero_grad()
 
 
 def test_averages_find_their_weights_in_other_groups() -> None:
@@ -173,3 +180,8 @@ def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     wanted = values[0] * 0.75**3 + sum(0.25 * 0.75 ** (3 - i) * value for i, value in enumerate(values) if i)
     assert average.module.weight.item() == pytest.approx(wanted)
     assert moving_average(net, None) is None
+
+
+def test_a_factor_for_no_weight_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match=r"--lr-scale: no weight's name matches '\^encodr'"):
+        make_optimizer(model(), OptimizationConfig(lr_scale=[RateFactor("^0", 0.5), RateFactor("^encodr", 0.1)]))
