@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import signal
 import sys
 import time
@@ -16,7 +18,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._since = 0.0
+        self._calls = itertools.count()  # in one step, where a second signal may come inside the first's handler
+        self._since = math.inf
 
     @property
     def requested(self) -> bool:
@@ -37,7 +40,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if next(self._calls):
             if time.monotonic() - self._since > self.ECHO:
                 raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return

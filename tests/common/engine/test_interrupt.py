@@ -43,3 +43,19 @@ def test_without_a_signal_nothing_is_requested() -> None:
     with StopRequest() as stop:
         assert not stop.requested
         assert stop.exit_code == 0
+
+
+def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, capsys) -> None:
+    calls = []
+
+    def monotonic() -> float:  # what the handler calls before it has noted anything
+        calls.append(1)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return 100.0
+
+    monkeypatch.setattr("time.monotonic", monotonic)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+    assert capsys.readouterr().err.count("stopping") == 1
