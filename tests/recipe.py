@@ -9,9 +9,11 @@ import io
 import os
 import runpy
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,3 +118,24 @@ def tools(folder: Path, *absent: str) -> Path:
     (folder / "python").unlink(missing_ok=True)
     (folder / "python").symlink_to(sys.executable)
     return folder
+
+
+def start(*words: object, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """A command in the background, in a process group of its own."""
+    return subprocess.Popen(
+        [str(word) for word in words],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_epoch_1(process: subprocess.Popen[str], folder: Path) -> None:
+    """Until a training into `folder` has taken the first step of epoch 1."""
+    log, deadline = folder / "nvlog.json", time.monotonic() + 200
+    while not (log.exists() and '"step": [1, 0]' in log.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.02)

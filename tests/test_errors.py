@@ -23,7 +23,7 @@ from common.engine import training as engine
 from common.engine.checkpoint import load_checkpoint
 from common.engine.interrupt import StopRequest
 from common.errors import exit_on_user_error
-from tests.recipe import MODELS, ROOT, SHARED, flags, run, succeed, trained
+from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, trained, wait_for_epoch_1
 
 
 def refused(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
@@ -367,20 +367,9 @@ def test_ctrl_c_in_the_middle_of_speaking(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("heard_ctrl_c")
 def test_ctrl_c_in_a_terminal_leaves_loader_processes_alone_until_training_has_saved(tmp_path: Path) -> None:
     words = [sys.executable, "train.py", *training(tmp_path), "--epochs", 10**5, "--num-workers", 1]
-    process = subprocess.Popen(
-        list(map(str, words)),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start(*words)
     try:
-        log = tmp_path / "nvlog.json"
-        deadline = time.monotonic() + 120
-        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.05)
+        wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, signal.SIGINT)  # a terminal signals every process of a run
         out, err = process.communicate(timeout=120)
     finally:

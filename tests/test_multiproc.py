@@ -15,7 +15,7 @@ from torch.distributed.run import parse_args
 
 from common.engine.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
-from tests.recipe import ROOT, flags, logged, succeed
+from tests.recipe import ROOT, flags, logged, start, succeed, wait_for_epoch_1
 
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -119,21 +119,10 @@ def test_a_usage_error_has_its_own_code(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_a_terminal_saves_once(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path, 8), "--epochs", "100000"]
-    process = subprocess.Popen(
-        [*LAUNCHER, "train.py", *words],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start(*LAUNCHER, "train.py", *words, environment=ENVIRONMENT)
     try:
         log = tmp_path / "nvlog.json"
-        deadline = time.monotonic() + 180
-        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.1)
+        wait_for_epoch_1(process, tmp_path)
         os.killpg(
             process.pid, signal.SIGINT
         )  # a terminal signals the launcher and both processes, then the launcher them again

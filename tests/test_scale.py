@@ -7,14 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from common.engine.checkpoint import load_checkpoint
-from tests.recipe import ROOT, flags, logged, succeed
+from tests import recipe
+from tests.recipe import flags, logged, succeed, wait_for_epoch_1
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
@@ -22,17 +22,8 @@ EPOCHS = ["--epochs", "3"]
 
 
 def start(*words: object) -> subprocess.Popen[str]:
-    """A launch in the background, in a process group of its own."""
-    command = [str(word) for word in words]
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    """A launch in the background, with one thread a process."""
+    return recipe.start(*words, environment=ENVIRONMENT)
 
 
 def ends_well(process: subprocess.Popen[str]) -> tuple[str, str]:
@@ -91,16 +82,13 @@ def test_a_killed_process_leads_to_the_weights_of_an_undisturbed_run(tmp_path: P
     """Killed after the first step of epoch 1, with a checkpoint of epoch 0; the launcher starts all processes again."""
     words = [*flags("WaveGlow", tmp_path, 8), *EPOCHS, "--epochs-per-checkpoint", "1"]
     process = start(*LAUNCHER, "--max-restarts", "2", "train.py", *words)
-    log, deadline = tmp_path / "nvlog.json", time.monotonic() + 200
-    while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
+    wait_for_epoch_1(process, tmp_path)
     os.kill(children(process.pid)[1], signal.SIGKILL)
     out, _ = ends_well(process)
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 1" in out
     final, wanted = weights(tmp_path), weights(undisturbed)
     assert all(torch.equal(final[name], value) for name, value in wanted.items())
-    steps = [step for step, data in logged(log) if len(step) == 2]
+    steps = [step for step, data in logged(tmp_path / "nvlog.json") if len(step) == 2]
     assert steps[:2] == [(0, 0), (0, 1)] and steps[-2:] == [(2, 0), (2, 1)]
 
 
@@ -132,3 +120,17 @@ def test_cut_weights_train_as_whole_ones(tmp_path: Path, alone: Path, offload: l
         torch.testing.assert_close(cut["optimizer"]["state"][number]["exp_avg"], state["exp_avg"], rtol=1e-3, atol=1e-5)
     out = succeed("train.py", *words, "-bs", 4, "--epochs", 4, "--resume-from-last")
     assert "resuming at epoch 3 (random numbers start anew" in out
+
+
+def test_cut_tacotron2_with_a_clip_for_one_process_to_validate(tmp_path: Path) -> None:
+    """The other process has to go through the forward with it, or both would wait for good; BatchNorm is the main one's."""
+    found = {}
+    for name, words in (("whole", []), ("cut", ["--shard"])):
+        training = flags("Tacotron2", tmp_path / name, 8)
+        held_out = tmp_path / name / "validation.txt"
+        held_out.write_text(held_out.read_text().splitlines()[0] + "\n")
+        ends_well(start(*LAUNCHER, "train.py", *training, *words, "--epochs", "1"))
+        records = [data for step, data in logged(tmp_path / name / "nvlog.json") if len(step) == 1]
+        found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
+    assert len(found["whole"]) == 2
+    assert found["cut"] == pytest.approx(found["whole"], rel=1e-4)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import common.engine.training
 from common.engine.checkpoint import load_checkpoint
 from common.engine.nvlog import read_log
-from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
+from tests.recipe import ROOT, clips, flags, logged, run, start, succeed, trained, wait_for_epoch_1
 
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 SEEING = ["--epochs-per-validation", "1"]
@@ -109,20 +107,10 @@ def test_four_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_signal_from_outside_saves_and_a_scheduler_sees_a_clean_exit(tmp_path: Path, workers: str) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", "100000", "--num-workers", workers]
-    process = subprocess.Popen(
-        [sys.executable, "train.py", *words],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start(sys.executable, "train.py", *words)
     try:
         log = tmp_path / "nvlog.json"
-        deadline = time.monotonic() + 120
-        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.1)
+        wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, signal.SIGTERM)  # schedulers signal a job's every process, the loader's too
         out, err = process.communicate(timeout=60)
     finally:

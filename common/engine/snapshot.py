@@ -149,9 +149,8 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
 def check_data_options(checkpoint: dict[str, Any], path: Path, args: argparse.Namespace) -> None:
     """UsageError where a run is to go on with other text or audio settings than it has."""
     stored = checkpoint.get("data", {})
-    other = [
-        name for name, value in stored.items() if hasattr(args, name) and plain(value) != plain(getattr(args, name))
-    ]
+    ours = {name: getattr(args, name) for name in stored if hasattr(args, name)}
+    other = [name for name, value in ours.items() if value != stored[name]]
     if other and checkpoint.get("optimizer") is not None:
         raise UsageError(
             f"{path}: made with other settings of {', '.join(other)} than the command line's: give the same, "
@@ -235,11 +234,6 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
     except RuntimeError as error:  # old releases of PyTorch kept states of another size
         return f" (random numbers start anew: {error})"
     return ""
-
-
-def plain(value: Any) -> Any:
-    """A tuple as a list, anything else as it is."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:

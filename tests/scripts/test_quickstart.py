@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from common.engine.checkpoint import load_checkpoint
 from common.engine.nvlog import NvLog
 from scripts import quickstart
-from tests.recipe import ROOT, flags, logged
+from tests.recipe import flags, logged, start, wait_for_epoch_1
 
 WATCH = """
 import sys
@@ -55,20 +53,10 @@ def test_progress_at_any_moment_of_a_training(tmp_path: Path) -> None:
 
 def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     words = ["train.py", *flags("WaveGlow", tmp_path), "--epochs", "100000"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", WATCH, str(tmp_path), *words],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start(sys.executable, "-c", WATCH, str(tmp_path), *words)
     try:
         log = tmp_path / "nvlog.json"
-        deadline = time.monotonic() + 120
-        while not (log.exists() and '"step": [1, 0]' in log.read_text()):
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-            time.sleep(0.1)
+        wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, signal.SIGINT)  # a terminal signals both
         process.wait(timeout=60)
         left = {path.name for path in tmp_path.iterdir()}  # at once: nothing is still running
