@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common.sound.packed import packed
 from common.sound.recurrence import LSTMTape, compute_dtype, dropout_mask, lstm_sequence
 
 if TYPE_CHECKING:
@@ -112,14 +113,15 @@ class AttentionSequence(torch.autograd.Function):
         recurrent, query = recurrent.to(dtype), query.to(dtype)
         b = _Buffers(gates.to(full, copy=True), keys, values, dtype)
         context_dim, kernels = values.shape[2], kernel.expand(len(values), -1, -1)
+        recur, ask = packed(recurrent, len(values)), packed(query, len(values))
         with torch.autocast(gates.device.type, enabled=False):
             for t in range(len(gates)):
-                b.lstm.forward(t, b.inputs[t] @ recurrent.t(), out=b.hidden[t])
+                b.lstm.forward(t, recur(b.inputs[t]), out=b.hidden[t])
                 if mask is not None:
                     b.hidden[t].mul_(mask[t])
                 hidden = b.inputs[t + 1, :, context_dim:].copy_(b.hidden[t])
                 features = torch.bmm(kernels, _windows(b.history[t], kernel))
-                features.add_(keys).add_((hidden @ query.t())[:, :, None]).sigmoid_()
+                features.add_(keys).add_(ask(hidden)[:, :, None]).sigmoid_()
                 b.features[t].copy_(features)
                 energies = torch.bmm(v.expand(len(values), 1, -1), features)[:, 0].masked_fill_(padding, float("-inf"))
                 weights = torch.softmax(energies, dim=1, out=b.weights[t])
@@ -146,6 +148,7 @@ class AttentionSequence(torch.autograd.Function):
         # of step t + 1; in its second half the sum over all later cumulative weights
         d_history = torch.zeros_like(b.history[0])
         values_t, column, kernels = values.transpose(1, 2), v.t(), kernel.t().expand(len(values), -1, -1)
+        back = packed(recurrent.t(), len(values))
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
             d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history.sum(1))
@@ -164,7 +167,7 @@ class AttentionSequence(torch.autograd.Function):
             if ctx.mask is not None:
                 d_state.mul_(ctx.mask[t])
             b.lstm.backward(t, d_state, out=d_gates[t])
-            d_inputs = d_gates[t].to(recurrent.dtype) @ recurrent
+            d_inputs = back(d_gates[t].to(recurrent.dtype))
         gradients = (
             d_gates,
             *_weight_gradients(ctx, d_gates, d_queries),

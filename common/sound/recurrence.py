@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common.sound.packed import packed
+
 # B batch, T steps, H hidden size, I input size
 
 
@@ -80,8 +82,9 @@ class LSTMSequence(torch.autograd.Function):
         weight = weight_hh.to(dtype)
         hidden = tape.cells.new_empty(tape.tanh_cells.shape)
         inputs = torch.zeros_like(tape.cells, dtype=dtype)  # hidden states as the next step sees them
+        recurrent = packed(weight, gates.shape[1])
         for t in range(len(gates)):
-            tape.forward(t, inputs[t] @ weight.t(), out=hidden[t])
+            tape.forward(t, recurrent(inputs[t]), out=hidden[t])
             if mask is not None:
                 hidden[t].mul_(mask[t])
             inputs[t + 1].copy_(hidden[t])
@@ -94,13 +97,13 @@ class LSTMSequence(torch.autograd.Function):
         tape, weight = ctx.tape, ctx.weight
         tape.start_backward()
         d_gates = torch.empty_like(tape.gates)
-        d_next = torch.zeros_like(tape.d_cell)
+        d_next, back = torch.zeros_like(tape.d_cell), packed(weight.t(), d_gates.shape[1])
         for t in range(len(d_gates) - 1, -1, -1):
             d_state = d_next + d_hidden[t]
             if ctx.mask is not None:
                 d_state.mul_(ctx.mask[t])
             tape.backward(t, d_state, out=d_gates[t])
-            d_next = d_gates[t].to(weight.dtype) @ weight
+            d_next = back(d_gates[t].to(weight.dtype))
         flat = d_gates.flatten(0, 1).to(weight.dtype)
         d_weight = flat.t() @ ctx.inputs[:-1].flatten(0, 1)
         return d_gates.to(ctx.dtypes[0]), d_weight.to(ctx.dtypes[1]), None
