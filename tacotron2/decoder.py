@@ -7,6 +7,7 @@ Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitiv
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from common.sound.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
 from tacotron2.config import Tacotron2Config
+from tacotron2.free_running import PreparedDecoder, run_freely
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
 
 # B batch, S symbols, T frames, M mels, r frames a step, K decoder steps (T / r, rounded up), E encoder channels
@@ -112,6 +114,8 @@ class Decoder(nn.Module):
         self.early_stopping = not config.decoder_no_early_stopping
         self.p_attention_dropout = config.p_attention_dropout
         self.p_decoder_dropout = config.p_decoder_dropout
+        self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
+        self.prepared: PreparedDecoder | None = None
         memory_dim, step_dim = config.encoder_embedding_dim, config.n_mel_channels * config.n_frames_per_step
         self.prenet = Prenet(step_dim, config.prenet_dim)
         self.attention_rnn = nn.LSTMCell(config.prenet_dim + memory_dim, config.attention_rnn_dim)
@@ -136,22 +140,14 @@ class Decoder(nn.Module):
 
         An item's length counts the frames before its gate fired.
         """
-        prepared = self.attention_layer.prepare(memory, memory_lengths)
-        state = self.start(memory)
-        frame = memory.new_zeros(memory.shape[0], self.n_mel_channels * self.n_frames_per_step)
-        running, steps = torch.ones_like(memory_lengths, dtype=torch.bool), torch.zeros_like(memory_lengths)
-        outputs, alignments = [], []
-        for _ in range(max_steps or self.max_decoder_steps):
-            state = self.step(self.prenet(frame), state, prepared)
-            outputs.append(torch.cat((state.decoder.hidden, state.context), dim=1))
-            alignments.append(state.weights)
-            frame = self.linear_projection(outputs[-1])
-            running = running & (torch.sigmoid(self.gate_layer(outputs[-1]))[:, 0] <= self.gate_threshold)
-            steps += running
-            if self.early_stopping and not running.any():  # host sync, once a step
-                break
-        mels, gates = self._project(torch.stack(outputs))
-        return DecoderOutput(mels, gates, torch.stack(alignments, dim=1), steps * self.n_frames_per_step)
+        run = self.prepared or partial(run_freely, self)
+        made = run(self.attention_layer.prepare(memory, memory_lengths), max_steps or self.max_decoder_steps)
+        mels, gates = self._project(made.outputs)
+        return DecoderOutput(mels, gates, made.alignments, made.steps * self.n_frames_per_step)
+
+    def prepare(self, half: bool) -> None:
+        """Let infer run fast from now on, from today's weights; in half precision see PreparedDecoder."""
+        self.prepared = PreparedDecoder(self, half)
 
     def start(self, memory: Tensor) -> DecoderState:
         """The state before the first step: zeros."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from common.errors import DataError, UsageError
+from waveglow.gated_layers import gated_layers
 
 # B batch, N samples, T frames, M mels, g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
 
@@ -226,12 +227,18 @@ def _mix_channels(weight: Tensor, x: Tensor) -> Tensor:
         return torch.matmul(weight, x)
 
 
+def _weight(conv: nn.Module) -> Tensor:
+    """The effective weight (out, in, kernel) of a convolution, folded or not."""
+    return conv.weight() if isinstance(conv, WeightNormConv1d) else conv.weight  # type: ignore[return-value]
+
+
 class WN(nn.Module):
     """Dilated gated convolutions as in WaveNet, but not causal; `end` starts at zero, so that b = log s = 0."""
 
     def __init__(self, half_channels: int, condition_channels: int, config: WNConfig) -> None:
         super().__init__()
         n = config.n_channels
+        self.plain = False  # how to compute, and so no part of the config
         layers = range(config.n_layers)
         self.n_channels = n
         self.in_layers = nn.ModuleList(WeightNormConv1d(n, 2 * n, config.kernel_size, dilation=2**i) for i in layers)
@@ -245,6 +252,15 @@ class WN(nn.Module):
     def forward(self, half: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """Half of the channels (B, C/2, G) and the condition (B, M * g, G) -> shift b and log s, (B, C/2, G) each."""
         x = self.start(half.to(self.end.weight.dtype))
+        if torch.jit.is_scripting():  # TorchScript knows no function with a backward of its own
+            skip_sum = self._plain_layers(x, condition)
+        else:
+            skip_sum = self._plain_layers(x, condition) if self.plain else self._fast_layers(x, condition)
+        b, log_s = self.end(skip_sum).to(half.dtype).chunk(2, dim=1)
+        return b, log_s
+
+    def _plain_layers(self, x: Tensor, condition: Tensor) -> Tensor:
+        """x (B, H, G) and the condition -> the sum of all layers' skip outputs (B, H, G)."""
         skip_sum = x
         layers = zip(self.in_layers, self.cond_layers, self.res_skip_layers)
         for i, (in_layer, cond_layer, res_skip_layer) in enumerate(layers):
@@ -253,8 +269,19 @@ class WN(nn.Module):
             skip_sum = skip if i == 0 else skip_sum + skip
             if res_skip.shape[1] > self.n_channels:  # the last layer has no residual
                 x = x + res_skip[:, : self.n_channels]
-        b, log_s = self.end(skip_sum).to(half.dtype).chunk(2, dim=1)
-        return b, log_s
+        return skip_sum
+
+    @torch.jit.unused
+    def _fast_layers(self, x: Tensor, condition: Tensor) -> Tensor:
+        """The same, to rounding, by waveglow/gated_layers.py."""
+        weights: list[Tensor] = []
+        for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
+            dilated, of_condition, res_skip = (_weight(part) for part in parts)
+            biases = parts[0].bias + parts[1].bias, parts[2].bias
+            weights += [dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], biases[0], res_skip[:, :, 0], biases[1]]
+        dilations = [2**i for i in range(len(self.in_layers))]
+        made = gated_layers(x.transpose(1, 2), condition.transpose(1, 2), dilations, weights)
+        return made.transpose(1, 2)
 
 
 def gate(x: Tensor, condition: Tensor) -> Tensor:

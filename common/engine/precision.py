@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from common.errors import UsageError
+
+WARM_UP_CALLS = 3  # before recording a CUDA graph
 
 
 def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
@@ -89,6 +91,26 @@ def synchronize(device: torch.device) -> None:
     """Wait for the device, so that a clock read next tells the truth."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """`work`, which must read and write the same tensors at each call: on a GPU recorded as a CUDA graph, and replayed by calls.
+
+    Recording runs the work a few times; the random numbers it draws then are not missed by what comes after.
+    """
+    if device.type != "cuda":
+        return work
+    with separate_rng(device, 0):
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):  # libraries set themselves up in the first calls, which cannot be recorded
+            for _ in range(WARM_UP_CALLS):
+                work()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+    return graph.replay
 
 
 def peak_memory(device: torch.device) -> int | None:

@@ -1,0 +1,235 @@
+"""The decoder fed its own frames: plainly, step by step, and fast, from weights that are prepared once.
+
+Fast: the frames' projection and the prenet's first layer, which are both linear, are one product; each LSTM's two products are one;
+all that a step carries lies in one row, so that nothing is joined; a GPU repeats chunks of steps as one recorded graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from common.engine import precision
+from common.sound.packed import packed
+
+if TYPE_CHECKING:
+    from tacotron2.decoder import Decoder, Memory
+
+# B batch, S symbols, K decoder steps, M mels, r frames a step, E encoder channels, A attention channels
+# H attention LSTM size, D decoder LSTM size, P prenet size, k width of the location kernel, n steps of a chunk
+
+Product = Callable[[Tensor], Tensor]  # (B, inputs) -> (B, outputs)
+
+TYPICAL_ROWS = 8  # what products are arranged for; right for one row too
+GPU_CHUNK = 20  # steps between two looks at the gates, each of which makes a GPU wait
+GPU_SYMBOLS = 32  # texts are padded to a multiple: a recorded graph serves one size
+MAX_READY = 8  # sizes of batches kept
+
+
+class FreeRun(NamedTuple):
+    """[decoder hidden, context] (K, B, D + E), alignments (B, K, S), steps before each item's gate fired (B,)."""
+
+    outputs: Tensor
+    alignments: Tensor
+    steps: Tensor
+
+
+def run_freely(decoder: Decoder, memory: Memory, limit: int) -> FreeRun:
+    """Feed the decoder its own frames until every gate has fired or `limit` steps are done, one step after the other."""
+    state, values = decoder.start(memory.values), memory.values
+    frame = values.new_zeros(len(values), decoder.linear_projection.linear_layer.out_features)
+    stop = Stop(decoder, len(values), values.device)
+    outputs, alignments = [], []
+    for _ in range(limit):
+        state = decoder.step(decoder.prenet(frame), state, memory)
+        outputs.append(torch.cat((state.decoder.hidden, state.context), dim=1))
+        alignments.append(state.weights)
+        frame = decoder.linear_projection(outputs[-1])
+        if stop.see(decoder.gate_layer(outputs[-1])[None, :, 0]):
+            break
+    return FreeRun(torch.stack(outputs), torch.stack(alignments, dim=1), stop.steps)
+
+
+class Stop:
+    """Counts each item's steps before its gate first fired."""
+
+    def __init__(self, decoder: Decoder, batch: int, device: torch.device) -> None:
+        self.threshold, self.early = decoder.gate_threshold, decoder.early_stopping
+        self.running = torch.ones(batch, dtype=torch.bool, device=device)
+        self.steps = torch.zeros(batch, dtype=torch.int64, device=device)
+
+    def see(self, gates: Tensor) -> bool:
+        """Gate logits (n, B) of the next steps -> whether to end: every gate has fired, and that ends a run."""
+        silent = (torch.sigmoid(gates) <= self.threshold).cummin(0).values & self.running
+        self.steps += silent.sum(0)
+        self.running = silent[-1]
+        return self.early and not bool(self.running.any())  # host sync, once a call
+
+
+class Weights(NamedTuple):
+    """What free running multiplies by. Products of few rows are functions; the LSTMs' gates come in the order i, f, o, g."""
+
+    attention: Product  # [prenet, attention hidden, context] -> gates
+    query: Product
+    decoder: Product  # [attention hidden, context, decoder hidden] -> gates
+    ending: Product  # [context, decoder hidden] -> the prenet's first layer of the next frames, and the gate
+    prenet: Product  # its second layer
+    kernel: Tensor  # (A, 2k), of queries, keys and history alike 2 x, and v likewise: see run_all_steps
+    v: Tensor
+
+
+def prepare_weights(decoder: Decoder, dtype: torch.dtype, half: bool) -> Weights:
+    """A decoder's weights in free running's arrangement."""
+    attention, location = decoder.attention_layer, decoder.attention_layer.location_layer
+    kernel = location.location_dense.linear_layer.weight @ location.location_conv.conv.weight.flatten(1)
+    context, (first, second) = decoder.context_dim, (layer.linear_layer.weight for layer in decoder.prenet.layers)
+    frames, gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
+    rnn, prenet = decoder.attention_rnn, len(second)
+    of_prenet, of_context = rnn.weight_ih[:, :prenet], rnn.weight_ih[:, prenet:]
+    ending = torch.cat((first @ frames.weight, gate.weight))
+    last = decoder.decoder_rnn
+
+    def product(weight: Tensor, bias: Tensor | None = None) -> Product:
+        return packed(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), half)
+
+    return Weights(
+        product(_i_f_o_g(torch.cat((of_prenet, rnn.weight_hh, of_context), dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh)),
+        product(2 * attention.query_layer.linear_layer.weight),
+        product(_i_f_o_g(torch.cat((last.weight_ih, last.weight_hh), dim=1)), _i_f_o_g(last.bias_ih + last.bias_hh)),
+        product(torch.cat((ending[:, -context:], ending[:, :-context]), dim=1), torch.cat((first @ frames.bias, gate.bias))),
+        product(second),
+        2 * kernel,
+        2 * attention.v.linear_layer.weight,
+    )
+
+
+def _i_f_o_g(rows: Tensor) -> Tensor:
+    """An LSTM's rows i, f, g, o in the order in which all sigmoids are neighbours."""
+    i, f, g, o = rows.chunk(4)
+    return torch.cat((i, f, o, g))
+
+
+class PreparedDecoder:
+    """A decoder's weights as free running reads them; later changes of the decoder do not reach them.
+
+    With `half` a GPU multiplies in float16, and a CPU keeps large weights in it; sums and what is carried stay in float32.
+    """
+
+    @torch.no_grad()
+    def __init__(self, decoder: Decoder, half: bool) -> None:
+        like = decoder.attention_rnn.weight_hh
+        self.decoder = decoder
+        self.dtype = torch.float16 if half and like.device.type != "cpu" else like.dtype
+        self.weights = prepare_weights(decoder, self.dtype, half)
+        self.ready: dict[tuple[int, int], FreeSteps] = {}
+
+    def __call__(self, memory: Memory, limit: int) -> FreeRun:
+        """The same as run_freely, to rounding."""
+        with torch.autocast(memory.values.device.type, enabled=False):
+            steps = self._steps_for(memory)
+            steps.start(memory)
+            stop, outputs, alignments = Stop(self.decoder, *steps.context.shape[:1], memory.values.device), [], []
+            for _ in range(0, limit, steps.chunk):
+                steps.run()
+                outputs.append(steps.outputs.clone())
+                alignments.append(steps.weights.clone())
+                if stop.see(steps.gates):
+                    break
+        done = min(limit, int(stop.steps.max()) + 1) if stop.early else limit  # host sync
+        made, context = torch.cat(outputs)[:done], self.decoder.context_dim
+        made = torch.cat((made[:, :, context:], made[:, :, :context]), dim=2)
+        weights = torch.cat(alignments)[:done, :, : memory.values.shape[1]]
+        return FreeRun(made, weights.transpose(0, 1), stop.steps.clamp(max=limit))
+
+    def _steps_for(self, memory: Memory) -> FreeSteps:
+        """Buffers, and on a GPU the recorded graph, for a batch of this size."""
+        batch, symbols = memory.values.shape[:2]
+        if memory.values.device.type != "cpu":
+            symbols += -symbols % GPU_SYMBOLS
+        if (batch, symbols) not in self.ready:
+            if len(self.ready) == MAX_READY:
+                del self.ready[next(iter(self.ready))]
+            self.ready[batch, symbols] = FreeSteps(self, batch, symbols)
+        return self.ready[batch, symbols]
+
+
+class FreeSteps:
+    """A chunk of steps for B texts of at most S symbols: reads and writes the same tensors at each call."""
+
+    def __init__(self, prepared: PreparedDecoder, batch: int, symbols: int) -> None:
+        decoder, self.w = prepared.decoder, prepared.weights
+        like = self.w.kernel
+        self.chunk = 1 if like.device.type == "cpu" else GPU_CHUNK
+        self.p_dropout = decoder.prenet.p_dropout
+        prenet, hidden, context = decoder.prenet_dim, decoder.attention_rnn.hidden_size, decoder.context_dim
+        last = decoder.decoder_rnn.hidden_size
+        self.carried = like.new_zeros(batch, prenet + hidden + context + last, dtype=prepared.dtype)
+        self.fed, self.hidden, self.context, self.last = self.carried.split((prenet, hidden, context, last), dim=1)
+        self.attention_input, self.decoder_input = self.carried[:, :-last], self.carried[:, prenet:]
+        self.made = self.carried[:, prenet + hidden :]
+        self.next_frame = like.new_zeros(batch, prenet)  # the prenet's first layer, before its activation
+        self.cells = like.new_zeros(batch, hidden), like.new_zeros(batch, last)
+        width = self.w.kernel.shape[1] // 2
+        # [previous, cumulative] weights with zeros on either side, and views of them and of the kernel's windows on them
+        self.history = like.new_zeros(batch, 2, symbols + width - 1)
+        inside = self.history[:, :, width // 2 : width // 2 + symbols]
+        self.previous, self.cumulative = inside.unbind(1)
+        self.windows = self.history.unfold(2, symbols, 1)  # (B, 2, k, S)
+        self.keys = like.new_zeros(batch, len(self.w.kernel), symbols)
+        self.values = like.new_zeros(batch, symbols, context)
+        self.padding = torch.ones(batch, symbols, dtype=torch.bool, device=like.device)
+        self.masks = like.new_zeros(self.chunk, 2, batch, prenet)
+        self.outputs = like.new_zeros(self.chunk, batch, context + last)
+        self.weights = like.new_zeros(self.chunk, batch, symbols)
+        self.gates = like.new_zeros(self.chunk, batch)
+        self.chunk_views = [
+            (*self.masks[i], self.outputs[i], self.weights[i], self.gates[i]) for i in range(self.chunk)
+        ]
+        self.run = precision.repeatable(self._run, like.device)
+
+    def start(self, memory: Memory) -> None:
+        """Begin with a batch's texts, from zeros."""
+        for tensor in (self.carried, self.next_frame, *self.cells, self.history, self.keys, self.values):
+            tensor.zero_()
+        self.padding.fill_(True)
+        symbols = memory.values.shape[1]
+        self.keys[:, :, :symbols] = 2 * memory.keys.transpose(1, 2)
+        self.values[:, :symbols] = memory.values
+        self.padding[:, :symbols] = memory.padding
+
+    def _run(self) -> None:
+        self.masks.uniform_()
+        torch.ge(self.masks, self.p_dropout, out=self.masks).div_(1 - self.p_dropout)
+        for *masks, outputs, weights, gates in self.chunk_views:
+            self._step(*masks)
+            outputs.copy_(self.made)
+            weights.copy_(self.previous)
+            ending = self.w.ending(self.made)
+            self.next_frame.copy_(ending[:, :-1])
+            gates.copy_(ending[:, -1])
+
+    def _step(self, first_mask: Tensor, second_mask: Tensor) -> None:
+        w, batch = self.w, len(self.keys)
+        fed = self.next_frame.relu_().mul_(first_mask).to(self.carried.dtype)
+        torch.mul(w.prenet(fed).relu_(), second_mask, out=self.fed)
+        _lstm(w.attention(self.attention_input), self.cells[0], out=self.hidden)
+        features = self.keys + w.query(self.hidden)[:, :, None]
+        features.baddbmm_(w.kernel.expand(batch, -1, -1), self.windows.flatten(1, 2)).sigmoid_()
+        energies = torch.bmm(w.v.expand(batch, 1, -1), features)[:, 0]
+        weights = torch.softmax(energies.masked_fill_(self.padding, float("-inf")), dim=1)
+        self.context.copy_(torch.bmm(weights[:, None], self.values)[:, 0])
+        self.previous.copy_(weights)
+        self.cumulative.add_(weights)
+        _lstm(w.decoder(self.decoder_input), self.cells[1], out=self.last)
+
+
+def _lstm(gates: Tensor, cell: Tensor, out: Tensor) -> None:
+    """An LSTM's step from pre-activations (B, 4H) in the order i, f, o, g: moves its cell (B, H), writes its hidden state to out."""
+    gates = gates.to(cell.dtype)
+    size = cell.shape[1]
+    i, f, o = gates[:, : 3 * size].sigmoid_().chunk(3, dim=1)
+    cell.mul_(f).addcmul_(i, gates[:, 3 * size :].tanh_())
+    out.copy_(o.mul_(cell.tanh()))
