@@ -16,13 +16,31 @@ from typing import Any
 
 import torch
 
-from common.arguments import HelpFormatter, actions_of, add_audio_arguments, add_retired_arguments, given_options, seed
+from common.arguments import (
+    HelpFormatter,
+    actions_of,
+    add_audio_arguments,
+    add_plain_argument,
+    add_retired_arguments,
+    given_options,
+    seed,
+)
 from common.data.filelist import lines_of, read_phrases
 from common.data.reports import plot_alignment, save_figure
 from common.engine import precision
 from common.engine.checkpoint import find_last, load_checkpoint
 from common.engine.nvlog import NvLog
-from common.engine.synthesis import Loaded, Spoken, Vocoder, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
+from common.engine.synthesis import (
+    Loaded,
+    Spoken,
+    Vocoder,
+    griffin_lim_vocoder,
+    make_ready,
+    neural_vocoder,
+    speak,
+    timed,
+    trim,
+)
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.sound.audio_processing import save_audio
 from common.sound.stft import AudioConfig
@@ -49,7 +67,7 @@ def main(argv: list[str] | None = None) -> None:
     with NvLog(args.output / args.log_file) as log:
         log.parameters(parameters)
         if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
-            log.say(f"--fp16: {note}")
+            log.say(f"--fp16: {note}; large weights of a single row's products are read in float16")
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         precision.seed_everything(args.seed)
@@ -119,7 +137,7 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
         raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint knows its settings")
     config = stored | {name: value for name, value in wanted.items() if name in spec.free_at_inference}
     model = restore_model(spec, checkpoint | {"config": config}, path).to(device).eval()
-    return Loaded(spec, model, options)
+    return make_ready(Loaded(spec, model, options), args.fp16, args.plain)
 
 
 def contradictions(
@@ -203,9 +221,10 @@ def make_parser() -> argparse.ArgumentParser:
     add("--seed", type=seed, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
     number_format = parser.add_mutually_exclusive_group()
     number_format.add_argument(
-        "--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU"
+        "--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU that has it"
     )
     number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    add_plain_argument(parser)
     add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
     add("--log-file", default="nvlog.json", help="its name inside --output")
     add_audio_arguments(parser)

@@ -87,6 +87,7 @@ def make_state(
         begun = warm_start(model, spec, args.warm_start, vars(args), args.ignore_layers)
     freeze(model, args.freeze)
     spec.prepare_training(model, vars(args))
+    spec.use_plain(model, args.plain)
     criterion = get_loss_function(spec.name, options=vars(args))
     return build_state(spec, model, criterion, args, dist, pace), begun
 

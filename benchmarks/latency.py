@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from common.arguments import HelpFormatter, add_audio_arguments, given_options, positive, seed
+from common.arguments import HelpFormatter, add_audio_arguments, add_plain_argument, given_options, positive, seed
 from common.engine import precision
 from common.engine.nvlog import Log, NvLog
-from common.engine.synthesis import Loaded, Vocoder, neural_vocoder, speak, timed
+from common.engine.synthesis import Loaded, Vocoder, make_ready, neural_vocoder, speak, timed
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.sound.stft import AudioConfig
 from common.spec import ModelSpec
@@ -91,7 +91,7 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return Loaded(spec, model, options)
+    return make_ready(Loaded(spec, model, options), args.fp16, args.plain)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
@@ -221,6 +221,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
     add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
+    add_plain_argument(parser)
     add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
     add("--log-file", default="nvlog.json", help="its name inside --output; another run appends")

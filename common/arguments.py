@@ -42,6 +42,13 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
     return parser._actions
 
 
+def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the switch from the fast paths to their references."""
+    parser.add_argument(
+        "--plain", action="store_true", help="plain PyTorch steps in place of the fast ways: slower, to compare with"
+    )
+
+
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
     """Accept those flags that the parser does not know, to no effect."""
     known = {flag for action in parser._actions for flag in action.option_strings}

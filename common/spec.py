@@ -85,12 +85,17 @@ class TrainingDefaults:
     anneal_steps: tuple[int, ...] = ()
 
 
+# A model and whether half precision is wanted -> the same model, made fast for inference and of no use for training any more.
+Prepare = Callable[[Any, bool], nn.Module]
+
+
 @dataclass(frozen=True, kw_only=True)
 class AcousticInference:
     """Text to mels. The model's infer(ids, lengths) returns (mels (B, M, T), lengths (B,), alignments (B, K, S))."""
 
     encode: Callable[[list[str], Options], tuple[Tensor, Tensor]]  # texts -> padded ids (B, S), lengths (B,)
     spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
+    prepare: Prepare = field(default=lambda model, half: model)
 
 
 class Denoiser(Protocol):
@@ -103,8 +108,8 @@ class Denoiser(Protocol):
 class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
-    prepare: Callable[[Any], nn.Module]  # what speeds inference up and needs no training any more
     denoiser: Callable[[Any, AudioConfig], Denoiser]
+    prepare: Prepare = field(default=lambda model, half: model)
 
 
 class WarmStart(NamedTuple):
@@ -136,6 +141,9 @@ class ModelSpec:
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
     prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # what is no config
+    use_plain: Callable[[Any, bool], None] = field(
+        default=lambda model, plain: None
+    )  # the references of its fast paths
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training

@@ -9,6 +9,7 @@ from pathlib import Path
 from common.arguments import (
     HelpFormatter,
     add_audio_arguments,
+    add_plain_argument,
     add_retired_arguments,
     config_file_words,
     positive,
@@ -198,6 +199,7 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
         choices=["float16", "bfloat16"],
         help="its type, where it is not to be as --amp says; needs --amp",
     )
+    add_plain_argument(group)
     group.add_argument("--no-tf32", action="store_true", help="keep float32 products exact on GPUs that have TF32")
     group.add_argument("--cudnn-enabled", action="store_true", help="use cuDNN")
     group.add_argument(

@@ -8,7 +8,7 @@ Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitiv
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,11 @@ class Prenet(nn.Module):
         self.layers = nn.ModuleList([LinearNorm(in_dim, dim, bias=False), LinearNorm(dim, dim, bias=False)])
         self.p_dropout = 0.5
 
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """Of the first layer (P, r·M) and the second (P, P)."""
+        first, second = (cast(LinearNorm, layer).linear_layer.weight for layer in self.layers)
+        return first, second
+
     def forward(self, x: Tensor) -> Tensor:
         """(…, r·M) -> (…, P)."""
         for layer in self.layers:
@@ -45,6 +50,10 @@ class LocationLayer(nn.Module):
         super().__init__()
         self.location_conv = ConvNorm(2, n_filters, kernel_size, bias=False)
         self.location_dense = LinearNorm(n_filters, attention_dim, bias=False, gain="tanh")
+
+    def kernel(self) -> Tensor:
+        """Both steps in one, as they are linear: (A, 2k) for windows of k weights of either history."""
+        return self.location_dense.linear_layer.weight @ self.location_conv.conv.weight.flatten(1)
 
     def forward(self, history: Tensor) -> Tensor:
         """[previous, cumulative] weights (B, 2, S) -> features (B, S, A)."""
@@ -115,7 +124,9 @@ class Decoder(nn.Module):
         self.p_attention_dropout = config.p_attention_dropout
         self.p_decoder_dropout = config.p_decoder_dropout
         self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
+        self.plain = False  # how to train, and so no part of the config
         self.prepared: PreparedDecoder | None = None
+        self.register_load_state_dict_post_hook(_forget_prepared)
         memory_dim, step_dim = config.encoder_embedding_dim, config.n_mel_channels * config.n_frames_per_step
         self.prenet = Prenet(step_dim, config.prenet_dim)
         self.attention_rnn = nn.LSTMCell(config.prenet_dim + memory_dim, config.attention_rnn_dim)
@@ -128,7 +139,7 @@ class Decoder(nn.Module):
         """Teacher forcing: memory (B, S, E), target mels (B, M, T); T need not be a multiple of r."""
         prenet = self.prenet(self._previous_frames(mels))
         prepared = self.attention_layer.prepare(memory, memory_lengths)
-        run = run_all_steps if self.training else run_step_by_step
+        run = run_all_steps if self.training and not self.plain else run_step_by_step
         outputs, alignments = run(self, prenet, prepared)
         mel_outputs, gates = self._project(outputs)
         frames = mels.shape[2]
@@ -182,3 +193,8 @@ class Decoder(nn.Module):
         outputs = outputs.transpose(0, 1)
         mels = self.linear_projection(outputs).unflatten(2, (r, self.n_mel_channels)).flatten(1, 2)
         return mels.transpose(1, 2), self.gate_layer(outputs)[:, :, 0].repeat_interleave(r, dim=1)
+
+
+def _forget_prepared(decoder: nn.Module, _incompatible_keys: Any) -> None:
+    assert isinstance(decoder, Decoder)
+    decoder.prepared = None

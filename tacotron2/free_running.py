@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.engine import precision
 from common.sound.packed import packed
@@ -77,32 +77,33 @@ class Weights(NamedTuple):
     decoder: Product  # [attention hidden, context, decoder hidden] -> gates
     ending: Product  # [context, decoder hidden] -> the prenet's first layer of the next frames, and the gate
     prenet: Product  # its second layer
-    kernel: Tensor  # (A, 2k), of queries, keys and history alike 2 x, and v likewise: see run_all_steps
-    v: Tensor
+    kernel: Tensor  # (A, 2k); twice what it is, as the query, the keys and v: see tacotron2/teacher_forcing.py
+    v: Tensor  # (1, A)
 
 
 def prepare_weights(decoder: Decoder, dtype: torch.dtype, half: bool) -> Weights:
     """A decoder's weights in free running's arrangement."""
-    attention, location = decoder.attention_layer, decoder.attention_layer.location_layer
-    kernel = location.location_dense.linear_layer.weight @ location.location_conv.conv.weight.flatten(1)
-    context, (first, second) = decoder.context_dim, (layer.linear_layer.weight for layer in decoder.prenet.layers)
+    attention, context = decoder.attention_layer, decoder.context_dim
+    first, second = decoder.prenet.weights()
     frames, gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
-    rnn, prenet = decoder.attention_rnn, len(second)
-    of_prenet, of_context = rnn.weight_ih[:, :prenet], rnn.weight_ih[:, prenet:]
     ending = torch.cat((first @ frames.weight, gate.weight))
-    last = decoder.decoder_rnn
 
     def product(weight: Tensor, bias: Tensor | None = None) -> Product:
         return packed(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), half)
 
+    def lstm(rnn: nn.LSTMCell, *parts: Tensor) -> Product:
+        return product(_i_f_o_g(torch.cat(parts, dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh))
+
+    listening, speaking = decoder.attention_rnn, decoder.decoder_rnn
+    of_prenet, of_context = listening.weight_ih.tensor_split((len(second),), dim=1)
     return Weights(
-        product(_i_f_o_g(torch.cat((of_prenet, rnn.weight_hh, of_context), dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh)),
-        product(2 * attention.query_layer.linear_layer.weight),
-        product(_i_f_o_g(torch.cat((last.weight_ih, last.weight_hh), dim=1)), _i_f_o_g(last.bias_ih + last.bias_hh)),
-        product(torch.cat((ending[:, -context:], ending[:, :-context]), dim=1), torch.cat((first @ frames.bias, gate.bias))),
-        product(second),
-        2 * kernel,
-        2 * attention.v.linear_layer.weight,
+        attention=lstm(listening, of_prenet, listening.weight_hh, of_context),
+        query=product(2 * attention.query_layer.linear_layer.weight),
+        decoder=lstm(speaking, speaking.weight_ih, speaking.weight_hh),
+        ending=product(ending.roll(context, dims=1), torch.cat((first @ frames.bias, gate.bias))),
+        prenet=product(second),
+        kernel=2 * attention.location_layer.kernel(),
+        v=2 * attention.v.linear_layer.weight,
     )
 
 
@@ -131,7 +132,7 @@ class PreparedDecoder:
         with torch.autocast(memory.values.device.type, enabled=False):
             steps = self._steps_for(memory)
             steps.start(memory)
-            stop, outputs, alignments = Stop(self.decoder, *steps.context.shape[:1], memory.values.device), [], []
+            stop, outputs, alignments = Stop(self.decoder, len(memory.values), memory.values.device), [], []
             for _ in range(0, limit, steps.chunk):
                 steps.run()
                 outputs.append(steps.outputs.clone())
@@ -140,7 +141,7 @@ class PreparedDecoder:
                     break
         done = min(limit, int(stop.steps.max()) + 1) if stop.early else limit  # host sync
         made, context = torch.cat(outputs)[:done], self.decoder.context_dim
-        made = torch.cat((made[:, :, context:], made[:, :, :context]), dim=2)
+        made = made.roll(-context, dims=2)  # [context, decoder hidden] -> [decoder hidden, context]
         weights = torch.cat(alignments)[:done, :, : memory.values.shape[1]]
         return FreeRun(made, weights.transpose(0, 1), stop.steps.clamp(max=limit))
 
@@ -152,7 +153,8 @@ class PreparedDecoder:
         if (batch, symbols) not in self.ready:
             if len(self.ready) == MAX_READY:
                 del self.ready[next(iter(self.ready))]
-            self.ready[batch, symbols] = FreeSteps(self, batch, symbols)
+            with torch.inference_mode(False), torch.no_grad():  # inference tensors could not be written outside of it
+                self.ready[batch, symbols] = FreeSteps(self, batch, symbols)
         return self.ready[batch, symbols]
 
 
@@ -227,7 +229,7 @@ class FreeSteps:
 
 
 def _lstm(gates: Tensor, cell: Tensor, out: Tensor) -> None:
-    """An LSTM's step from pre-activations (B, 4H) in the order i, f, o, g: moves its cell (B, H), writes its hidden state to out."""
+    """An LSTM's step from pre-activations (B, 4H), i, f, o, g: moves its cell (B, H), writes its hidden state to out."""
     gates = gates.to(cell.dtype)
     size = cell.shape[1]
     i, f, o = gates[:, : 3 * size].sigmoid_().chunk(3, dim=1)

@@ -92,6 +92,15 @@ class Tacotron2(nn.Module):
         gates = decoded.gates.masked_fill(~mask[:, 0], FINISHED_GATE)
         return Tacotron2Output(frames, self.postnet(frames, mask), gates, decoded.alignments)
 
+    def use_plain(self, plain: bool = True) -> None:
+        """Train in plain PyTorch steps, one after the other, from now on: slow, and the reference of the fast way."""
+        self.decoder.plain = plain
+
+    def prepare(self, half: bool) -> Tacotron2:
+        """Let infer run fast from now on, and return the model: see Decoder.prepare. Loading other weights undoes it."""
+        self.decoder.prepare(half)
+        return self.requires_grad_(False)
+
     @torch.no_grad()
     def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
         """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; an item does not hear its padding.

@@ -62,8 +62,9 @@ SPEC = ModelSpec(
     make_dataset=TextMelDataset,
     make_loss=make_loss,
     preview=preview,
+    use_plain=Tacotron2.use_plain,
     transfer=transfer,
     stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
-    inference=AcousticInference(encode=encode, spell=spell),
+    inference=AcousticInference(encode=encode, spell=spell, prepare=Tacotron2.prepare),
 )

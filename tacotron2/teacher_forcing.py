@@ -42,16 +42,14 @@ def run_all_steps(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Ten
 def _attend(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
     """Prenet outputs (K, B, P) -> attention LSTM's hidden states (K, B, H), contexts (K, B, E), weights (K, B, S)."""
     rnn, (steps, batch, prenet_dim) = decoder.attention_rnn, prenet.shape
-    attention, location = decoder.attention_layer, decoder.attention_layer.location_layer
-    # The location layer's convolution and projection are both linear: one matrix (A, 2k) for windows of k weights.
-    kernel = location.location_dense.linear_layer.weight @ location.location_conv.conv.weight.flatten(1)
+    attention = decoder.attention_layer
     mask = dropout_mask(rnn.weight_hh, (steps, batch, rnn.hidden_size), decoder.p_attention_dropout, decoder.training)
     # v·tanh(x) = 2v·sigmoid(2x) - sum(v), the softmax does not see the constant, and sigmoid is the cheaper of the two.
     return AttentionSequence.apply(
         F.linear(prenet, rnn.weight_ih[:, :prenet_dim], rnn.bias_ih + rnn.bias_hh),
         torch.cat((rnn.weight_ih[:, prenet_dim:], rnn.weight_hh), dim=1),
         2 * attention.query_layer.linear_layer.weight,
-        2 * kernel,
+        2 * attention.location_layer.kernel(),
         2 * attention.v.linear_layer.weight,
         2 * memory.keys.transpose(1, 2),
         memory.values,
@@ -144,11 +142,10 @@ class AttentionSequence(torch.autograd.Function):
         d_feature, d_kernel = torch.empty_like(d_keys), d_keys.new_zeros(len(values), *kernel.shape)
         d_queries = d_gates.new_empty(*b.hidden.shape[:2], len(query))
         context_dim, (kernel_size, symbols) = values.shape[2], (kernel.shape[1] // 2, values.shape[1])
-        d_inputs = torch.zeros_like(b.inputs[0])  # of step t + 1
+        d_inputs, back = torch.zeros_like(b.inputs[0]), packed(recurrent.t(), len(values))  # of step t + 1
         # of step t + 1; in its second half the sum over all later cumulative weights
         d_history = torch.zeros_like(b.history[0])
         values_t, column, kernels = values.transpose(1, 2), v.t(), kernel.t().expand(len(values), -1, -1)
-        back = packed(recurrent.t(), len(values))
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
             d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history.sum(1))

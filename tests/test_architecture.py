@@ -364,9 +364,7 @@ HUMMER = ModelSpec(
     make_dataset=HummerDataset,
     make_loss=lambda options: HummerLoss(options["power"]),
     preview=lambda model, batch, outputs, stft: Preview({}, {"hummed": outputs[0]}, {}),
-    inference=VocoderInference(
-        prepare=lambda model: model, denoiser=lambda model, audio: lambda sound, strength: sound
-    ),
+    inference=VocoderInference(denoiser=lambda model, audio: lambda sound, strength: sound),
 )
 
 

@@ -210,14 +210,15 @@ def test_half_precision_on_a_cpu(tmp_path: Path, monkeypatch) -> None:
         assert np.std(half) == pytest.approx(np.std(full), rel=0.2)
 
 
-def test_half_precision_on_a_cpu_without_it_is_none_and_says_so(tmp_path: Path, monkeypatch) -> None:
+def test_half_precision_on_a_cpu_without_it_only_rounds_weights_and_says_so(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     words = [word for word in tiny(tmp_path / "half") if word != "--cpu"]
     assert "--fp16: this CPU has no bfloat16 instructions" in succeed("inference.py", *words, "--fp16")
     succeed("inference.py", *tiny(tmp_path / "full"))
     for i in range(len(PHRASES)):
         half, full = (sound(tmp_path / name / f"audio_{i}.wav") for name in ("half", "full"))
-        assert np.array_equal(half, full)
+        assert not np.array_equal(half, full)  # weights of the decoder, by 2^-11
+        np.testing.assert_allclose(half, full, atol=0.01)
 
 
 def test_the_newest_checkpoints_in_output_are_the_default(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """WN's dilated gated layers with channels innermost and a backward written by hand: what autograd would do, with less traffic.
 
 Channels innermost make every 1x1 convolution a plain matrix product, and let the condition's product be added to the dilated
-convolution's output as it is made. Backward keeps of each layer its input and its gate, and takes a weight's gradient as one product.
+convolution's output as it is made. Backward keeps of each layer its input and its gate. A weight's gradient is one product.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def run_layers(
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
     """x (B, G, I), weight (O, k, I) -> a same-length convolution (B, G, O), contiguous. PyTorch keeps this layout in 2-d only."""
-    image, kernel = x.transpose(1, 2)[:, :, None], weight.transpose(1, 2)[:, :, None]  # views in memory format channels_last
+    image, kernel = (
+        x.transpose(1, 2)[:, :, None],
+        weight.transpose(1, 2)[:, :, None],
+    )  # views in memory format channels_last
     made = F.conv2d(image, kernel, bias, padding=(0, _padding(weight, dilation)), dilation=(1, dilation))
     return made[:, :, 0].transpose(1, 2).contiguous()  # a view as well, unless a backend chose another layout
 
@@ -82,14 +85,15 @@ def _padding(weight: Tensor, dilation: int) -> int:
 
 
 class GatedLayers(torch.autograd.Function):
-    """run_layers with gradients, in autocast's precision: apply(x, condition, dilations, *weights of all layers in Layer's order)."""
+    """run_layers with gradients, in autocast's precision; weights are those of all layers, in Layer's order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, condition: Tensor, dilations: Sequence[int], *weights: Tensor) -> Tensor:
-        dtype, kept = compute_dtype(x), []
+        dtype = compute_dtype(x)
+        kept: list[Kept] = []
         inner = [tensor.to(dtype) for tensor in (x, condition, *weights)]
         with torch.autocast(x.device.type, enabled=False):
-            skips = run_layers(*inner[:2], _layers(inner[2:]), dilations, kept)
+            skips = run_layers(inner[0], inner[1], _layers(inner[2:]), dilations, kept)
         ctx.dilations, ctx.dtypes = dilations, [tensor.dtype for tensor in (x, condition, *weights)]
         ctx.save_for_backward(*inner[1:], *(tensor for layer in kept for tensor in layer))
         return skips
@@ -102,7 +106,8 @@ class GatedLayers(torch.autograd.Function):
         layers = _layers(rest[: 5 * n])
         kept = [Kept(*rest[i : i + 2]) for i in range(5 * n, 7 * n, 2)]
         d_skips = d_skips.to(condition.dtype)
-        d_condition, d_x = torch.zeros_like(condition), None
+        d_condition = torch.zeros_like(condition)
+        d_x: Tensor | None = None
         d_layers: list[Layer] = []
         for layer, dilation, (x, gate) in zip(layers[::-1], ctx.dilations[::-1], kept[::-1], strict=True):
             d_out = d_skips if d_x is None else torch.cat((d_x, d_skips), dim=2)
@@ -115,10 +120,9 @@ class GatedLayers(torch.autograd.Function):
             d_condition.flatten(0, 1).addmm_(d_gate.flatten(0, 1), layer.condition)
             d_layers.append(_weight_gradients(layer, d_out, gated, d_gate, condition, x, dilation))
             d_x = _convolve_back(d_gate, layer.dilated, dilation, d_x)
+        assert d_x is not None
         gradients = [d_x, d_condition, *(tensor for layer in d_layers[::-1] for tensor in layer)]
-        d_x, d_condition, *d_weights = (
-            tensor.to(dtype) for tensor, dtype in zip(gradients, ctx.dtypes, strict=True)  # type: ignore[union-attr]
-        )
+        d_x, d_condition, *d_weights = (g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
         return d_x, d_condition, None, *d_weights
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from common.engine.precision import half_dtype
 from common.errors import DataError, UsageError
 from waveglow.gated_layers import gated_layers
 
@@ -227,9 +228,12 @@ def _mix_channels(weight: Tensor, x: Tensor) -> Tensor:
         return torch.matmul(weight, x)
 
 
-def _weight(conv: nn.Module) -> Tensor:
-    """The effective weight (out, in, kernel) of a convolution, folded or not."""
-    return conv.weight() if isinstance(conv, WeightNormConv1d) else conv.weight  # type: ignore[return-value]
+def _effective(conv: nn.Module) -> tuple[Tensor, Tensor]:
+    """The weight (out, in, kernel) and bias of a convolution, folded or not."""
+    if isinstance(conv, WeightNormConv1d):
+        return conv.weight(), conv.bias
+    assert isinstance(conv, nn.Conv1d) and conv.bias is not None
+    return conv.weight, conv.bias
 
 
 class WN(nn.Module):
@@ -276,9 +280,9 @@ class WN(nn.Module):
         """The same, to rounding, by waveglow/gated_layers.py."""
         weights: list[Tensor] = []
         for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
-            dilated, of_condition, res_skip = (_weight(part) for part in parts)
-            biases = parts[0].bias + parts[1].bias, parts[2].bias
-            weights += [dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], biases[0], res_skip[:, :, 0], biases[1]]
+            (dilated, bias), (of_condition, condition_bias), (res_skip, res_skip_bias) = map(_effective, parts)
+            weights += [dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias]
+            weights += [res_skip[:, :, 0], res_skip_bias]
         dilations = [2**i for i in range(len(self.in_layers))]
         made = gated_layers(x.transpose(1, 2), condition.transpose(1, 2), dilations, weights)
         return made.transpose(1, 2)
@@ -302,7 +306,7 @@ class WaveGlow(nn.Module):
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
-        self.recompute = False  # how to train, and so no part of the config
+        self.recompute, self.plain = False, False  # how to compute, and so no part of the config
         self.config = WaveGlowConfig.from_dict(config)
         c = self.config
         self.n_group, self.hop_length, self.upsample_kernel_size = c.n_group, c.hop_length, c.upsample_kernel_size
@@ -358,7 +362,7 @@ class WaveGlow(nn.Module):
             DataError: z of another shape.
         """
         n_groups = mels.shape[2] * self.hop_length // self.n_group
-        condition = self._condition(mels, n_groups * self.n_group)
+        condition = self._condition(mels, n_groups * self.n_group).to(self._network_dtype())
         shape = [mels.shape[0], self.n_group, n_groups]
         if z is None:
             z = torch.randn(shape, dtype=self._flow_dtype(), device=mels.device)
@@ -378,6 +382,21 @@ class WaveGlow(nn.Module):
                 x = torch.cat([z[:, early - self.n_early_size : early], x], dim=1)
                 early -= self.n_early_size
         return x.transpose(1, 2).reshape(mels.shape[0], -1)
+
+    @torch.jit.unused
+    def use_plain(self, plain: bool = True) -> None:
+        """Run WN's layers in plain PyTorch from now on: slower, and the reference of the fast way."""
+        for module in (self, *self.WN):
+            module.plain = plain
+
+    @torch.jit.unused
+    def prepare(self, half: bool) -> WaveGlow:
+        """Fold, and with `half` keep WN's weights in the half precision that pays on the device, if one does; return the model."""
+        dtype = half_dtype(self.upsample.weight.device, half)
+        self.fold_weight_norm()
+        if dtype is not None:
+            self.WN.to(dtype)
+        return self
 
     @torch.jit.unused
     def fold_weight_norm(self) -> WaveGlow:
@@ -406,6 +425,10 @@ class WaveGlow(nn.Module):
         """The dtype that audio and noise go through the flow in: the weights', but at least float32."""
         return torch.promote_types(self.upsample.weight.dtype, torch.float32)
 
+    def _network_dtype(self) -> torch.dtype:
+        """The dtype of WN's weights: half precision in a model that was prepared for it."""
+        return self.WN[0].end.weight.dtype  # type: ignore[union-attr, return-value]
+
     def _check_length(self, mels: Tensor, audio: Tensor) -> int:
         """The number of whole groups in the audio; DataError where there are none, or too few mels for them."""
         n_samples = audio.shape[1]
@@ -423,5 +446,7 @@ class WaveGlow(nn.Module):
         """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, M * g, G), by mel, then by sample."""
         upsampled = self.upsample(mels.to(self.upsample.weight.dtype))[:, :, :n_samples]
         batch, n_mels = upsampled.shape[0], upsampled.shape[1]
-        grouped = upsampled.reshape(batch, n_mels, -1, self.n_group).transpose(2, 3)
-        return grouped.reshape(batch, n_mels * self.n_group, -1)
+        grouped = upsampled.reshape(batch, n_mels, -1, self.n_group)
+        if self.plain or torch.jit.is_scripting():
+            return grouped.transpose(2, 3).reshape(batch, n_mels * self.n_group, -1)
+        return grouped.transpose(1, 2).reshape(batch, -1, n_mels * self.n_group).transpose(1, 2)  # channels innermost

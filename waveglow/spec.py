@@ -66,5 +66,6 @@ SPEC = ModelSpec(
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,
     prepare_training=prepare_training,
-    inference=VocoderInference(prepare=WaveGlow.fold_weight_norm, denoiser=make_denoiser),
+    use_plain=WaveGlow.use_plain,
+    inference=VocoderInference(prepare=WaveGlow.prepare, denoiser=make_denoiser),
 )

@@ -56,6 +56,14 @@ def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
+def make_ready(loaded: Loaded, half: bool, plain: bool) -> Loaded:
+    """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more."""
+    if plain:
+        loaded.spec.use_plain(loaded.model, True)
+        return loaded
+    return loaded._replace(model=loaded.spec.inference.prepare(loaded.model, half))
+
+
 @torch.inference_mode()
 def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) -> tuple[Spoken, dict[str, float]]:
     """Texts -> mels, as one batch."""
@@ -87,7 +95,7 @@ def neural_vocoder(
     """A trained vocoder and its denoiser."""
     stages = loaded.spec.inference
     assert isinstance(stages, VocoderInference)
-    model: Any = stages.prepare(loaded.model)
+    model = loaded.model
     denoise: Denoiser | None = stages.denoiser(model, audio) if strength > 0 else None
 
     @torch.inference_mode()

@@ -15,9 +15,7 @@ from torch import Tensor
 # R rows, I inputs, O outputs
 
 
-def packed(
-    weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = False
-) -> Callable[[Tensor], Tensor]:
+def packed(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = False) -> Callable[[Tensor], Tensor]:
     """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and so many rows.
 
     With float16 a CPU may round a float32 weight to it: by 2^-11 of each number.

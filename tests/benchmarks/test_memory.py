@@ -7,7 +7,7 @@ import pytest
 from benchmarks.memory import TITLES
 from tests.recipe import Result, run
 
-SMALL = ["--cpu", "--channels", 64, "--layers", 4, "--segment-length", 4096, "--batch-size", 8, "--repeats", 1]
+SMALL = ["--cpu", "--channels", 192, "--layers", 4, "--segment-length", 4096, "--batch-size", 8, "--repeats", 1]
 
 
 def rows(result: Result) -> list[list[float]]:
@@ -37,7 +37,7 @@ def test_the_table() -> None:
     table = rows(run("benchmarks/memory.py", *SMALL, "--flows", 1, 8))
     assert [row[0] for row in table] == [1, 8]
     for flows, plain, again, less, gradients, seconds, longer_seconds, longer in table:
-        assert gradients == pytest.approx(4 * n_weights(int(flows), 64, 4) / 1e6, abs=0.06)
+        assert gradients == pytest.approx(4 * n_weights(int(flows), 192, 4) / 1e6, abs=0.06)
         assert again > gradients  # they are there at the end of the step
         assert less == pytest.approx(plain / again, abs=0.006)
         assert longer == pytest.approx(longer_seconds / seconds, rel=0.1)
