@@ -123,6 +123,8 @@ class PreparedDecoder:
     def __init__(self, decoder: Decoder, half: bool) -> None:
         like = decoder.attention_rnn.weight_hh
         self.decoder = decoder
+        on_cpu = like.device.type == "cpu"
+        self.chunk, self.multiple = (1, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
         self.dtype = torch.float16 if half and like.device.type != "cpu" else like.dtype
         self.weights = prepare_weights(decoder, self.dtype, half)
         self.ready: dict[tuple[int, int], FreeSteps] = {}
@@ -148,8 +150,7 @@ class PreparedDecoder:
     def _steps_for(self, memory: Memory) -> FreeSteps:
         """Buffers, and on a GPU the recorded graph, for a batch of this size."""
         batch, symbols = memory.values.shape[:2]
-        if memory.values.device.type != "cpu":
-            symbols += -symbols % GPU_SYMBOLS
+        symbols += -symbols % self.multiple
         if (batch, symbols) not in self.ready:
             if len(self.ready) == MAX_READY:
                 del self.ready[next(iter(self.ready))]
@@ -164,8 +165,7 @@ class FreeSteps:
     def __init__(self, prepared: PreparedDecoder, batch: int, symbols: int) -> None:
         decoder, self.w = prepared.decoder, prepared.weights
         like = self.w.kernel
-        self.chunk = 1 if like.device.type == "cpu" else GPU_CHUNK
-        self.p_dropout = decoder.prenet.p_dropout
+        self.chunk, self.p_dropout = prepared.chunk, decoder.prenet.p_dropout
         prenet, hidden, context = decoder.prenet_dim, decoder.attention_rnn.hidden_size, decoder.context_dim
         last = decoder.decoder_rnn.hidden_size
         self.carried = like.new_zeros(batch, prenet + hidden + context + last, dtype=prepared.dtype)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from waveglow.config import WaveGlowConfig as Model
+from waveglow.config import WNConfig as WN
 from waveglow.data_function import WaveGlowDataConfig as Data
 from waveglow.loss_function import LossConfig as Loss
-from waveglow.model import WaveGlowConfig as Model
-from waveglow.model import WNConfig as WN
 
 
 def add_waveglow_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -11,112 +9,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from common.engine.precision import half_dtype
-from common.errors import DataError, UsageError
+from common.errors import DataError
+from waveglow.config import WaveGlowConfig, WNConfig
 from waveglow.gated_layers import gated_layers
 
 # B batch, N samples, T frames, M mels, g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
-
-
-@dataclass(frozen=True, kw_only=True)
-class WNConfig:
-    """Sizes of the network inside each flow."""
-
-    n_layers: int = 8
-    kernel_size: int = 3
-    n_channels: int = 512
-
-    def problems(self) -> list[str]:
-        """What cannot work, one line per flag."""
-        problems = _not_positive(self, {"n_layers": "--wn-layers", "n_channels": "--wn-channels"})
-        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
-            problems.append(f"--wn-kernel-size {self.kernel_size}: expected an odd number, to keep the layers' length")
-        if self.n_channels % 2:
-            problems.append(f"--wn-channels {self.n_channels}: expected an even number")
-        return problems
-
-
-@dataclass(frozen=True, kw_only=True)
-class WaveGlowConfig:
-    """WaveGlow's keyword arguments, as checkpoints store them.
-
-    Raises:
-        UsageError: values that cannot work, all of them at once, each by its flag.
-    """
-
-    n_mel_channels: int = 80
-    n_flows: int = 12
-    n_group: int = 8  # samples that become the channels of one time step
-    n_early_every: int = 4  # flows between two early outputs
-    n_early_size: int = 2  # channels that leave at each
-    WN_config: WNConfig = field(default_factory=WNConfig)
-    hop_length: int = 256  # samples between two mel frames
-    upsample_kernel_size: int = 1024
-
-    def __post_init__(self) -> None:
-        if problems := self.problems():
-            raise UsageError("\n".join(problems))
-
-    @property
-    def n_exits(self) -> int:
-        """How many times channels leave before the last flow."""
-        return (self.n_flows - 1) // self.n_early_every
-
-    def problems(self) -> list[str]:
-        """What cannot work, one line per flag."""
-        positive = {
-            "n_mel_channels": "--n-mel-channels",
-            "n_flows": "--flows",
-            "n_group": "--groups",
-            "n_early_every": "--early-every",
-            "n_early_size": "--early-size",
-            "hop_length": "--hop-length",
-        }
-        problems = _not_positive(self, positive) + self.WN_config.problems()
-        if self.n_group % 2:
-            problems.append(
-                f"--groups {self.n_group}: expected an even number, as one half of the channels moves the other"
-            )
-        if self.n_early_size % 2:
-            problems.append(f"--early-size {self.n_early_size}: expected an even number, as --groups")
-        if self.upsample_kernel_size < self.hop_length:
-            problems.append(
-                f"--hop-length {self.hop_length}: expected at most {self.upsample_kernel_size}, the upsampling kernel"
-            )
-        if not problems and self.n_group - self.n_exits * self.n_early_size < 2:
-            problems.append(
-                f"--early-size {self.n_early_size}: {self.n_exits} early outputs leave nothing to the last flow, "
-                f"with --groups {self.n_group}, --flows {self.n_flows}, --early-every {self.n_early_every}"
-            )
-        return problems
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> WaveGlowConfig:
-        """The config of plain keys and values, WN_config a dict; keys left out take their default.
-
-        Raises:
-            DataError: a key that WaveGlow does not have.
-            UsageError: a value that cannot work.
-        """
-        wn_config = config.get("WN_config", {})
-        if isinstance(wn_config, WNConfig):
-            wn_config = asdict(wn_config)
-        if unknown := [*_unknown(cls, config), *_unknown(WNConfig, wn_config)]:
-            known = [f.name for f in (*fields(cls), *fields(WNConfig))]
-            raise DataError(f"WaveGlow config: unknown keys {', '.join(unknown)}, expected {', '.join(known)}")
-        return cls(**{**config, "WN_config": WNConfig(**wn_config)})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain keys and values, for a checkpoint."""
-        return asdict(self)
-
-
-def _not_positive(config: object, flags: dict[str, str]) -> list[str]:
-    values = {flag: getattr(config, name) for name, flag in flags.items()}
-    return [f"{flag} {value}: expected at least 1" for flag, value in values.items() if value < 1]
-
-
-def _unknown(cls: type, config: Mapping[str, Any]) -> list[str]:
-    return sorted(set(config) - {f.name for f in fields(cls)})
 
 
 class WaveGlowOutput(NamedTuple):
@@ -427,7 +324,9 @@ class WaveGlow(nn.Module):
 
     def _network_dtype(self) -> torch.dtype:
         """The dtype of WN's weights: half precision in a model that was prepared for it."""
-        return self.WN[0].end.weight.dtype  # type: ignore[union-attr, return-value]
+        end = self.WN[0].end
+        dtype = end.weight.dtype  # type: ignore[union-attr]
+        return dtype  # type: ignore[return-value]
 
     def _check_length(self, mels: Tensor, audio: Tensor) -> int:
         """The number of whole groups in the audio; DataError where there are none, or too few mels for them."""

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from common.errors import DataError, UsageError
-from waveglow.model import WaveGlow, WaveGlowConfig, WeightNormConv1d
+from waveglow.config import WaveGlowConfig
+from waveglow.model import WaveGlow, WeightNormConv1d
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
 

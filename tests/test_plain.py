@@ -1,0 +1,45 @@
+"""--plain, the references of the fast ways: the same training curves and the same speech from the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from tests.recipe import MODELS, flags, logged, succeed, trained
+
+UNDROPPED = {
+    "Tacotron2": ["--p-attention-dropout", 0, "--p-decoder-dropout", 0]
+}  # their masks are drawn in another order
+
+
+def losses(model: str, folder: Path, *words: object) -> np.ndarray:
+    """Of 200 steps."""
+    succeed("train.py", *flags(model, folder, 4), *UNDROPPED.get(model, []), "--epochs", 100, *words)
+    return np.array([data["train_loss"] for step, data in logged(folder / "nvlog.json") if len(step) == 2])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_two_hundred_steps_are_the_same(model: str, tmp_path: Path) -> None:
+    """Rounding grows as training goes on, and stays far below the loss."""
+    saving = ["--epochs-per-checkpoint", 100, "--learning-rate", 1e-3]
+    fast, plain = (losses(model, tmp_path / name, *more, *saving) for name, more in (("f", []), ("p", ["--plain"])))
+    assert len(fast) == len(plain) == 200
+    assert plain[-20:].mean() < plain[:20].mean() - 0.3
+    np.testing.assert_allclose(fast[:20], plain[:20], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(fast, plain, rtol=0.02, atol=0.02)
+
+
+def test_plain_speech_is_the_same(tmp_path: Path) -> None:
+    """Down to the wav's steps, nearly: the vocoder's noise is drawn after as many numbers."""
+    (tmp_path / "phrases.txt").write_text("Two.\nHalf past nine.\n")
+    words = ["-i", tmp_path / "phrases.txt", "--cpu", "--gate-threshold", 1, "--max-decoder-steps", 7]
+    words += ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    succeed("inference.py", *words, "-o", tmp_path / "fast")
+    succeed("inference.py", *words, "-o", tmp_path / "plain", "--plain")
+    for i in range(2):
+        (_, fast), (_, plain) = (wavfile.read(tmp_path / name / f"audio_{i}.wav") for name in ("fast", "plain"))
+        assert plain.shape == (7 * 5 * 256,)
+        np.testing.assert_allclose(fast.astype(float), plain.astype(float), rtol=0, atol=4)
