@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
@@ -73,8 +73,9 @@ def main(argv: list[str] | None = None) -> None:
         precision.seed_everything(args.seed)
         (spoken, sounds, numbers), seconds = timed(lambda: synthesise(texts, acoustic, vocoder, args, device), device)
         log.log((), numbers | {"latency": seconds})
-        for line in write(texts, spoken, trim(sounds, spoken.lengths, audio.hop_length), acoustic, args):
+        for line in write_sounds(texts, spoken, trim(sounds, spoken.lengths, audio.hop_length), acoustic, args):
             log.say(line)
+        write_alignments(texts, spoken, acoustic, args)
 
 
 def synthesise(
@@ -87,22 +88,26 @@ def synthesise(
     return spoken, sounds, numbers | vocoder_numbers
 
 
-def write(
+def write_sounds(
     texts: list[str], spoken: Spoken, sounds: list[torch.Tensor], acoustic: Loaded, args: argparse.Namespace
-) -> list[str]:
-    """Save every item's sound and alignment; returns a line about each."""
-    rate, stages = acoustic.options["sampling_rate"], acoustic.spec.inference
-    assert isinstance(stages, AcousticInference)
-    lines = []
+) -> Iterator[str]:
+    """Save every item's sound; yields a line about each."""
+    rate = acoustic.options["sampling_rate"]
     for i, (text, sound) in enumerate(zip(texts, sounds, strict=True)):
         path = args.output / f"audio_{i}{args.suffix}.wav"
         save_audio(path, sound, rate)
+        warning = "" if spoken.finished[i] else "  (never stopped by itself: cut at the decoder's limit)"
+        yield f"{path}  {len(sound) / rate:.2f} s  {text}{warning}"
+
+
+def write_alignments(texts: list[str], spoken: Spoken, acoustic: Loaded, args: argparse.Namespace) -> None:
+    """Save a picture of every item's alignment: after all sounds, as drawing takes longer than speaking."""
+    stages = acoustic.spec.inference
+    assert isinstance(stages, AcousticInference)
+    for i, text in enumerate(texts):
         alignment = spoken.alignments[i, : max(1, int(spoken.steps[i])), : int(spoken.text_lengths[i])].cpu()
         figure = plot_alignment(alignment, stages.spell(text, acoustic.options), title=text)
         save_figure(args.output / f"alignment_{i}{args.suffix}.png", figure)
-        warning = "" if spoken.finished[i] else "  (never stopped by itself: cut at the decoder's limit)"
-        lines.append(f"{path}  {len(sound) / rate:.2f} s  {text}{warning}")
-    return lines
 
 
 def choose(role: str, args: argparse.Namespace) -> tuple[ModelSpec, Path]:

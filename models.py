@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 import tacotron2.spec
@@ -45,11 +47,13 @@ def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | s
     if "config" not in checkpoint:
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     try:
-        model = get_model(spec.name, checkpoint["config"])
+        with torch.device("meta"):  # no numbers are drawn that the file would replace
+            model = get_model(spec.name, checkpoint["config"])
     except ValueError as error:  # an error of the file, even where it sounds like one of a flag
         raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None
     judged = {"state_dict": checkpoint.get("ema_state_dict") or checkpoint["state_dict"]}
-    load_weights(model, current_layout(judged, spec.upgrade_state_dict), Path(path))
+    load = partial(nn.Module.load_state_dict, assign=True)
+    load_weights(model, current_layout(judged, spec.upgrade_state_dict), Path(path), load)
     return model
 
 

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common.engine import sharding
 from common.errors import DataError, UsageError
 from common.files import atomic_write
 
@@ -153,8 +152,10 @@ def current_layout(
     return upgrade(clean_state_dict(checkpoint["state_dict"]))
 
 
-def load_weights(model: nn.Module, state_dict: Mapping[str, Any], path: Path) -> None:
-    """Load `state_dict`, read from `path`, into `model`: every weight, and no other.
+def load_weights(
+    model: nn.Module, state_dict: Mapping[str, Any], path: Path, load: Callable[..., Any] = nn.Module.load_state_dict
+) -> None:
+    """Load `state_dict`, read from `path`, into `model`: every weight, and no other; by load(model, state_dict).
 
     Raises DataError with the names that are missing or unknown and the shapes that differ, all at once.
     """
@@ -171,7 +172,7 @@ def load_weights(model: nn.Module, state_dict: Mapping[str, Any], path: Path) ->
     faults = [f"{len(names)} {kind} ({some(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
-    sharding.load(model, dict(state_dict))
+    load(model, dict(state_dict))
 
 
 def some(items: Iterable[str]) -> str:

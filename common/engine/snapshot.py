@@ -168,7 +168,7 @@ def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int
 def load_into(model: nn.Module, spec: ModelSpec, checkpoint: dict[str, Any], path: Path) -> None:
     """Load a checkpoint's weights, of any published layout; DataError names the settings that differ."""
     try:
-        load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path)
+        load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path, sharding.load)
     except DataError as error:
         raise DataError(f"{error}{config_difference(checkpoint.get('config'), model)}") from None
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.engine.synthesis import Loaded, Spoken, griffin_lim_vocoder, neural_vocoder, speak, timed, trim
+from common.engine.synthesis import Loaded, Spoken, griffin_lim_vocoder, make_ready, neural_vocoder, speak, timed, trim
 from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import AcousticInference, VocoderInference
 
@@ -84,7 +84,8 @@ def test_very_short_mels_are_lengthened_with_silence() -> None:
 
 @dataclass
 class Calls:
-    prepared: int = 0
+    prepared: tuple[bool, ...] = ()
+    plain: tuple[bool, ...] = ()
     denoised: tuple[float, ...] = ()
 
 
@@ -95,10 +96,13 @@ class Repeater(nn.Module):
         return sigma * mels[:, 0].repeat_interleave(256, dim=1)
 
 
-def vocoder_of(calls: Calls, strength: float):
-    def prepare(model: nn.Module) -> nn.Module:
-        calls.prepared += 1
+def vocoder_of(calls: Calls, strength: float, plain: bool):
+    def prepare(model: nn.Module, half: bool) -> nn.Module:
+        calls.prepared += (half,)
         return model
+
+    def use_plain(model: nn.Module, plain: bool) -> None:
+        calls.plain += (plain,)
 
     def denoiser(model: nn.Module, audio: AudioConfig):
         def denoise(sound: Tensor, strength: float) -> Tensor:
@@ -108,19 +112,22 @@ def vocoder_of(calls: Calls, strength: float):
         return denoise
 
     stages = VocoderInference(prepare=prepare, denoiser=denoiser)
-    loaded = Loaded(argparse.Namespace(flag="repeater", inference=stages), Repeater(), {})  # type: ignore[arg-type]
+    spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain)
+    loaded = make_ready(Loaded(spec, Repeater(), {}), True, plain)  # type: ignore[arg-type]
     return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("strength", [0.0, 0.25])
-def test_a_vocoder_with_its_denoiser(strength: float) -> None:
+def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     calls = Calls()
-    vocode = vocoder_of(calls, strength)
+    vocode = vocoder_of(calls, strength, plain)
     mels = torch.randn(2, 4, 9)
     sound, numbers = vocode(mels, torch.tensor([9, 5]))
     wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
     assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
-    assert calls == Calls(prepared=1, denoised=(strength,) if strength else ())
+    switched = {"plain": (True,)} if plain else {"prepared": (True,)}
+    assert calls == Calls(denoised=(strength,) if strength else (), **switched)
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)
     assert (numbers["denoiser_latency"] > 0) == (strength > 0)
