@@ -9,8 +9,8 @@ demo:  ## train a small voice and hear it
 test:  ## run the tests
 	bash scripts/test.sh
 
-bench:  ## time the decoder's recurrences against plain ones
-	$(python) -m benchmarks.decoder
+bench:  ## time training and synthesis against plain references and the machine's limit
+	$(python) -m benchmarks.speed --growth
 
 lint:  ## what CI checks beside the tests
 	.venv/bin/ruff check .

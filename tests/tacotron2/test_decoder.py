@@ -62,6 +62,29 @@ def test_all_steps_are_step_by_step(lengths, steps):
         assert_close(fast, plain, 1e-9)
 
 
+@pytest.mark.parametrize(("half", "bound"), [(None, 1e-5), (torch.bfloat16, 0.05)], ids=str)
+@pytest.mark.parametrize(("batch", "symbols", "steps"), [(1, 1, 1), (1, 9, 4), (8, 20, 30)])
+def test_all_steps_in_float32_and_bfloat16(batch, symbols, steps, half, bound):
+    """Outputs and gradients against the plain steps in float64, relative to each tensor's norm; products are oneDNN's."""
+    decoder = make_decoder(attention_rnn_dim=64, decoder_rnn_dim=48, encoder_embedding_dim=32, attention_dim=16).train()
+    prenet, memory, lengths = randn(steps, batch, 4), randn(batch, symbols, 32), torch.full((batch,), symbols)
+    directions = randn(steps, batch, 48 + 32), randn(batch, steps, symbols)
+    results = []
+    for run, dtype in ((run_step_by_step, torch.float64), (run_all_steps, torch.float32)):
+        inputs = [x.detach().to(dtype).requires_grad_() for x in (prenet, memory)]
+        unused = ("prenet", "linear_projection", "gate_layer")
+        weights = [p for name, p in decoder.to(dtype).named_parameters() if not name.startswith(unused)]
+        enabled = half is not None and dtype == torch.float32
+        with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=enabled):
+            outputs = run(decoder, inputs[0], decoder.attention_layer.prepare(inputs[1], lengths))
+        loss = sum((output * direction).sum() for output, direction in zip(outputs, directions))
+        results.append([*outputs, *torch.autograd.grad(loss, [*inputs, *weights])])
+    largest = max(tensor.norm() for tensor in results[0])
+    for plain, fast in zip(*results):
+        # the gradient of what a softmax over one symbol does not see is 0, and rounding makes it less than that of others
+        assert (fast - plain).norm() < bound * max(plain.norm(), 1e-2 * largest)
+
+
 def test_gradients_through_dropout():
     """Slopes of the loss along random directions, every tensor on its own, with the same masks at each call."""
     decoder = make_decoder(p_attention_dropout=0.3, p_decoder_dropout=0.2).train()

@@ -1,0 +1,223 @@
+"""Time training and synthesis against plain references, and against what the machine can do at most: one table.
+
+    python -m benchmarks.speed                                   # full-size models with random weights; many minutes on a CPU
+    python -m benchmarks.speed --rows waveglow-training --amp    # one row
+    python -m benchmarks.speed --growth                          # and how the time grows with sizes, as pictures
+
+Reference and ours take turns, and a figure is the median of --repeats calls after one that warms up. The references are the same
+models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. The limit is the time that the operations (those
+of the plain way, counted) take at the rate of this machine's large matrix products, or, where that is longer, the time to read
+the weights as often as they must be; a share of 100 % cannot be passed. --output gets speed.md, speed.json and growth_*.png.
+Ctrl-C ends the run with the table of what was measured so far, exit code 130.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.cases import CPU, GPU, QUICK, ROWS, Case, Setting
+from benchmarks.growth import SUBJECTS, Growth, draw, measure_growth
+from benchmarks.machine import Machine, limit_seconds
+from common.arguments import HelpFormatter, positive
+from common.data.reports import save_figure
+from common.engine import precision
+from common.engine.synthesis import timed
+from common.errors import INTERRUPTED, DataError, exit_on_user_error
+from common.files import atomic_write
+
+TITLES = ("what", "reference", "ours", "ratio", "limit", "share of it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A case's figures in its unit; limit is None where there is none."""
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    reference: float
+    ours: float
+    limit: float | None
+    ms_each: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as the reference ours is."""
+        return self._faster(self.ours, self.reference)
+
+    @property
+    def share(self) -> float | None:
+        """The part of the machine's limit that ours reaches."""
+        return None if self.limit is None else self._faster(self.ours, self.limit)
+
+    def _faster(self, ours: float, other: float) -> float:
+        return ours / other if self.higher_is_better else other / ours
+
+    def cells(self) -> list[str]:
+        """The row of the table."""
+        figures = [self._figure(value) for value in (self.reference, self.ours, self.limit)]
+        share = "-" if self.share is None else f"{100 * self.share:.0f} %"
+        return [self.name, *figures[:2], f"{self.ratio:.2f}", figures[2], share]
+
+    def _figure(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        each = f" ({1000 / value:.3g} ms each)" if self.ms_each else ""
+        return f"{value:,.0f} {self.unit}{each}" if value >= 1000 else f"{value:.3g} {self.unit}{each}"
+
+    def record(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        named = ("name", "unit", "higher_is_better", "reference", "ours", "ratio", "limit", "share")
+        return {name: getattr(self, name) for name in named}
+
+
+@dataclass
+class Report:
+    """What was measured so far."""
+
+    machine: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    growths: dict[str, Growth] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write speed.md, speed.json and the pictures. DataError where the system refuses."""
+        growths = {name: asdict(growth) for name, growth in self.growths.items()}
+        content = {"machine": self.machine, "rows": [row.record() for row in self.rows], "growth": growths}
+        for name, text in (("speed.md", self.markdown()), ("speed.json", json.dumps(content, indent=2))):
+            try:
+                with atomic_write(folder / name) as file:
+                    file.write(f"{text}\n".encode())
+            except OSError as error:
+                raise DataError(f"{folder / name}: cannot be written ({error.strerror})") from None
+        for name, growth in self.growths.items():
+            save_figure(folder / f"growth_{name}.png", draw(growth))
+
+    def markdown(self) -> str:
+        """A line on the machine, and the table."""
+        m = self.machine
+        rates = [f"{name} products {rate / 1e9:,.4g} GFLOP/s" for name, rate in m["flops_per_sec"].items()]
+        place = f"{m['device']}, {m['threads']} threads of {m['cpu']}, PyTorch {m['torch']}, {m['date']}"
+        rule = ["---", *["---:"] * (len(TITLES) - 1)]
+        table = [f"| {' | '.join(cells)} |" for cells in (TITLES, rule, *(row.cells() for row in self.rows))]
+        return "\n".join([f"{place}; {', '.join(rates)}, reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s", "", *table])
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, write the files."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    torch.set_num_threads(args.threads)
+    device = precision.pick_device(cpu=args.cpu)
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.seed_everything(0)
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"--output: {args.output}: cannot be made ({error.strerror})") from None
+    if args.amp and (note := precision.half_note(device, precision.half_dtype(device, True))):
+        say(f"--amp: {note}")
+    report, interrupted = Report(), False
+    try:
+        machine = Machine(device, args.quick)
+        report.machine = machine.describe()
+        sizes = QUICK if args.quick else CPU if device.type == "cpu" else GPU
+        for row in measure_rows(args.rows, Setting(sizes, device, args.amp), machine, args.repeats):
+            report.rows.append(row)
+        for name in args.growth:
+            for growth in measure_growth(name, Setting(sizes, device, args.amp), args.quick):
+                report.growths[name] = growth
+                say(f"growth_{name}: {growth.sizes[-1]}: {growth.plain[-1]:.3g} s plain, {growth.ours[-1]:.3g} s")
+    except KeyboardInterrupt:
+        interrupted = True
+    if report.rows or report.growths:
+        print(report.markdown())
+        report.write(args.output)
+    else:
+        print("stopped before the first row was measured")
+    if interrupted:
+        sys.exit(INTERRUPTED)
+
+
+def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[Row]:
+    """The rows of these names, each as it is done, and a line about each on stderr."""
+    for name in names:
+        precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+        for case in ROWS[name](setting):
+            say(f"{case.name} ...")
+            yield (row := measure_row(case, machine, repeats))
+            say("  " + " | ".join(row.cells()[1:]))
+
+
+def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
+    """Count a case's work, which warms its reference up, and time both calls."""
+    limit = None
+    if case.work:
+        limit = limit_seconds(case.work(), machine.product_rate(case.half), machine.read_rate)
+    if not case.work or machine.device.type != "cpu":  # to count, libraries are off that a GPU then has to set up
+        case.reference()
+    case.ours()
+    seconds = measure(case.reference, case.ours, repeats, machine.device)
+
+    def figure(seconds: float) -> float:
+        return seconds if case.amount is None else case.amount / seconds
+
+    return Row(
+        name=case.name,
+        unit=case.unit,
+        higher_is_better=case.amount is not None,
+        reference=figure(seconds[0]),
+        ours=figure(seconds[1]),
+        limit=None if limit is None else figure(limit),
+        ms_each=case.ms_each,
+    )
+
+
+def measure(
+    reference: Callable[[], Any], ours: Callable[[], Any], repeats: int, device: torch.device
+) -> tuple[float, float]:
+    """Median seconds of two calls that take turns."""
+    pairs = [(timed(reference, device)[1], timed(ours, device)[1]) for _ in range(repeats)]
+    slow, fast = zip(*pairs, strict=True)
+    return statistics.median(slow), statistics.median(fast)
+
+
+def say(line: str) -> None:
+    """Progress, which is not the table."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """The flags; --rows and --growth are lists of names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.speed",
+        description=(__doc__ or "").partition("\n")[0],
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+    )
+    add = parser.add_argument
+    add("--rows", nargs="*", choices=list(ROWS), metavar="ROW", help=f"only some of {', '.join(ROWS)}, or none")
+    grown = f"measure how seconds grow with {', '.join(SUBJECTS)}, or some of these"
+    add("--growth", nargs="*", choices=list(SUBJECTS), metavar="WHAT", help=grown)
+    add("--repeats", type=positive, default=3, help="calls of each that are measured")
+    add("--threads", type=positive, default=torch.get_num_threads(), help="of the CPU")
+    add("--amp", action="store_true", help="mixed precision in training, and half precision from text to sound")
+    add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    add("--quick", action="store_true", help="tiny models, to see that all works: the figures mean nothing")
+    add("-o", "--output", type=Path, default=Path("output/bench"), help="folder of the files; made if missing")
+    args = parser.parse_args(argv)
+    args.rows = list(ROWS) if args.rows is None else args.rows
+    args.growth = list(SUBJECTS) if args.growth == [] else args.growth or []
+    return args
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()
