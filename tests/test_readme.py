@@ -15,7 +15,7 @@ import pytest
 import common.checkpoint
 import common.dataset_report
 import inference
-from benchmarks import latency
+from benchmarks import latency, speed
 from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
@@ -59,6 +59,7 @@ PARSERS = {  # of what is run by these names
     "common.dataset_report": common.dataset_report.parse_args,
     "common.checkpoint": common.checkpoint.parse_args,
     "benchmarks.latency": latency.parse_args,
+    "benchmarks.speed": speed.parse_args,
     "scripts/prepare_dataset.sh": prepare_recordings.parse_args,
 }
 COMMANDS = sorted({tuple(words) for words in commands()})

@@ -12,7 +12,9 @@ from waveglow.model import WaveGlow
 
 # B batch, N samples, F frequency bins, T frames
 
-N_BIAS_FRAMES = 88  # mel frames of silence to listen to; part of the definition, although only the first frame counts
+N_BIAS_FRAMES = 88  # mel frames of silence to listen to: part of the definition, although only the first frame counts
+N_SETTLED_FRAMES = (16, 24)  # where these two agree on the first frame, what is behind it is not heard in it
+SETTLED = 1e-5  # of the bias: far more than float32 rounds, far less than can be heard
 
 
 class Denoiser(nn.Module):
@@ -30,10 +32,21 @@ class Denoiser(nn.Module):
         super().__init__()
         weight = model.upsample.weight
         self.stft = STFT(filter_length, hop_length, win_length).to(weight.device)
-        silence = torch.zeros(1, model.config.n_mel_channels, N_BIAS_FRAMES, device=weight.device)
-        with torch.no_grad():
-            bias = self.stft.spectrum(model.infer(silence, sigma=0.0)).abs()
-        self.register_buffer("bias_spectrum", bias[:, :, :1], persistent=False)  # (1, F, 1)
+        self.register_buffer("bias_spectrum", self._listen(model), persistent=False)  # (1, F, 1)
+
+    @torch.no_grad()
+    def _listen(self, model: WaveGlow) -> Tensor:
+        """Magnitudes of the first frame of N_BIAS_FRAMES of silence; of fewer, where more would not change them."""
+
+        def bias(n_frames: int) -> Tensor:
+            silence = torch.zeros(1, model.config.n_mel_channels, n_frames, device=model.upsample.weight.device)
+            return self.stft.spectrum(model.infer(silence, sigma=0.0)).abs()[:, :, :1]
+
+        if min(N_SETTLED_FRAMES) * model.hop_length >= self.stft.filter_length:
+            shorter, longer = map(bias, N_SETTLED_FRAMES)
+            if (longer - shorter).norm() < SETTLED * longer.norm():
+                return longer
+        return bias(N_BIAS_FRAMES)
 
     def forward(self, audio: Tensor, strength: float = 0.1) -> Tensor:
         """Denoise audio (B, N) into audio (B, N), float32: strength 0 keeps it, 1 takes away the whole of the bias.

@@ -148,3 +148,33 @@ def test_a_prepared_model_speaks_in_autocast_and_has_no_gradients() -> None:
         made = model.infer(text, lengths)
     assert (made.mels.float() - plain.mels).norm() / plain.mels.norm() < 0.05
     assert not any(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("half", "bound"), [(False, 1e-4), (True, 0.02)])
+def test_recorded_steps_are_plain_steps(half: bool, bound: float) -> None:
+    """CUDA graphs of chunks, for two sizes in turn, each replayed twice, against the plain steps on the CPU."""
+    decoder = make_decoder(0.0, torch.float32, gate_threshold=1.0, max_decoder_steps=45)
+    batches = [inputs(5, 3, dtype=torch.float32), inputs(40, dtype=torch.float32)] * 2
+    plain = [decoder.infer(*batch) for batch in batches]
+    decoder.cuda().prepare(half)
+    for batch, want in zip(batches, plain, strict=True):
+        made = decoder.infer(*(tensor.cuda() for tensor in batch))
+        assert (made.mels.cpu() - want.mels).norm() / want.mels.norm() < bound
+        assert (made.alignments.cpu() - want.alignments).abs().max() < bound
+    assert set(decoder.prepared.ready) == {(2, 32), (1, 64)}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recording_takes_no_random_numbers() -> None:
+    """The same seed gives the same frames whether a size's graph is there already or not."""
+    decoder = make_decoder(0.5, torch.float32, gate_threshold=1.0, prenet_dim=16).cuda()
+    decoder.prepare(half=False)
+    batch = [tensor.cuda() for tensor in inputs(5, 3, dtype=torch.float32)]
+    made = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        made.append(decoder.infer(*batch).mels)
+    assert torch.equal(*made)

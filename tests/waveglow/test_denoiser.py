@@ -7,6 +7,7 @@ from scipy.signal import get_window
 
 from common.errors import UsageError
 from waveglow.denoiser import Denoiser
+from waveglow.model import WaveGlow
 
 
 @pytest.fixture
@@ -47,6 +48,29 @@ def test_equals_numpy(model, size, hop, strength):
     want = np.stack([denoise(clip, bias, strength, size, hop) for clip in audio])
     assert np.abs(want - audio).max() > 1e-3 * strength
     np.testing.assert_allclose(got.numpy(), want, atol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [0.01, 3.0])
+def test_a_shorter_silence_is_only_heard_where_it_has_settled(scale):
+    """With small weights the far end does not reach the first frame; with large ones it does, and all frames are taken."""
+    torch.manual_seed(1)
+    model = WaveGlow(n_mel_channels=3, n_flows=4, WN_config={"n_channels": 8}).eval()
+    for wn in model.WN:
+        torch.nn.init.normal_(wn.end.weight, std=scale)
+        torch.nn.init.normal_(wn.end.bias, std=0.1)
+    lengths = []
+    infer = model.infer
+
+    def counting(mels, sigma):
+        lengths.append(mels.shape[2])
+        return infer(mels, sigma=sigma)
+
+    model.infer = counting
+    got = Denoiser(model).bias_spectrum
+    assert lengths == ([16, 24] if scale < 1 else [16, 24, 88])
+    hum = infer(torch.zeros(1, 3, 88), sigma=0.0)[0].double().detach().numpy()
+    want = np.abs(frames_of(hum, 1024, 256)[0])
+    assert np.linalg.norm(got[0, :, 0].numpy() - want) < 2e-5 * np.linalg.norm(want)
 
 
 def test_strength_zero_gives_the_audio_back(model):

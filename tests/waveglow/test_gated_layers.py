@@ -102,3 +102,18 @@ def test_half_precision_keeps_the_networks_weights_in_it(monkeypatch: pytest.Mon
     made = prepared.infer(mels, z=z)
     assert made.dtype == torch.float32
     assert (made - plain).norm() / plain.norm() < 0.03
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("half", "bound"), [(None, 1e-4), (torch.float16, 0.02)], ids=str)
+def test_fast_is_plain_on_a_gpu(half: torch.dtype | None, bound: float) -> None:
+    """Result and gradients, TF32 off; in float16 the plain way rounds as well."""
+    device = torch.device("cuda", 0)
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False, tf32=False)
+    wn = network(channels=32, layers=4).float().to(device)
+    x, condition = torch.randn(2, 32, 50, device=device), torch.randn(2, 10, 50, device=device)
+    with precision.autocast(device, half):
+        plain, fast = both(wn, x, condition)
+    for got, want in zip(fast, plain, strict=True):
+        assert (got.float() - want.float()).norm() <= bound * want.float().norm()
