@@ -7,6 +7,7 @@ it in float16 as well, multiplies in float32, and so reads half the bytes, which
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ def packed(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool 
     if weight.device.type == "cpu" and float16 and weight.dtype == torch.float32 and _has_fbgemm():
         halved = torch.ops.quantized.linear_prepack_fp16(weight, bias)
         return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, halved)
-    if weight.device.type == "cpu" and weight.dtype in _arrangeable():
+    if weight.device.type == "cpu" and _can_arrange(weight.dtype):
         arranged = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, arranged, bias, "none", [], "")
     return lambda x: F.linear(x, weight, bias)
@@ -34,8 +35,18 @@ def _has_fbgemm() -> bool:
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
-def _arrangeable() -> set[torch.dtype]:
-    """What oneDNN multiplies here, and may: torch.backends.mkldnn.enabled is PyTorch's own switch."""
-    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
-        return set()
-    return {torch.float32} | ({torch.bfloat16} if torch.ops.mkldnn._is_mkldnn_bf16_supported() else set())
+def _can_arrange(dtype: torch.dtype) -> bool:
+    """Whether oneDNN takes such weights here, and may: torch.backends.mkldnn.enabled is PyTorch's own switch."""
+    return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled) and _arranges(dtype)
+
+
+@cache
+def _arranges(dtype: torch.dtype) -> bool:
+    """Found by trying: each type has its own conditions on the CPU's instructions."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    try:
+        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(2, 2, dtype=dtype), 1)
+    except RuntimeError:
+        return False
+    return True

@@ -46,3 +46,10 @@ def test_pytorchs_switch_turns_onednn_off() -> None:
     weight, x = torch.randn(5, 6), torch.randn(2, 6)
     with torch.backends.mkldnn.flags(enabled=False):
         assert torch.equal(packed(weight, 2)(x), torch.nn.functional.linear(x, weight))
+
+
+def test_bfloat16_with_or_without_its_instructions() -> None:
+    """As emulated half precision asks for, on any CPU."""
+    weight, x = torch.randn(20, 30).bfloat16(), torch.randn(3, 30).bfloat16()
+    want = x.double() @ weight.double().t()
+    torch.testing.assert_close(packed(weight, 3)(x).double(), want, rtol=2**-7, atol=0.05)
