@@ -21,6 +21,7 @@ from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, text_to_sequence
+from tacotron2.text.reading import read_english
 
 # B batch, S symbols, T frames, M mels
 
@@ -116,27 +117,34 @@ class TextMelDataset:
 
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
-    """Texts -> padded symbol ids (B, S) and lengths (B,). BadRows lists all texts that cannot be read."""
-    ids = [torch.tensor(sequence) for sequence in _read(texts, from_options(Tacotron2DataConfig, options))]
+    """Texts for inference -> padded symbol ids (B, S) and lengths (B,). BadRows lists all texts that cannot be read."""
+    ids = [torch.tensor(sequence) for sequence in _read(texts, from_options(Tacotron2DataConfig, options), aloud=True)]
     lengths = torch.tensor([len(sequence) for sequence in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
 
 def spell(text: str, options: Options) -> list[str]:
-    """The symbols a text is read as, one for each of its ids."""
+    """The symbols a text for inference is read as, one for each of its ids."""
     config = from_options(Tacotron2DataConfig, options)
-    alphabet = config.alphabet
-    return [alphabet.symbols[i] for i in text_to_sequence(text, config.text_cleaners, alphabet)]
+    return [config.alphabet.symbols[i] for i in _sequence(text, config, aloud=True)]
 
 
-def _read(texts: Sequence[str], config: Tacotron2DataConfig) -> list[list[int]]:
+def _sequence(text: str, config: Tacotron2DataConfig, aloud: bool) -> list[int]:
+    """Symbol ids of a text as it is cleaned; `aloud`, English is read first, which training data never is."""
+    ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # mistakes are named at their places as written
+    if aloud and "english_cleaners" in config.text_cleaners and config.alphabet == BUILT_IN:
+        return text_to_sequence(read_english(text), config.text_cleaners)
+    return ids
+
+
+def _read(texts: Sequence[str], config: Tacotron2DataConfig, aloud: bool = False) -> list[list[int]]:
     """Symbol ids of each text; one BadRows for all that cannot be read or hold nothing to speak."""
     alphabet = config.alphabet
     sequences: list[list[int]] = []
     problems: dict[int, str] = {}
     for number, text in enumerate(texts):
         try:
-            sequences.append(text_to_sequence(text, config.text_cleaners, alphabet))
+            sequences.append(_sequence(text, config, aloud))
         except DataError as error:
             problems[number] = str(error)
         else:

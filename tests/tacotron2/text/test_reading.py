@@ -1,0 +1,233 @@
+"""Reading aloud: a table written by hand, what must never change, and forms of one thing that must be read alike."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from common.data.filelist import BadRows, Utterance, read_filelist
+from tacotron2.data_function import TextMelDataset, encode, spell
+from tacotron2.text import BUILT_IN, sequence_to_text, symbols, text_to_sequence
+from tacotron2.text.cleaners import english_cleaners
+from tacotron2.text.reading import read_english
+
+ROOT = Path(__file__).resolve().parents[3]
+# written<TAB>spoken; lines without a tab are headings.
+_LINES = Path(__file__).with_name("reading_cases.tsv").read_text(encoding="utf-8").splitlines()
+CASES = [tuple(line.split("\t")) for line in _LINES if "\t" in line]
+PLAIN = [row.text for path in sorted(ROOT.glob("filelists/*_audio_*.txt")) for row in read_filelist(path)]
+SIGNS = "".join(map(chr, [*range(32, 127), *range(160, 256)])) + "–—‘’“”…€₹£⅓²⁶₂µ°℃′″×÷−→№ＡＢ１＆"
+
+
+@pytest.mark.parametrize(("written", "spoken"), CASES, ids=[written for written, _ in CASES])
+def test_written_as_spoken(written: str, spoken: str) -> None:
+    assert read_english(written) == spoken
+    assert read_english(spoken) == spoken
+
+
+def is_pronounceable(text: str) -> bool:
+    """Whether cleaned text holds no digit and nothing that is dropped for want of a symbol."""
+    cleaned = english_cleaners(re.sub(r"\{[^{}]*\}", "", text))
+    return all(character in BUILT_IN.character_ids and not character.isdigit() for character in cleaned)
+
+
+def test_all_that_is_spoken_can_be_pronounced() -> None:
+    assert [spoken for _, spoken in CASES if not is_pronounceable(spoken)] == []
+
+
+def test_plain_text_stays() -> None:
+    without_numbers = [text for text in PLAIN if not re.search(r"[0-9]", text)]
+    assert len(without_numbers) > 400
+    assert [text for text in without_numbers if read_english(text) != text] == []
+
+
+def test_what_the_embedded_clips_say_stays() -> None:
+    """Their voices speak what the cleaner makes of their texts, which have numbers, prices and titles that it reads well."""
+    assert len(PLAIN) > 450
+    assert [text for text in PLAIN if english_cleaners(read_english(text)) != english_cleaners(text)] == []
+
+
+def test_a_long_text_is_read_as_its_parts_are() -> None:
+    """Rules look around: nothing may reach past the end of a sentence."""
+    pairs = [(f"So {written} it is.", f"So {spoken} it is.") for written, spoken in CASES if written[-1] not in ".!?"]
+    sentences = [pair for pair in pairs if read_english(pair[0]) == pair[1]]  # what is told by its surroundings is not
+    assert len(sentences) > 300
+    text = " ".join(written for written, _ in sentences)
+    assert read_english(text) == " ".join(spoken for _, spoken in sentences)
+
+
+def random_texts(seed: int, number: int) -> list[str]:
+    """Snippets of the table, stuck together in all ways, signs, and any character there is."""
+    draw = random.Random(seed)
+    snippets = [part for written, _ in CASES for part in [written, *re.findall(r"\s|\w+|[^\w\s]", written)]]
+    anything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000][::7]
+    texts = []
+    for _ in range(number):
+        texts.append("".join(draw.choice(snippets) + draw.choice(["", "", " ", "-", ". "]) for _ in range(6)))
+        texts.append("".join(draw.choices(SIGNS, k=20)))
+        texts.append("".join(draw.choices("ABIVXLCDMSTUF .,-/'&15s\"", k=20)))
+        texts.append("".join(draw.choices(anything, k=20)))
+    return texts
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_anything_is_read_at_once_and_can_be_pronounced(seed: int) -> None:
+    for text in random_texts(seed, 250):
+        once = read_english(text)
+        assert read_english(once) == once, text
+        assert is_pronounceable(once.replace("{", "").replace("}", "")), text
+
+
+@pytest.mark.parametrize(
+    "part", ["", "1", "1,", "1.", "1-", "½", "$1", "111,", "A.", '"A.', "—", "(", "{", "a@", "http://", "Inc. "]
+)
+def test_texts_of_any_length(part: str) -> None:
+    once = read_english(part * 1000)
+    assert read_english(once) == once
+    assert not any(map(str.isdigit, once))
+
+
+def test_braces_stay() -> None:
+    braced = "{HH AH0 L OW1}"
+    assert read_english(braced) == braced
+    assert read_english(f"5{braced}5 Dr. {braced} 1/2") == f"five{braced}five Dr. {braced} one half"
+    for broken in ("{", "}", "5 } 6", "{5 {6}"):
+        assert read_english(broken).count("{") == broken.count("{")
+        assert read_english(broken).count("}") == broken.count("}")
+
+
+# --- forms of one thing ---
+
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_VALUES = {word: value for value, word in enumerate(_ONES + _TEENS)} | {word: 10 * i for i, word in enumerate(_TENS, 2)}
+
+
+def value(words: str) -> int:
+    """Of a number in words, by adding and multiplying."""
+    total = group = 0
+    for word in re.findall("[a-z]+", words):
+        if word in ("thousand", "million"):
+            total, group = total + group * {"thousand": 10**3, "million": 10**6}[word], 0
+        else:
+            group = group * 100 if word == "hundred" else group + _VALUES[word]
+    return total + group
+
+
+def test_numbers_read_back_to_their_value() -> None:
+    numbers = [*range(1100), *range(1000, 10**6, 9973), *range(10**6, 10**9, 37**5)]
+    assert [value(read_english(f"{number:,}")) for number in numbers] == numbers
+
+
+def test_years_read_back_as_two_pairs() -> None:
+    for year in range(1100, 2100):
+        if 2000 <= year < 2010:
+            assert value(read_english(str(year))) == year
+        elif year % 100 == 0:
+            assert read_english(str(year)) == f"{read_english(str(year // 100))} hundred"
+        else:
+            century, rest = read_english(str(year // 100)), read_english(str(year % 100))
+            assert read_english(str(year)) == f"{century} {'oh ' if year % 100 < 10 else ''}{rest}"
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%b. %d, %Y", "%B %dth, %Y", "%m-%d-%Y", "%d.%m.%Y", "%Y/%m/%d"]
+)
+def test_dates_in_any_form(form: str) -> None:
+    """The names are those of the calendar, the ordinals those of the table: "the 4th" is what "July 4" says."""
+    for days in range(0, 366, 5):
+        date = datetime.date(2003, 1, 1) + datetime.timedelta(days)
+        ordinal = read_english(f"{date.day}th")
+        assert read_english(date.strftime(form)) == f"{date:%B} {ordinal}, {read_english(str(date.year))}"
+
+
+def test_times_of_the_whole_day() -> None:
+    for minutes in range(24 * 60):
+        hour, minute = divmod(minutes, 60)
+        spoken = read_english(f"{hour}:{minute:02}")
+        if minute:
+            assert spoken == f"{read_english(str(hour))} {'oh ' if minute < 10 else ''}{read_english(str(minute))}"
+        elif hour:
+            full = "hundred" if hour > 12 else "o'clock"
+            assert spoken == f"{read_english(str(hour))} {full}"
+        else:
+            assert spoken == "midnight"
+
+
+def roman(number: int) -> str:
+    numeral = ""
+    for letters, worth in zip(["XC", "L", "XL", "X", "IX", "V", "IV", "I"], (90, 50, 40, 10, 9, 5, 4, 1)):
+        numeral, number = numeral + letters * (number // worth), number % worth
+    return numeral
+
+
+def test_roman_numerals() -> None:
+    assert [roman(n) for n in (4, 49, 88, 99)] == ["IV", "XLIX", "LXXXVIII", "XCIX"]
+    for number in range(2, 100):
+        if number != 50:  # Chapter L is a letter
+            assert read_english(f"Chapter {roman(number)} of it") == f"Chapter {read_english(str(number))} of it"
+    for number in range(2, 40):
+        assert read_english(f"King Olaf {roman(number)}'s") == f"King Olaf the {read_english(f'{number}th')}'s"
+
+
+@pytest.mark.parametrize("sign", [*"½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"])
+def test_fractions_in_one_sign(sign: str) -> None:
+    numerator, denominator = map(int, unicodedata.normalize("NFKC", sign).split("\u2044"))
+    assert numerator / denominator == pytest.approx(unicodedata.numeric(sign))
+    assert read_english(f"{sign} of") == read_english(f"{numerator}/{denominator} of")
+    assert read_english(f"7{sign} in all") == read_english(f"7 {numerator}/{denominator} in all")
+
+
+# --- at inference ---
+
+ENGLISH = {"load_mel_from_disk": True, "text_cleaners": ["english_cleaners"]}
+
+
+def heard(text: str, options: dict) -> str:
+    ids, lengths = encode([text], options)
+    spelled = spell(text, options)
+    assert spelled == [options.get("symbols", symbols)[i] for i in ids[0].tolist()]
+    assert lengths.tolist() == [len(spelled)]
+    return "".join(spelled)
+
+
+def test_texts_for_inference_are_read() -> None:
+    assert heard("£20 at 6:45 p.m.", ENGLISH) == "twenty pounds at six forty-five p m."
+    assert heard("½", ENGLISH) == "one half"
+    ids = encode(["3.14 {AH0}"], ENGLISH)[0][0].tolist()
+    assert sequence_to_text(ids) == "three point one four {AH0}"
+
+
+def test_texts_for_training_are_not() -> None:
+    texts = [written for written, _ in CASES if re.search("[a-z0-9]", english_cleaners(written)) and "{" not in written]
+    dataset = TextMelDataset(ENGLISH, [Utterance("a.pt", text) for text in texts])
+    assert dataset.ids == [text_to_sequence(text, "english_cleaners") for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (ENGLISH | {"text_cleaners": ["basic_cleaners"]}, "dr. ab."),
+        (ENGLISH | {"text_cleaners": ["basic_cleaners", "english_cleaners"]}, "doctor a and b."),
+        (ENGLISH | {"symbols": ["_", *" abdort."]}, "dotor ab."),
+        (ENGLISH | {"symbols": symbols}, "doctor a and b."),
+    ],
+    ids=["other cleaners", "more cleaners", "another alphabet", "the built-in alphabet by its symbols"],
+)
+def test_only_english_in_the_built_in_alphabet_is_read(options: dict, said: str) -> None:
+    assert heard("Dr. A&B.", options) == said
+
+
+def test_mistakes_are_named_where_they_were_written() -> None:
+    with pytest.raises(BadRows) as caught:
+        encode(["$5.25 {XX}", "£5 {", "fine", ""], ENGLISH)
+    problems = caught.value.problems
+    assert list(problems) == [0, 1, 3]
+    assert "'{XX}' at character 7" in problems[0]
+    assert "'{' at character 4 (near '£5 {')" in problems[1]
