@@ -225,8 +225,15 @@ _CURRENCIES = {
     "¥": ("yen", "yen"),
     "₩": ("won", "won"),
 }
-_COUNTRIES = {"US": "U S ", "CA": "Canadian ", "C": "Canadian ", "AU": "Australian ", "A": "Australian "}
-_COUNTRIES |= {"NZ": "New Zealand ", "HK": "Hong Kong "}
+_COUNTRIES = {
+    "US": "U S ",
+    "CA": "Canadian ",
+    "C": "Canadian ",
+    "AU": "Australian ",
+    "A": "Australian ",
+    "NZ": "New Zealand ",
+    "HK": "Hong Kong ",
+}
 SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
 _SIGN = rf"((?:{'|'.join(_COUNTRIES)})?\$|[£€¥₹₩])"
 _SCALE = r"(?:[\s-]?(hundred|thousand|million|billion|trillion)\b|([KMB]|mn?|k|bn?|tn)\b)"
