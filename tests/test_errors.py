@@ -290,10 +290,10 @@ def test_a_blank_line_between_phrases(tmp_path: Path) -> None:
 
 
 def test_phrases_that_cannot_be_spoken_by_their_lines(tmp_path: Path) -> None:
-    lines = refused(1, "inference.py", *speech(tmp_path, "One.", "Two }", "§…", "{HH AA9}")).splitlines()
+    lines = refused(1, "inference.py", *speech(tmp_path, "One.", "Two }", "♥♥", "{HH AA9}")).splitlines()
     assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:", ":4:"]
     assert "'}' at character 5" in lines[0]
-    assert "'§…' holds nothing to speak" in lines[1]
+    assert "'♥♥' holds nothing to speak" in lines[1]
     assert "no ARPAbet symbol 'AA9'" in lines[2]
 
 
