@@ -256,12 +256,17 @@ def resample(audio: np.ndarray) -> np.ndarray:
     return signal.resample_poly(audio, up, down, window=taps)
 
 
-def encode(wave: Path, serial: int, target: Path) -> None:
-    """Turn festival's wave file into the corpus's Ogg Vorbis file; the same wave and serial give the same bytes."""
+def finish(wave: Path) -> np.ndarray:
+    """Festival's wave file as a corpus has it: (N,) at SAMPLING_RATE, trimmed, louder by GAIN."""
     audio, rate = soundfile.read(wave)
     if rate != VOICE_RATE or audio.ndim != 1:
         raise CorpusError(f"{wave}: got {rate} Hz, shape {audio.shape}, expected {VOICE_RATE} Hz mono")
-    audio = resample(trim(audio * GAIN, rate))
+    return resample(trim(audio * GAIN, rate))
+
+
+def encode(wave: Path, serial: int, target: Path) -> None:
+    """Turn festival's wave file into the corpus's Ogg Vorbis file; the same wave and serial give the same bytes."""
+    audio = finish(wave)
     if np.abs(audio).max() > MAX_PEAK:
         raise CorpusError(f"{wave.stem}: peak {np.abs(audio).max():.2f}, expected at most {MAX_PEAK}: lower GAIN")
     soundfile.write(wave, audio, SAMPLING_RATE, subtype="PCM_16")

@@ -1,0 +1,36 @@
+"""How natural listeners would find speech: Distill-MOS (Stahl and Gamper 2025, arXiv:2502.05356), no reference needed."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+
+import numpy as np
+import torch
+
+from common.quality.evaluators import at_rate, optional_import
+
+# N samples
+RATE = 16000  # Hz, what the model hears
+
+
+class OpinionScore:
+    """A predicted mean opinion score, from 1 (bad) to 5 (excellent)."""
+
+    def __init__(self) -> None:
+        """Load the model and the weights that come with its package, on the CPU. DataError where it is not installed."""
+        # it reads files with torchaudio, which is not asked to here, and whose versions go with one of PyTorch each
+        with optional_import(torchaudio={}):
+            import distillmos
+        with redirect_stdout(io.StringIO()):  # it says which weights it loads
+            self.model = distillmos.ConvTransformerSQAModel().eval()
+
+    def __call__(self, audio: np.ndarray, rate: int) -> float:
+        """The score of audio (N,) in [-1, 1] at `rate` Hz; its level does not matter.
+
+        The model hears 7.68 s at a time: longer audio gets the mean over windows, shorter audio is followed by silence, as its
+        authors have it. So any length works, but of a few samples, or none, it says what it thinks of silence.
+        """
+        heard = torch.from_numpy(at_rate(audio, rate, RATE))
+        with torch.inference_mode():
+            return self.model(heard[None]).item()

@@ -1,0 +1,89 @@
+"""A speech recogniser: Moonshine (Jeffries et al. 2024, arXiv:2410.15608), in its sizes tiny and base.
+
+The size `tiny` comes with its package. The weights of `base` are fetched once, into a folder that is named to Recogniser:
+
+    npm pack @usefulsensors/moonshine-js@0.1.14 && tar xzf usefulsensors-moonshine-js-0.1.14.tgz
+    # package/dist/model/base/quantized
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+from pathlib import Path
+
+import numpy as np
+
+from common.errors import DataError
+from common.quality.evaluators import at_rate, optional_import
+
+# N samples
+SIZES = ("tiny", "base")
+RATE = 16000  # Hz, what the recogniser hears
+PAD_BEFORE, PAD_AFTER = 0.1, 0.3  # seconds; without silence around it the recogniser drops words at the ends
+TOKENS_PER_SECOND = 10  # no one speaks faster; stops the recogniser from looping on noise
+SHORTEST = 0.1  # seconds; less is no word, and too short for the recogniser
+LONGEST = 25.0  # seconds; it was trained on clips of up to 30
+CUT_FROM, CUT_TO = 17.5, 22.5  # seconds within which a longer clip is cut
+CUT_WINDOW = 0.1  # seconds over which the level is taken that decides where
+
+
+class Recogniser:
+    """Moonshine with its tokenizer: audio in, text out."""
+
+    def __init__(self, name: str = "tiny", folder: Path | None = None) -> None:
+        """Load a size.
+
+        Args:
+            name: tiny or base.
+            folder: where encoder_model and decoder_model_merged are, as .ort or .onnx; None takes those that come with
+                the package, which is tiny alone.
+
+        Raises:
+            DataError: a package is not installed, or there are no weights.
+        """
+        with optional_import():
+            import moonshine_onnx
+        folder = folder or packaged(name)
+        kind = "ort" if (folder / "encoder_model.ort").exists() else "onnx"
+        for part in ("encoder_model", "decoder_model_merged"):
+            if not (folder / f"{part}.{kind}").is_file():
+                raise DataError(f"{folder}: no {part}.ort and no {part}.onnx, expected the recogniser's weights")
+        self.model = moonshine_onnx.MoonshineOnnxModel(models_dir=str(folder), model_name=name, model_format=kind)
+        self.tokenizer = moonshine_onnx.load_tokenizer()
+
+    def __call__(self, audio: np.ndarray, rate: int) -> str:
+        """What is said in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
+
+        A clip of more than 25 s is heard in pieces, cut where it is quietest.
+        """
+        heard = [self._hear(piece) for piece in pieces(at_rate(audio, rate, RATE))]
+        return " ".join(text for text in heard if text)
+
+    def _hear(self, audio: np.ndarray) -> str:
+        if len(audio) < SHORTEST * RATE:
+            return ""
+        padded = np.pad(audio, (int(PAD_BEFORE * RATE), int(PAD_AFTER * RATE)))[None]
+        tokens = self.model.generate(padded, max_len=int(TOKENS_PER_SECOND * padded.size / RATE))
+        return self.tokenizer.decode_batch(tokens)[0].strip()
+
+
+def packaged(name: str) -> Path:
+    """The folder of the weights that the package brings."""
+    if name != "tiny":
+        raise DataError(f"the recogniser's package has no weights of the size {name}, name the folder that has them")
+    with optional_import():
+        # found and not imported, which would want a microphone library
+        return Path(str(distribution("moonshine-voice").locate_file("moonshine_voice/assets/tiny-en")))
+
+
+def pieces(audio: np.ndarray) -> list[np.ndarray]:
+    """Cut audio (N,) at RATE into pieces of at most LONGEST, each cut in the middle of the quietest window near 20 s."""
+    cut: list[np.ndarray] = []
+    window = round(CUT_WINDOW * RATE)
+    while len(audio) > LONGEST * RATE:
+        region = audio[round(CUT_FROM * RATE) : round(CUT_TO * RATE)].astype(np.float64)
+        energy = np.convolve(region**2, np.ones(window), mode="valid")
+        at = round(CUT_FROM * RATE) + int(energy.argmin()) + window // 2
+        cut.append(audio[:at])
+        audio = audio[at:]
+    return [*cut, audio]

@@ -1,0 +1,127 @@
+"""Word and character error rates: what was heard against what should have been said.
+
+Both sides are normalised before they are compared: lower case, no punctuation, titles, amounts and numbers as words, so
+that `6:45 p.m.` is `six forty five p m` and `Dr.` is `doctor`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import inflect
+
+from common.quality.evaluators import optional_import
+
+TITLES = {
+    "mr": "mister",
+    "dr": "doctor",
+    "lt": "lieutenant",
+    "capt": "captain",
+    "sgt": "sergeant",
+    "rev": "reverend",
+    "gen": "general",
+}
+NUMBERS = inflect.engine()
+
+
+class Errors(NamedTuple):
+    """How many words or characters are wrong, and how many the reference has."""
+
+    errors: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+
+    @property
+    def rate(self) -> float:
+        """Errors per word or character of the reference; above 1 where much is inserted, nan where it has none."""
+        return self.errors / self.count if self.count else math.nan
+
+
+class Edits(NamedTuple):
+    """The fewest edits (Levenshtein 1966) that make the hypothesis of the reference, by kind, and what is left as it is."""
+
+    substituted: int
+    deleted: int
+    inserted: int
+    kept: int
+
+    @property
+    def errors(self) -> Errors:
+        return Errors(self.substituted + self.deleted + self.inserted, self.kept + self.substituted + self.deleted)
+
+
+def word_errors(reference: str, hypothesis: str) -> Errors:
+    """Words of a hypothesis that are wrong, both sides normalised. DataError where jiwer is not installed."""
+    return word_edits(reference, hypothesis).errors
+
+
+def character_errors(reference: str, hypothesis: str) -> Errors:
+    """Characters of a hypothesis that are wrong, both sides normalised; the spaces between words count as characters.
+
+    DataError where jiwer is not installed.
+    """
+    return character_edits(reference, hypothesis).errors
+
+
+def word_edits(reference: str, hypothesis: str) -> Edits:
+    """The edits of words behind word_errors."""
+    with optional_import():
+        import jiwer
+    return _edits(jiwer.process_words(normalise(reference), normalise(hypothesis)))
+
+
+def character_edits(reference: str, hypothesis: str) -> Edits:
+    """The edits of characters behind character_errors."""
+    with optional_import():
+        import jiwer
+    return _edits(jiwer.process_characters(normalise(reference), normalise(hypothesis)))
+
+
+def _edits(output: Any) -> Edits:
+    return Edits(output.substitutions, output.deletions, output.insertions, output.hits)
+
+
+def normalise(text: str) -> str:
+    """Reduce a sentence to lower-case words, with every number spelled out."""
+    text = text.lower().replace("\u2019", "'")
+    text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
+    text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
+    text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)
+    text = re.sub(r"\$(\d[\d,]*)(?:\.(\d\d))?", money, text)
+    text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(NUMBERS.number_to_words(m[0], andword="")), text)
+    text = re.sub(r"\b\d+\.\d+\b", lambda m: cardinal(m[0]), text)
+    text = re.sub(r"\b\d{1,3}(?:,\d{3})+\b|\d+", lambda m: f" {year_or_number(m[0])} ", text)
+    words = re.findall(r"[a-z]+", text.replace("%", " percent ").replace("'", ""))
+    return " ".join("oh" if word == "o" else word for word in words)
+
+
+def cardinal(number: str) -> str:
+    """Spell a number without `and`: `118` is `one hundred eighteen`, `3.5` is `three point five`."""
+    words = NUMBERS.number_to_words(number, andword="")
+    assert isinstance(words, str)
+    return words
+
+
+def year_or_number(digits: str) -> str:
+    """Spell `1984` as a year, any other number plainly; `2,000` keeps its comma until here and so is not a year."""
+    number = int(digits.replace(",", ""))
+    if "," in digits or not 1000 < number < 3000 or 1999 < number < 2010:
+        return cardinal(str(number))
+    high, low = divmod(number, 100)
+    ending = "hundred" if low == 0 else f"oh {cardinal(str(low))}" if low < 10 else cardinal(str(low))
+    return f"{cardinal(str(high))} {ending}"
+
+
+def clock_time(match: re.Match[str]) -> str:
+    """Spell `6:45`, `6:05` and `6:00` as they are said: six forty five, six oh five, six."""
+    minute = int(match[2])
+    spoken = "" if minute == 0 else f"oh {cardinal(match[2][1])}" if minute < 10 else cardinal(match[2])
+    return f" {cardinal(match[1])} {spoken} "
+
+
+def money(match: re.Match[str]) -> str:
+    """Spell `$3.50` as three dollars fifty cents."""
+    dollars, cents = int(match[1].replace(",", "")), int(match[2] or 0)
+    parts = [(dollars, "dollar"), (cents, "cent")]
+    return " ".join(f"{cardinal(str(n))} {NUMBERS.plural_noun(unit, n)}" for n, unit in parts if n)

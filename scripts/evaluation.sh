@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Install what the quality report measures with: bash scripts/evaluation.sh. Needs a C++ compiler and about 110 MB of downloads.
+#
+# Makes .venv first if it is not there, and adds a speech recogniser, a predictor of opinion scores and a pitch tracker with their
+# weights (requirements-eval.txt says which, and under which licences). Safe to run again: nothing is installed twice.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/environment.sh
+prepare_environment requirements.txt
+stamp=.venv/installed-evaluation-$(cksum <requirements-eval.txt | cut -d ' ' -f 1)
+if [ ! -e "$stamp" ]; then
+  echo "evaluation: installing requirements-eval.txt"
+  .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps -r requirements-eval.txt
+  touch "$stamp"
+fi
+echo "evaluation: .venv is ready to measure quality"

@@ -1,0 +1,93 @@
+"""The report's numbers, its table, its JSON and its page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import soundfile
+from matplotlib.image import imread
+
+from common.quality.page import page
+from common.quality.report import MEASURES, Line, System, as_json, legend, summary, table, worst_first
+from common.quality.words import Errors
+
+RATE = 22050
+
+
+def line(text: str, errors: int, count: int, **values: float) -> Line:
+    sound = 0.3 * np.sin(2 * np.pi * 440 * np.arange(RATE // 2) / RATE).astype(np.float32)
+    pictures = {"mel": np.linspace(-11, 1, 12 * 30).reshape(12, 30)}
+    return Line(text, sound, text.lower(), values, {"wer": Errors(errors, count), "cer": Errors(0, 9)}, pictures)
+
+
+def system(name: str = "ours") -> System:
+    lines = [
+        line("One.", 0, 1, mos=3.0),
+        line("Two <b> & three.", 3, 4, mos=2.0, mcd=6.0),
+        line("Four five.", 0, 5, mos=1.0),
+    ]
+    return System(name, lines, 2.5)
+
+
+def test_words_are_pooled_and_scores_are_averaged() -> None:
+    found = summary(system())
+    assert found["wer"].value == pytest.approx(3 / 10)  # not the mean of 0, 3/4 and 0
+    assert found["mos"].value == pytest.approx(2.0)
+    assert found["mcd"].value == 6.0 and math.isnan(found["mcd"].low)  # one line only: nothing can be said of others
+    assert "f0_rmse" not in found
+    assert found["wer"].low <= 0.3 <= found["wer"].high
+    assert 1.0 <= found["mos"].low < 2.0 < found["mos"].high <= 3.0  # of draws from 1, 2, 3
+
+
+def test_the_table_has_a_row_a_system_and_a_column_a_measure_that_was_taken() -> None:
+    recordings = System("recordings", [line("One.", 0, 1)], math.nan)
+    head, first, second = table([recordings, system()]).splitlines()
+    assert head.split("  ")[0].strip() == "system"
+    assert re.findall(r"WER %|CER %|MOS|MCD dB|F0 Hz", head) == ["WER %", "CER %", "MOS", "MCD dB"]
+    assert first.startswith("recordings") and first.rstrip().endswith("-")
+    assert "30.0 [" in second and second.rstrip().endswith("2.50")
+    assert len({len(row) for row in (head, first, second)}) == 1
+
+
+def test_the_legend_names_every_column() -> None:
+    assert all(measure.title in legend() and measure.meaning in legend() for measure in MEASURES.values())
+
+
+def test_json_holds_all_numbers_and_no_nan() -> None:
+    written = json.dumps(
+        as_json([system(), System("still", [line("One.", 0, 1, f0_rmse=math.nan)], math.nan)], {"seed": 0})
+    )
+    read = json.loads(written, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    first, second = read["systems"]
+    assert first["summary"]["wer"][0] == pytest.approx(0.3)
+    assert first["lines"][1]["counts"]["wer"] == {"errors": 3, "count": 4}
+    assert first["lines"][1]["values"] == {"mos": 2.0, "mcd": 6.0}
+    assert second["lines"][0]["values"]["f0_rmse"] is None and second["real_time_factor"] is None
+    assert read["settings"] == {"seed": 0}
+
+
+def test_the_worst_lines_come_first() -> None:
+    assert worst_first(system()) == [1, 2, 0]  # 3 of 4 words wrong; then the lower score
+
+
+def test_the_page_can_be_heard_and_seen_without_anything_beside_it() -> None:
+    text = page("A <title>", [system(), system("theirs")], system(), RATE)
+    assert "A &lt;title&gt;" in text and "Two &lt;b&gt; &amp; three." in text and "<b> &" not in text
+    assert re.findall(r"<h3>(\d)\. line (\d)", text) == [("1", "2"), ("2", "3"), ("3", "1")]
+    sounds = re.findall(r'src="data:audio/ogg;base64,([^"]+)"', text)
+    pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
+    assert len(sounds) == len(pictures) == 6
+    heard, rate = soundfile.read(io.BytesIO(base64.b64decode(sounds[0])))
+    assert rate == RATE and len(heard) == RATE // 2
+    spectrum = np.abs(np.fft.rfft(heard))
+    assert abs(np.fft.rfftfreq(len(heard), 1 / RATE)[spectrum.argmax()] - 440) < 3
+    seen = imread(io.BytesIO(base64.b64decode(pictures[0])))
+    assert seen.shape[:2] == (12, 30)
+    assert seen[-1, 0, :3].sum() < seen[0, -1, :3].sum()  # the first row, the lowest value, is at the bottom and dark
+    assert "http" not in text
