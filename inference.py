@@ -1,4 +1,5 @@
-"""Speak: python inference.py -i phrases/phrase.txt, one phrase a line, with the newest checkpoints in output/ or those given.
+"""Speak: python inference.py -i phrases/phrase.txt, one phrase a line, with the checkpoints given, the newest in output/, or the
+voice in voice/.
 
 Writes audio_I.wav and alignment_I.png to --output, I being the phrase's line in the input file from 0.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
@@ -32,14 +33,13 @@ from common.engine.checkpoint import find_last, load_checkpoint
 from common.engine.nvlog import NvLog
 from common.engine.synthesis import (
     Loaded,
-    Spoken,
+    Speech,
     Vocoder,
     griffin_lim_vocoder,
     make_ready,
     neural_vocoder,
-    speak,
+    say,
     timed,
-    trim,
 )
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.sound.audio_processing import save_audio
@@ -50,7 +50,11 @@ from models import REGISTRY, restore_model
 GRIFFIN_LIM = "griffin-lim"
 VOCODING = ("sigma_infer", "denoising_strength")
 LONG_LIST = 8  # entries that a message still shows all of
+LONG_TEXT = 150  # characters of a phrase that are shown of it
 TRAINED = Path("output")  # where training leaves its checkpoints unless told otherwise
+EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
+
+Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -59,72 +63,146 @@ def main(argv: list[str] | None = None) -> None:
     texts = read_phrases(args.input)
     device = precision.pick_device(cpu=args.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
-    acoustic = load("acoustic", args, given, device)
-    vocoding = None if args.vocoder == GRIFFIN_LIM else load("vocoder", args, given, device)
+    acoustic, vocoding = load_pair(args, given, device)
     parameters = settings(args, acoustic, vocoding)
     audio = common_audio(acoustic, vocoding)
     vocoder = make_vocoder(vocoding, args, audio, device)
     with NvLog(args.output / args.log_file) as log:
         log.parameters(parameters)
+        log.say(voice(args))
         if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
             log.say(f"--fp16: {note}; large weights of a single row's products are read in float16")
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         precision.seed_everything(args.seed)
-        (spoken, sounds, numbers), seconds = timed(lambda: synthesise(texts, acoustic, vocoder, args, device), device)
+        (speeches, numbers), seconds = timed(lambda: synthesise(texts, acoustic, vocoder, args, device), device)
         log.log((), numbers | {"latency": seconds})
-        for line in write_sounds(texts, spoken, trim(sounds, spoken.lengths, audio.hop_length), acoustic, args):
+        for line in [*left_out(texts, acoustic, args), *write_sounds(texts, speeches, acoustic, args)]:
             log.say(line)
-        write_alignments(texts, spoken, acoustic, args)
+        write_alignments(texts, speeches, acoustic, args)
 
 
 def synthesise(
     texts: list[str], acoustic: Loaded, vocoder: Vocoder, args: argparse.Namespace, device: torch.device
-) -> tuple[Spoken, torch.Tensor, dict[str, float]]:
-    """Texts -> mels -> audio (B, N), and the stages' speeds."""
+) -> tuple[list[Speech], dict[str, float]]:
+    """Texts -> mels -> audio, and the stages' speeds."""
     with lines_of(args.input):
-        spoken, numbers = speak(texts, acoustic, device, args.fp16)
-    sounds, vocoder_numbers = vocoder(spoken.mels, spoken.lengths)
-    return spoken, sounds, numbers | vocoder_numbers
+        return say(texts, acoustic, vocoder, device, args.fp16, args.longest_piece)
 
 
-def write_sounds(
-    texts: list[str], spoken: Spoken, sounds: list[torch.Tensor], acoustic: Loaded, args: argparse.Namespace
-) -> Iterator[str]:
+def left_out(texts: list[str], acoustic: Loaded, args: argparse.Namespace) -> Iterator[str]:
+    """A line about every phrase with characters that the model has no symbol for."""
+    stages = acoustic.spec.inference
+    assert isinstance(stages, AcousticInference)
+    for number, text in enumerate(texts, 1):
+        if lost := stages.unspoken(text, acoustic.options):
+            more = f" and {len(lost) - LONG_LIST} more" if len(lost) > LONG_LIST else ""
+            shown = ", ".join(map(repr, lost[:LONG_LIST]))
+            yield f"{args.input}:{number}: the alphabet has no {shown}{more}: left out"
+
+
+def write_sounds(texts: list[str], speeches: list[Speech], acoustic: Loaded, args: argparse.Namespace) -> Iterator[str]:
     """Save every item's sound; yields a line about each."""
     rate = acoustic.options["sampling_rate"]
-    for i, (text, sound) in enumerate(zip(texts, sounds, strict=True)):
+    for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
         path = args.output / f"audio_{i}{args.suffix}.wav"
-        save_audio(path, sound, rate)
-        warning = "" if spoken.finished[i] else "  (never stopped by itself: cut at the decoder's limit)"
-        yield f"{path}  {len(sound) / rate:.2f} s  {text}{warning}"
+        save_audio(path, speech.sound, rate)
+        warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
+        pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
+        yield f"{path}  {len(speech.sound) / rate:.2f} s  {shortened(text)}{pieces}{warning}"
 
 
-def write_alignments(texts: list[str], spoken: Spoken, acoustic: Loaded, args: argparse.Namespace) -> None:
+def write_alignments(texts: list[str], speeches: list[Speech], acoustic: Loaded, args: argparse.Namespace) -> None:
     """Save a picture of every item's alignment: after all sounds, as drawing takes longer than speaking."""
     stages = acoustic.spec.inference
     assert isinstance(stages, AcousticInference)
-    for i, text in enumerate(texts):
-        alignment = spoken.alignments[i, : max(1, int(spoken.steps[i])), : int(spoken.text_lengths[i])].cpu()
-        figure = plot_alignment(alignment, stages.spell(text, acoustic.options), title=text)
+    for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
+        symbols = stages.spell(text, acoustic.options) if speech.pieces == 1 else None  # each piece has its own
+        figure = plot_alignment(speech.alignment, symbols, title=shortened(text))
         save_figure(args.output / f"alignment_{i}{args.suffix}.png", figure)
 
 
-def choose(role: str, args: argparse.Namespace) -> tuple[ModelSpec, Path]:
-    """The model of a role and its checkpoint: the one given, or else the newest in output/; --vocoder decides between several."""
+def shortened(text: str) -> str:
+    """A phrase as it is shown: all of it, unless it is very long."""
+    return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"
+
+
+def roles_of(args: argparse.Namespace) -> list[str]:
+    """The roles that take a checkpoint."""
+    return ["acoustic"] if args.vocoder == GRIFFIN_LIM else ["acoustic", "vocoder"]
+
+
+def candidates(role: str, args: argparse.Namespace) -> list[ModelSpec]:
+    """The models of a role; --vocoder decides between several."""
     specs = [spec for spec in REGISTRY.values() if spec.role == role]
-    specs = [spec for spec in specs if spec.flag == args.vocoder] or specs
-    for find in (lambda spec: getattr(args, spec.flag), lambda spec: find_last(TRAINED, spec.name)):
+    return [spec for spec in specs if spec.flag == args.vocoder] or specs
+
+
+def trained(spec: ModelSpec) -> Path | None:
+    """A model's newest checkpoint in output/."""
+    return find_last(TRAINED, spec.name)
+
+
+def embedded(spec: ModelSpec) -> Path | None:
+    """A model's part of the voice that comes with the code."""
+    path = EMBEDDED / f"{spec.flag}.safetensors"
+    return path if path.is_file() else None
+
+
+def has_all(find: Find, args: argparse.Namespace) -> bool:
+    """Whether a place has a checkpoint for every role."""
+    return all(any(map(find, candidates(role, args))) for role in roles_of(args))
+
+
+def places(args: argparse.Namespace) -> list[Find]:
+    """Where checkpoints are looked for, the first place first.
+
+    Flags win, and what they leave open is looked for in output/. Without any flag all come from output/ or, where that lacks one,
+    all from the embedded voice: the models of one place do not know the mels of the other.
+    """
+
+    def given(spec: ModelSpec) -> Path | None:
+        return getattr(args, spec.flag)
+
+    is_named = any(given(spec) for role in roles_of(args) for spec in candidates(role, args))
+    if not is_named and not has_all(trained, args) and has_all(embedded, args):
+        return [embedded]
+    return [given, trained]
+
+
+def choose(role: str, args: argparse.Namespace) -> tuple[ModelSpec, Path]:
+    """The model of a role and its checkpoint, from the first of `places` that has one."""
+    specs = candidates(role, args)
+    for find in places(args):
         for spec in specs:
             if path := find(spec):
                 return spec, path
     names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
     flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
     instead = f", or speak without one: --vocoder {GRIFFIN_LIM}" if role == "vocoder" else ""
+    comes_along = "speaks where no checkpoint is named" if has_all(embedded, args) else "is not here"
     raise DataError(
         f"no {role} model: there is no {names}; name one with {flags}, train one with "
-        f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}"
+        f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}; "
+        f"the embedded voice, {EMBEDDED.name}/, {comes_along}"
     )
+
+
+def voice(args: argparse.Namespace) -> str:
+    """Which checkpoints speak, and which in output/ do not, since they lack the other half."""
+    chosen = [choose(role, args)[1] for role in roles_of(args)]
+    shown = [path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path for path in chosen]
+    files = " and ".join(map(str, shown))
+    if EMBEDDED not in {path.parent for path in chosen}:
+        return f"voice: {files}"
+    alone = [str(path) for role in roles_of(args) for spec in candidates(role, args) if (path := trained(spec))]
+    return f"voice: the embedded one, {files}" + (f"; not {alone[0]}, which is alone in {TRAINED}/" if alone else "")
+
+
+def load_pair(args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> tuple[Loaded, Loaded | None]:
+    """The acoustic model and the vocoder, where that needs one."""
+    acoustic = load("acoustic", args, given, device)
+    return acoustic, load("vocoder", args, given, device) if "vocoder" in roles_of(args) else None
 
 
 def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
@@ -174,7 +252,7 @@ def settings(args: argparse.Namespace, *models: Loaded | None) -> dict[str, Any]
     theirs = {action.dest for add in adders for action in actions_of(add)}
     shown = {name: value for name, value in vars(args).items() if name not in theirs}
     for model in filter(None, models):
-        stored = [field.name for field in fields(AudioConfig)] + list(model.spec.stored_options)
+        stored = [*(field.name for field in fields(AudioConfig)), *model.spec.stored_options, *model.spec.run_options]
         shown |= {name: model.options[name] for name in stored}
         shown[f"{model.spec.flag}_config"] = config_of(model.model)
     return shown
@@ -213,32 +291,41 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add("-i", "--input", type=Path, required=True, help="text file, one phrase a line; the lines are one batch")
+    lines = "text file, one phrase a line; the lines are one batch, unless one is cut"
+    add("-i", "--input", type=Path, required=True, help=lines)
     add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")
     add("--suffix", default="", help="at the end of the files' names")
+    cut = "characters, as read, above which a phrase is cut: at sentence ends, else at ; : or dashes, else at commas; 0: never"
+    add("--longest-piece", type=int, default=150, help=cut)
+    add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
+    add("--log-file", default="nvlog.json", help="its name inside --output")
+    add_speaking_arguments(parser)
+    for spec in REGISTRY.values():
+        flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]
+        add_retired_arguments(parser, flags)
+    return parser
+
+
+def add_speaking_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose models and say how they speak, the models' own among them."""
+    add = parser.add_argument
     for spec in REGISTRY.values():
         newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
-        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: {newest})")
+        default = f"(default: {newest}, or the embedded voice)"
+        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model {default}")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
     without = f"{GRIFFIN_LIM} needs no model (default: one with a checkpoint)"
     add("--vocoder", choices=[*vocoders, GRIFFIN_LIM], help=without)
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of the prenet's dropout and the vocoder's noise: same seed, same sound")
     number_format = parser.add_mutually_exclusive_group()
-    number_format.add_argument(
-        "--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU that has it"
-    )
+    half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"
+    number_format.add_argument("--fp16", action="store_true", help=half)
     number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
     add_plain_argument(parser)
-    add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
-    add("--log-file", default="nvlog.json", help="its name inside --output")
     add_audio_arguments(parser)
     for spec in REGISTRY.values():
         spec.add_arguments(parser)
-    for spec in REGISTRY.values():
-        flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]
-        add_retired_arguments(parser, flags)
-    return parser
 
 
 def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
@@ -256,11 +343,16 @@ def not_zero_or_more(args: argparse.Namespace, *names: str) -> list[str]:
     return [f"--{name.replace('_', '-')}: {value}, expected 0 or more" for name, value in wrong.items()]
 
 
+def check_arguments(args: argparse.Namespace) -> list[str]:
+    """What to say of the flags of add_speaking_arguments that cannot work."""
+    return not_zero_or_more(args, *VOCODING)
+
+
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """All options, and those that the command line names."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    if wrong := not_zero_or_more(args, *VOCODING):
+    if wrong := check_arguments(args) + not_zero_or_more(args, "longest_piece"):
         raise UsageError("\n".join(wrong))
     return args, given_options(parser, argv)
 

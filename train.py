@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Mapping
 
 from torch.utils.data import DataLoader
 
 from common.engine import distributed, precision, snapshot
 from common.engine.checkpoint import best_path
+from common.engine.checkup import BEST_BY, Checkup
 from common.engine.distributed import Dist
 from common.engine.interrupt import SaveTimer, StopRequest
 from common.engine.memory import explain_out_of_memory
@@ -135,6 +137,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         return True
     show = state.dist.is_main and not args.shard  # cut weights speak in chorus only
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if show else None
+    checkup = Checkup(args, state.dist.is_main)
     totals, timer = RunTotals(), SaveTimer(args.checkpoint_every_minutes or math.inf)
     for epoch in range(state.epoch, args.epochs):
         state.epoch = epoch
@@ -147,7 +150,10 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         last, stopping = epoch + 1 == args.epochs, stop_everywhere(stop, state.dist)
         if last or epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
-            last = not keep_best(state, totals.validation["val_loss"], args, log) or last
+            found = {"loss": totals.validation["val_loss"]}
+            if checkup.due(epoch, last):
+                found = checkup(state, args, log) | found
+            last = not keep_best(state, found, args, log) or last
         state.totals = EpochTotals()
         saved = ""
         if last or stopping or epoch % args.epochs_per_checkpoint == 0:
@@ -170,9 +176,11 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
     return f"saved {path}; add --resume-from-last to the same command to go on"
 
 
-def keep_best(state: TrainState, loss: float, args: argparse.Namespace, log: Log) -> bool:
-    """Save weights that validate better than all before; returns whether there is patience to go on."""
-    if judge(state, loss) and not args.bench_class.startswith("perf"):
+def keep_best(state: TrainState, found: Mapping[str, float], args: argparse.Namespace, log: Log) -> bool:
+    """Save the weights if they are the best so far, where --best-by was measured; returns whether there is patience to go on."""
+    if args.best_by not in found:
+        return True
+    if judge(state, BEST_BY[args.best_by] * found[args.best_by]) and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return patient(state, args, log)
 
@@ -182,8 +190,9 @@ def patient(state: TrainState, args: argparse.Namespace, log: Log) -> bool:
     if args.early_stop_patience is None or state.best.since < args.early_stop_patience:
         return True
     log.say(
-        f"--early-stop-patience {args.early_stop_patience}: no lower validation loss than {state.best.loss:.4g} "
-        f"since epoch {state.best.epoch}, whose weights are in {best_path(args.output, state.spec.name)}"
+        f"--early-stop-patience {args.early_stop_patience}: no better validation {args.best_by} than "
+        f"{BEST_BY[args.best_by] * state.best.loss:.4g} since epoch {state.best.epoch}, whose weights are in "
+        f"{best_path(args.output, state.spec.name)}"
     )
     return False
 

@@ -89,13 +89,29 @@ class TrainingDefaults:
 Prepare = Callable[[Any, bool], nn.Module]
 
 
+class Piece(NamedTuple):
+    """A part of a text that is spoken in one go, and the seconds of silence before the next one."""
+
+    text: str
+    pause: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class AcousticInference:
     """Text to mels. The model's infer(ids, lengths) returns (mels (B, M, T), lengths (B,), alignments (B, K, S))."""
 
     encode: Callable[[list[str], Options], tuple[Tensor, Tensor]]  # texts -> padded ids (B, S), lengths (B,)
     spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
+    # a text, the most characters of a piece (0: as it is) -> its pieces; one with mistakes stays whole, for encode to refuse
+    pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
+    # a text -> its characters that nothing is said for
+    unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     prepare: Prepare = field(default=lambda model, half: model)
+    guard: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # sets how to decode; no config
+    # model, text lengths (B,) -> frames (B,) at which infer cuts items that do not end by themselves
+    frame_limits: Callable[[Any, Tensor], Tensor] = field(
+        default=lambda model, text_lengths: torch.full_like(text_lengths, torch.iinfo(text_lengths.dtype).max)
+    )
 
 
 class Denoiser(Protocol):
@@ -146,6 +162,7 @@ class ModelSpec:
     )  # the references of its fast paths
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
+    run_options: tuple[str, ...] = ()  # flags of how a run decodes: no config and in no checkpoint
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference
 

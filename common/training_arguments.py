@@ -15,6 +15,7 @@ from common.arguments import (
     positive,
     seed,
 )
+from common.engine.checkup import BEST_BY
 from common.engine.distributed import COMPRESSIONS
 from common.engine.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
 from common.engine.optimization import OptimizationConfig as Optimization
@@ -42,6 +43,7 @@ RETIRED = (
 def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
     """Add the flags every model's training shares; what differs by model comes from its defaults."""
     _add_run(parser.add_argument_group("run"), defaults)
+    _add_evaluation(parser.add_argument_group("evaluation"))
     _add_checkpoints(parser.add_argument_group("checkpoints"))
     _add_start(parser.add_argument_group("fine-tuning"))
     _add_optimization(parser.add_argument_group("optimization"), defaults)
@@ -68,7 +70,24 @@ def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None
         "--early-stop-patience",
         type=positive,
         metavar="N",
-        help="end after N validations in a row without a lower loss",
+        help="end after N validations in a row without a lower loss (or a better --best-by)",
+    )
+
+
+def _add_evaluation(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--evaluate-every",
+        type=positive,
+        metavar="N",
+        help="let the model speak some validation lines at the validations of every Nth epoch, and have them recognised and "
+        "scored as evaluate.py does (`bash scripts/evaluation.sh` installs what that needs)",
+    )
+    group.add_argument("--evaluate-lines", type=positive, default=6, help="how many, evenly spaced over the list")
+    group.add_argument(
+        "--best-by",
+        choices=list(BEST_BY),
+        default="loss",
+        help="what checkpoint_{model}_best.pt is chosen by: validation loss, or a measure of --evaluate-every",
     )
 
 
@@ -313,6 +332,8 @@ def _wrong_pairs(args: argparse.Namespace) -> list[str]:
         and (args.grad_compression != "none" or args.bucket_cap_mb),
         "--shard: works with --amp-dtype bfloat16 or without --amp, not with float16": args.shard
         and args.amp_dtype == "float16",
+        "--shard: cut weights cannot speak alone, leave --evaluate-every out": args.shard and args.evaluate_every,
+        f"--best-by {args.best_by}: needs --evaluate-every": args.best_by != "loss" and not args.evaluate_every,
         "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,
         "--warm-start begins anew and --checkpoint-path goes on: give one of them": args.warm_start
         and args.checkpoint_path,

@@ -25,7 +25,17 @@ import soundfile
 from tqdm import tqdm
 
 from common.errors import DataError, exit_on_user_error
-from scripts.make_corpus import MAX_PEAK, ROOT, SAMPLING_RATE, Clip, CorpusError, finish, require_tools, speak, write_lines
+from scripts.make_corpus import (
+    MAX_PEAK,
+    ROOT,
+    SAMPLING_RATE,
+    Clip,
+    CorpusError,
+    finish,
+    require_tools,
+    speak,
+    write_lines,
+)
 
 SPLITS = ("train", "val", "test")
 CHUNK = 50  # clips of one festival process
@@ -37,7 +47,9 @@ def read_clips(path: Path, split: str) -> list[Clip]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         name, *texts = line.split("|")
         if not name or len(texts) not in (1, 2) or any(not text.strip() or '"' in text for text in texts):
-            raise CorpusError(f"{path}:{number}: got {line!r}, expected `id|written` or `id|written|spoken` without quotes")
+            raise CorpusError(
+                f"{path}:{number}: got {line!r}, expected `id|written` or `id|written|spoken` without quotes"
+            )
         clips.append(Clip("voice", split, name, texts[0], texts[-1]))
     return clips
 
@@ -48,7 +60,9 @@ def speak_chunk(clips: Sequence[Clip], wavs: Path) -> int:
         for clip, wave in speak(list(clips), Path(folder)):
             partial = wavs / f"{clip.name}.wav.partial"
             audio = finish(wave)
-            audio *= min(1.0, MAX_PEAK / np.abs(audio).max())  # a few of the thousands would clip: those are made quieter
+            audio *= min(
+                1.0, MAX_PEAK / np.abs(audio).max()
+            )  # a few of the thousands would clip: those are made quieter
             soundfile.write(partial, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
             os.replace(partial, wavs / f"{clip.name}.wav")
     return len(clips)
@@ -73,7 +87,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, val.txt, test.txt")
+    parser.add_argument(
+        "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, val.txt, test.txt"
+    )
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="festival processes")
     args = parser.parse_args()

@@ -6,6 +6,8 @@ import argparse
 
 from tacotron2.config import Tacotron2Config as Model
 from tacotron2.data_function import Tacotron2DataConfig as Data
+from tacotron2.guard import SPARE_FRAMES
+from tacotron2.guard import DecodingGuard as Guard
 from tacotron2.loss_function import Tacotron2LossConfig as Loss
 from tacotron2.text.alphabet import BUILT_IN
 from tacotron2.text.symbols_file import symbols_file
@@ -18,6 +20,7 @@ def add_tacotron2_arguments(parser: argparse.ArgumentParser) -> None:
     _add_decoder(parser.add_argument_group("Tacotron 2: decoder"))
     _add_attention(parser.add_argument_group("Tacotron 2: attention"))
     _add_postnet(parser.add_argument_group("Tacotron 2: postnet"))
+    _add_guard(parser.add_argument_group("Tacotron 2: guards of free running, for any checkpoint"))
 
 
 def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,4 +146,29 @@ def _add_postnet(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--postnet-kernel-size", type=int, default=Model.postnet_kernel_size, help="frames, odd")
     group.add_argument(
         "--postnet-n-convolutions", type=int, default=Model.postnet_n_convolutions, help="convolution layers"
+    )
+
+
+def _add_guard(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--attention-stop",
+        type=int,
+        default=Guard.attention_stop,
+        metavar="N",
+        help="also end a clip when attention has stayed at its text's last symbol for N mel frames, whatever the gate says; "
+        "more than a sound lasts, 30 say; 0: off",
+    )
+    group.add_argument(
+        "--attention-window",
+        type=int,
+        default=Guard.attention_window,
+        metavar="W",
+        help="let attention move at most W symbols, back or forward, in a decoder step; 0: off",
+    )
+    group.add_argument(
+        "--max-frames-per-symbol",
+        type=float,
+        default=Guard.max_frames_per_symbol,
+        metavar="X",
+        help=f"also cut a clip at X mel frames for each symbol of its text and {SPARE_FRAMES} more; 0: off",
     )

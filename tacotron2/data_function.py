@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +19,14 @@ from common.data.mels import load_mel
 from common.errors import DataError
 from common.sound.audio_processing import load_audio
 from common.sound.stft import AudioConfig, TacotronSTFT
-from common.spec import Key, Options, from_options
+from common.spec import Key, Options, Piece, from_options
 from tacotron2.loss_function import Tacotron2Targets
-from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, text_to_sequence
-from tacotron2.text.reading import read_english
+from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
+from tacotron2.text.reading.reader import read_english
 
 # B batch, S symbols, T frames, M mels
+
+_read_english = lru_cache(maxsize=256)(read_english)  # a phrase is read to be cut, to be spoken and to be drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,11 @@ class Tacotron2DataConfig:
     def alphabet(self) -> Alphabet:
         """What texts are spelled in."""
         return alphabet_of(self.symbols)
+
+    def aloud(self, text: str) -> str:
+        """A text for inference as it is read: English in the built-in alphabet in words, anything else as it stands."""
+        is_english = "english_cleaners" in self.text_cleaners and self.alphabet == BUILT_IN
+        return _read_english(text) if is_english else text
 
 
 class Item(NamedTuple):
@@ -129,11 +137,34 @@ def spell(text: str, options: Options) -> list[str]:
     return [config.alphabet.symbols[i] for i in _sequence(text, config, aloud=True)]
 
 
+def pieces(text: str, limit: int, options: Options) -> list[Piece]:
+    """A text for inference in pieces of at most `limit` characters as read aloud, 0 being no limit, each with its pause.
+
+    A piece that holds nothing to speak is left out. A text that cannot be read stays whole: encode says why.
+    """
+    config = from_options(Tacotron2DataConfig, options)
+    found = sentences.pieces(text, limit, config.aloud)
+    if len(found) > 1:
+        try:
+            _sequence(text, config, aloud=True)
+        except DataError:
+            return [Piece(text, 0.0)]
+        found = [piece for piece in found if _has_words(_sequence(piece.text, config, aloud=True), config.alphabet)]
+    return found or [Piece(text, 0.0)]
+
+
+def unspoken(text: str, options: Options) -> list[str]:
+    """The characters of a text for inference that nothing is said for, in their order. DataError as encode has it."""
+    config = from_options(Tacotron2DataConfig, options)
+    composed = unicodedata.normalize("NFC", text)  # as cleaners have it: no accent is lost that a letter holds
+    return dropped_symbols(config.aloud(composed), config.text_cleaners, config.alphabet)
+
+
 def _sequence(text: str, config: Tacotron2DataConfig, aloud: bool) -> list[int]:
     """Symbol ids of a text as it is cleaned; `aloud`, English is read first, which training data never is."""
     ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # mistakes are named at their places as written
-    if aloud and "english_cleaners" in config.text_cleaners and config.alphabet == BUILT_IN:
-        return text_to_sequence(read_english(text), config.text_cleaners)
+    if aloud and (read := config.aloud(text)) != text:
+        return text_to_sequence(read, config.text_cleaners, config.alphabet)
     return ids
 
 
@@ -157,10 +188,13 @@ def _read(texts: Sequence[str], config: Tacotron2DataConfig, aloud: bool = False
 
 def _is_silent(ids: Sequence[int], alphabet: Alphabet) -> bool:
     """Whether ids say nothing. In other alphabets spaces and points alone are nothing: what the wrong cleaners leave."""
-    if alphabet == BUILT_IN:
-        return not ids
+    return not ids if alphabet == BUILT_IN else not _has_words(ids, alphabet)
+
+
+def _has_words(ids: Sequence[int], alphabet: Alphabet) -> bool:
+    """Whether ids are more than spaces and points."""
     spoken = (alphabet.symbols[i] for i in ids)
-    return not any(len(symbol) > 1 or unicodedata.category(symbol)[0] not in "CPZ" for symbol in spoken)
+    return any(len(symbol) > 1 or unicodedata.category(symbol)[0] not in "CPZ" for symbol in spoken)
 
 
 def _wanted(text: str, alphabet: Alphabet) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from common.sound.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.free_running import PreparedDecoder, run_freely
+from tacotron2.guard import DecodingGuard
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
 
 # B batch, S symbols, T frames, M mels, r frames a step, K decoder steps (T / r, rounded up), E encoder channels
@@ -125,6 +126,7 @@ class Decoder(nn.Module):
         self.p_decoder_dropout = config.p_decoder_dropout
         self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
         self.plain = False  # how to train, and so no part of the config
+        self.guard = DecodingGuard()  # how to run freely, for any weights: neither
         self.prepared: PreparedDecoder | None = None
         self.register_load_state_dict_post_hook(_forget_prepared)
         memory_dim, step_dim = config.encoder_embedding_dim, config.n_mel_channels * config.n_frames_per_step
@@ -147,14 +149,20 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def infer(self, memory: Tensor, memory_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
-        """Feed the decoder its own frames until every item's gate has fired or max_steps (max_decoder_steps) are done.
+        """Feed the decoder its own frames until every item has ended or max_steps (max_decoder_steps) are done.
 
-        An item's length counts the frames before its gate fired.
+        An item ends when its gate fires or, with an attention_stop, that rule does: its length counts the frames before. Where
+        neither happens, its length is its frame_limits.
         """
         run = self.prepared or partial(run_freely, self)
         made = run(self.attention_layer.prepare(memory, memory_lengths), max_steps or self.max_decoder_steps)
         mels, gates = self._project(made.outputs)
         return DecoderOutput(mels, gates, made.alignments, made.steps * self.n_frames_per_step)
+
+    def frame_limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
+        """Frames (B,) after which infer cuts texts of these lengths (B,): an item that is as long has not ended by itself."""
+        r = self.n_frames_per_step
+        return self.guard.step_limits(text_lengths, r, max_steps or self.max_decoder_steps) * r
 
     def prepare(self, half: bool) -> None:
         """Let infer run fast from now on, from today's weights; in half precision see PreparedDecoder."""

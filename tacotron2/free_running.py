@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from common.engine import precision
 from common.sound.packed import packed
+from tacotron2.guard import AttentionStop, outside_window
 
 if TYPE_CHECKING:
     from tacotron2.decoder import Decoder, Memory
@@ -30,7 +31,7 @@ MAX_READY = 8  # sizes of batches kept
 
 
 class FreeRun(NamedTuple):
-    """[decoder hidden, context] (K, B, D + E), alignments (B, K, S), steps before each item's gate fired (B,)."""
+    """[decoder hidden, context] (K, B, D + E), alignments (B, K, S), steps before each item's end (B,): see Stop."""
 
     outputs: Tensor
     alignments: Tensor
@@ -38,35 +39,49 @@ class FreeRun(NamedTuple):
 
 
 def run_freely(decoder: Decoder, memory: Memory, limit: int) -> FreeRun:
-    """Feed the decoder its own frames until every gate has fired or `limit` steps are done, one step after the other."""
+    """Feed the decoder its own frames until every item has ended or `limit` steps are done, one step after the other."""
     state, values = decoder.start(memory.values), memory.values
     frame = values.new_zeros(len(values), decoder.linear_projection.linear_layer.out_features)
-    stop = Stop(decoder, len(values), values.device)
-    outputs, alignments = [], []
-    for _ in range(limit):
-        state = decoder.step(decoder.prenet(frame), state, memory)
+    stop, window = Stop(decoder, memory, limit), decoder.guard.attention_window
+    places, outputs, alignments = torch.arange(values.shape[1], device=values.device), [], []
+    for _ in range(stop.limit):
+        heard = memory
+        if window:
+            heard = memory._replace(padding=memory.padding | outside_window(places, state.weights, window))
+        state = decoder.step(decoder.prenet(frame), state, heard)
         outputs.append(torch.cat((state.decoder.hidden, state.context), dim=1))
         alignments.append(state.weights)
         frame = decoder.linear_projection(outputs[-1])
-        if stop.see(decoder.gate_layer(outputs[-1])[None, :, 0]):
+        if stop.see(decoder.gate_layer(outputs[-1])[None, :, 0], state.weights[None]):
             break
     return FreeRun(torch.stack(outputs), torch.stack(alignments, dim=1), stop.steps)
 
 
 class Stop:
-    """Counts each item's steps before its gate first fired."""
+    """Counts each item's steps before its gate first fired, or the guard's rule did, or else up to the item's limit."""
 
-    def __init__(self, decoder: Decoder, batch: int, device: torch.device) -> None:
+    def __init__(self, decoder: Decoder, memory: Memory, limit: int) -> None:
         self.threshold, self.early = decoder.gate_threshold, decoder.early_stopping
-        self.running = torch.ones(batch, dtype=torch.bool, device=device)
-        self.steps = torch.zeros(batch, dtype=torch.int64, device=device)
+        guard, r, lengths = decoder.guard, decoder.n_frames_per_step, (~memory.padding).sum(1)
+        self.limits = guard.step_limits(lengths, r, limit)  # (B,)
+        self.limit = int(self.limits.max()) if guard.max_frames_per_symbol else limit  # host sync, once a run
+        self.attention = AttentionStop(guard.attention_stop, r, lengths) if guard.attention_stop else None
+        self.running = torch.ones_like(lengths, dtype=torch.bool)
+        self.steps = torch.zeros_like(lengths)
 
-    def see(self, gates: Tensor) -> bool:
-        """Gate logits (n, B) of the next steps -> whether to end: every gate has fired, and that ends a run."""
-        silent = (torch.sigmoid(gates) <= self.threshold).cummin(0).values & self.running
-        self.steps += silent.sum(0)
-        self.running = silent[-1]
+    def see(self, gates: Tensor, weights: Tensor) -> bool:
+        """Gate logits (n, B) and attention (n, B, S) of the next steps -> whether to end: all items have, and that ends a run."""
+        silent = torch.sigmoid(gates) <= self.threshold
+        if self.attention:
+            silent &= ~self.attention.see(weights)
+        silent = silent.cummin(0).values & self.running
+        self.steps = torch.minimum(self.steps + silent.sum(0), self.limits)
+        self.running = silent[-1] & (self.steps < self.limits)
         return self.early and not bool(self.running.any())  # host sync, once a call
+
+    def done(self) -> int:
+        """How many steps a run has: with the one at which the last item ended."""
+        return int(torch.minimum(self.steps + 1, self.limits).max()) if self.early else self.limit  # host sync
 
 
 class Weights(NamedTuple):
@@ -127,6 +142,7 @@ class PreparedDecoder:
         self.chunk, self.multiple = (1, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
         self.dtype = torch.float16 if half and like.device.type != "cpu" else like.dtype
         self.weights = prepare_weights(decoder, self.dtype, half)
+        self.window = decoder.guard.attention_window
         self.ready: dict[tuple[int, int], FreeSteps] = {}
 
     def __call__(self, memory: Memory, limit: int) -> FreeRun:
@@ -134,23 +150,26 @@ class PreparedDecoder:
         with torch.autocast(memory.values.device.type, enabled=False):
             steps = self._steps_for(memory)
             steps.start(memory)
-            stop, outputs, alignments = Stop(self.decoder, len(memory.values), memory.values.device), [], []
-            for _ in range(0, limit, steps.chunk):
+            stop, outputs, alignments = Stop(self.decoder, memory, limit), [], []
+            for _ in range(0, stop.limit, steps.chunk):
                 steps.run()
                 outputs.append(steps.outputs.clone())
                 alignments.append(steps.weights.clone())
-                if stop.see(steps.gates):
+                if stop.see(steps.gates, steps.weights):
                     break
-        done = min(limit, int(stop.steps.max()) + 1) if stop.early else limit  # host sync
-        made, context = torch.cat(outputs)[:done], self.decoder.context_dim
+        done, context = stop.done(), self.decoder.context_dim
+        made = torch.cat(outputs)[:done]
         made = made.roll(-context, dims=2)  # [context, decoder hidden] -> [decoder hidden, context]
         weights = torch.cat(alignments)[:done, :, : memory.values.shape[1]]
-        return FreeRun(made, weights.transpose(0, 1), stop.steps.clamp(max=limit))
+        return FreeRun(made, weights.transpose(0, 1), stop.steps)
 
     def _steps_for(self, memory: Memory) -> FreeSteps:
         """Buffers, and on a GPU the recorded graph, for a batch of this size."""
         batch, symbols = memory.values.shape[:2]
         symbols += -symbols % self.multiple
+        if self.window != self.decoder.guard.attention_window:  # it is part of what is recorded
+            self.window = self.decoder.guard.attention_window
+            self.ready.clear()
         if (batch, symbols) not in self.ready:
             if len(self.ready) == MAX_READY:
                 del self.ready[next(iter(self.ready))]
@@ -183,6 +202,7 @@ class FreeSteps:
         self.keys = like.new_zeros(batch, len(self.w.kernel), symbols)
         self.values = like.new_zeros(batch, symbols, context)
         self.padding = torch.ones(batch, symbols, dtype=torch.bool, device=like.device)
+        self.window, self.places = prepared.window, torch.arange(symbols, device=like.device)
         self.masks = like.new_zeros(self.chunk, 2, batch, prenet)
         self.outputs = like.new_zeros(self.chunk, batch, context + last)
         self.weights = like.new_zeros(self.chunk, batch, symbols)
@@ -221,6 +241,8 @@ class FreeSteps:
         features = self.keys + w.query(self.hidden)[:, :, None]
         features.baddbmm_(w.kernel.expand(batch, -1, -1), self.windows.flatten(1, 2)).sigmoid_()
         energies = torch.bmm(w.v.expand(batch, 1, -1), features)[:, 0]
+        if self.window:
+            energies.masked_fill_(outside_window(self.places, self.previous, self.window), float("-inf"))
         weights = torch.softmax(energies.masked_fill_(self.padding, float("-inf")), dim=1)
         self.context.copy_(torch.bmm(weights[:, None], self.values)[:, 0])
         self.previous.copy_(weights)

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from common.sound.layers import ConvStack, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder
+from tacotron2.guard import DecodingGuard
 
 # B batch, S symbols, T frames, M mels, E encoder channels, K decoder steps (T / n_frames_per_step)
 
@@ -101,16 +102,27 @@ class Tacotron2(nn.Module):
         self.decoder.prepare(half)
         return self.requires_grad_(False)
 
+    def use_guard(self, guard: DecodingGuard) -> None:
+        """Run freely by these rules from now on."""
+        self.decoder.guard = guard
+
+    def frame_limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
+        """Frames (B,) after which infer cuts texts of these lengths (B,), with the same max_steps: see Decoder.frame_limits."""
+        return self.decoder.frame_limits(text_lengths, max_steps)
+
     @torch.no_grad()
     def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
         """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; an item does not hear its padding.
 
         It ends when every gate has fired, or after max_steps decoder steps (the config's max_decoder_steps where not given).
+        The decoder's guard may end or cut items before; one as long as its frame_limits has not ended by itself.
         """
         memory = self.encoder(self.embedding(text), text_lengths, mask_padding=True)
         decoded = self.decoder.infer(memory, text_lengths, max_steps)
         # The frames of the step at which the gate fired are kept as the postnet's right context, as they are for an item alone.
+        # An item that was cut has no such step, alone or beside longer ones.
         kept = decoded.lengths + self.decoder.n_frames_per_step
+        kept = torch.minimum(kept, self.frame_limits(text_lengths, max_steps))
         mask = length_mask(kept, decoded.mels.shape[2])[:, None]
         mels = self.postnet(decoded.mels * mask, mask)
         return Tacotron2Inference(mels, decoded.lengths, decoded.alignments)

@@ -54,14 +54,14 @@ def _free_running(model: Tacotron2, batch: Tacotron2Batch, stft: TacotronSTFT) -
     wanted = batch.mel_lengths[:FREE_CLIPS]
     r = model.config.n_frames_per_step
     limit = min(model.config.max_decoder_steps, PATIENCE * -(-int(wanted.max()) // r))
-    spoken = model.infer(text, text_lengths, limit)
+    spoken, limits = model.infer(text, text_lengths, limit), model.frame_limits(text_lengths, limit)
     focus = attention_focus(spoken.alignments.float(), spoken.mel_lengths // r)
     shown = Preview({}, {}, {})
     for item in range(min(SHOWN_CLIPS, len(text))):
         _show_clip(shown, spoken, item, batch, r, stft)
     shown.scalars["free_running_attention_focus"] = focus.mean().item()
     shown.scalars["free_running_length_ratio"] = (spoken.mel_lengths / wanted).mean().item()
-    shown.scalars["free_running_stopped"] = (spoken.mel_lengths < limit * r).float().mean().item()
+    shown.scalars["free_running_stopped"] = (spoken.mel_lengths < limits).float().mean().item()
     return shown
 
 

@@ -9,7 +9,8 @@ from common.errors import UsageError
 from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config
-from tacotron2.data_function import TextMelDataset, encode, spell
+from tacotron2.data_function import TextMelDataset, encode, pieces, spell, unspoken
+from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2
 from tacotron2.preview import preview
@@ -44,6 +45,11 @@ def make_loss(options: Options) -> Tacotron2Loss:
     return Tacotron2Loss(from_options(Tacotron2LossConfig, options))
 
 
+def use_guard(model: Tacotron2, options: Options) -> None:
+    """Let a model run freely by the rules that the options describe. Raises UsageError where they cannot be followed."""
+    model.use_guard(from_options(DecodingGuard, options))
+
+
 SPEC = ModelSpec(
     name="Tacotron2",
     build=Tacotron2,
@@ -62,9 +68,19 @@ SPEC = ModelSpec(
     make_dataset=TextMelDataset,
     make_loss=make_loss,
     preview=preview,
+    prepare_training=use_guard,  # validations run freely too
     use_plain=Tacotron2.use_plain,
     transfer=transfer,
     stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
-    inference=AcousticInference(encode=encode, spell=spell, prepare=Tacotron2.prepare),
+    run_options=tuple(field.name for field in fields(DecodingGuard)),
+    inference=AcousticInference(
+        encode=encode,
+        spell=spell,
+        pieces=pieces,
+        unspoken=unspoken,
+        prepare=Tacotron2.prepare,
+        guard=use_guard,
+        frame_limits=Tacotron2.frame_limits,
+    ),
 )

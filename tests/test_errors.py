@@ -74,6 +74,7 @@ def speech(folder: Path, *lines: str) -> list[object]:
         ("inference.py", "-i x --waveglo w.pt", "unrecognized arguments: --waveglo w.pt"),
         ("inference.py", "-i x -s -1 -d nan", "--sigma-infer: -1.0, expected 0 or more"),
         ("inference.py", "-i x -s -1 -d nan", "--denoising-strength: nan, expected 0 or more"),
+        ("inference.py", "-i x --longest-piece -1", "--longest-piece: -1, expected 0 or more"),
         ("inference.py", "-i x --seed x", "argument --seed: invalid seed value: 'x'"),
     ],
 )
@@ -259,6 +260,7 @@ def test_no_checkpoint_in_output(tmp_path: Path, role: str, model: str) -> None:
     assert f"--{model.lower()} CHECKPOINT" in message
     assert f"bash scripts/train_{model.lower()}.sh" in message
     assert ("--vocoder griffin-lim" in message) == (role == "vocoder")
+    assert "the embedded voice, voice/, " in message
 
 
 # Phrases: code 1.
@@ -295,6 +297,13 @@ def test_phrases_that_cannot_be_spoken_by_their_lines(tmp_path: Path) -> None:
     assert "'}' at character 5" in lines[0]
     assert "'♥♥' holds nothing to speak" in lines[1]
     assert "no ARPAbet symbol 'AA9'" in lines[2]
+
+
+def test_mistakes_in_long_phrases_by_their_lines(tmp_path: Path) -> None:
+    long = "This is a sentence of some length, and others follow. " * 4
+    lines = refused(1, "inference.py", *speech(tmp_path, f"{long}One.", f"{long}Two }}", "♥♥")).splitlines()
+    assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:"]
+    assert f"'}}' at character {len(long) + 5}" in lines[0]
 
 
 # Where the results go: code 1.

@@ -240,6 +240,57 @@ def test_phrases_that_mean_something_to_a_plot(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("alignment_*.png"))) == 2
 
 
+LONG = "The first one is short. The second, which is longer, has two commas in it; and so on, and so on! Is it the end?"
+
+
+def test_a_long_phrase_is_spoken_in_pieces(tmp_path: Path) -> None:
+    words = ["--vocoder", "griffin-lim", "--longest-piece", 50]
+    printed = succeed("inference.py", *tiny(tmp_path, [LONG, "Two."]), *words)
+    assert f"{LONG}  (4 pieces)  (never stopped" in printed
+    pauses = [round(seconds * RATE) for seconds in (0.35, 0.25, 0.35)]
+    samples, frames = sound(tmp_path / "audio_0.wav"), 20 * 5 * HOP  # of each piece: an untrained gate never fires
+    assert len(samples) == 4 * frames + sum(pauses)
+    start = 0
+    for pause in pauses:
+        assert np.abs(samples[start : start + frames]).max() > 0.01
+        assert not samples[start + frames : start + frames + pause].any()
+        start += frames + pause
+    assert len(sound(tmp_path / "audio_1.wav")) == frames
+    assert set(numbers(tmp_path)) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
+    said = numbers(tmp_path)
+    assert said["tacotron2_items_per_sec"] * said["tacotron2_latency"] == pytest.approx(5 * 100)
+    assert (tmp_path / "alignment_0.png").is_file()
+
+
+def test_phrases_that_are_short_enough_are_what_they_are_without_a_limit(tmp_path: Path) -> None:
+    made = []
+    for name, words in (("default", []), ("whole", ["--longest-piece", 0]), ("just", ["--longest-piece", 44])):
+        assert max(map(len, PHRASES)) == 44
+        succeed("inference.py", *tiny(tmp_path / name), *words)
+        made.append(sounds(tmp_path / name))
+    assert made[0] == made[1] == made[2]
+    succeed("inference.py", *tiny(tmp_path / "cut"), "--longest-piece", 43)
+    assert sounds(tmp_path / "cut") != made[0]
+
+
+def test_a_line_of_many_pages_is_spoken(tmp_path: Path) -> None:
+    pieces = 40
+    words = ["--vocoder", "griffin-lim", "--max-decoder-steps", 1]
+    printed = succeed("inference.py", *tiny(tmp_path, ["A page of it. " * pieces]), *words)
+    assert len(sound(tmp_path / "audio_0.wav")) == pieces * 5 * HOP + (pieces - 1) * round(0.35 * RATE)
+    assert f"({pieces} pieces)" in printed
+    assert max(map(len, printed.splitlines())) < 8000
+
+
+def test_characters_that_are_left_out_are_said_by_their_lines(tmp_path: Path) -> None:
+    lines = ["“Two” — at 6:45 p.m. for £5, été.", "I ♥ it, 🙂 and ♥.", "Three."]
+    printed = succeed("inference.py", *tiny(tmp_path, lines), "--vocoder", "griffin-lim")
+    left_out = re.findall(r"^.*: the alphabet has .*$", printed, re.M)
+    assert [line.split(f"{tmp_path}/")[1] for line in left_out] == [
+        "phrases.txt:2: the alphabet has no '♥', '🙂': left out"
+    ]
+
+
 def rewritten(path: Path, folder: Path, layout: str) -> Path:
     """A checkpoint's weights in an older layout."""
     checkpoint = load_checkpoint(path)

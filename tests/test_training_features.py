@@ -11,6 +11,7 @@ import torch
 
 import common.engine.training
 from common.engine.checkpoint import load_checkpoint
+from common.engine.optimization import moving_average
 from models import load_model
 from tests.recipe import flags, logged, run, succeed, trained
 from tests.test_train import checkpoints, differences, events, losses, stop_at
@@ -104,7 +105,7 @@ def test_the_best_has_the_weights_that_validated_best(tmp_path: Path) -> None:
 
 
 def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: Path, monkeypatch) -> None:
-    words = ["--epochs", 1, "-lr", 0.01, "--ema-decay", 0.75]
+    words = ["--epochs", 1, "-lr", 0.01, "--ema-decay", 0.999]
     with monkeypatch.context() as patch:
         stop_at(patch, 1)
         run("train.py", *flags("WaveGlow", tmp_path / "first"), *words)
@@ -113,8 +114,11 @@ def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: 
     checkpoint = last(tmp_path)
     average, weights = checkpoint["ema_state_dict"], checkpoint["state_dict"]
     assert checkpoint["ema_updates"] == 2
-    for name, value in weights.items():  # after two steps
-        torch.testing.assert_close(average[name], 0.75 * first[name] + 0.25 * value)
+    for (
+        name,
+        value,
+    ) in weights.items():  # after two steps: the first is copied, the second's share is 1 - (1 + 1) / (10 + 1)
+        torch.testing.assert_close(average[name], 2 / 11 * first[name] + 9 / 11 * value)
     assert not torch.equal(average["upsample.bias"], weights["upsample.bias"])
     spoken = load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_last.pt").state_dict()
     assert differences(dict(spoken), average) == []
@@ -128,15 +132,28 @@ def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: 
     assert "its moving average ends here: there is no --ema-decay" in out
 
 
+def test_the_average_forgets_its_start_quickly_and_then_slowly() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    average, expected = moving_average(model, 0.9), None
+    assert average is not None
+    for n in range(200):
+        with torch.no_grad():
+            model.weight.fill_(float(n**2))
+        average.update_parameters(model)
+        decay = min(0.9, (1 + n) / (10 + n))
+        expected = float(n**2) if expected is None else decay * expected + (1 - decay) * n**2
+        assert average.module.weight.item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 50, "-lr", 1e-30, *SEEING, "--early-stop-patience", 2]
     out = succeed("train.py", *words)
-    assert "--early-stop-patience 2: no lower validation loss than" in out and "since epoch 0" in out
+    assert "--early-stop-patience 2: no better validation loss than" in out and "since epoch 0" in out
     assert last(tmp_path)["epoch"] == 2
     assert last(tmp_path)["best"]["since"] == 2
     assert logged(tmp_path / "nvlog.json")[-1][0] == ()
     before = last(tmp_path)
-    assert "no lower validation loss than" in succeed("train.py", *words, "--resume-from-last")
+    assert "no better validation loss than" in succeed("train.py", *words, "--resume-from-last")
     assert differences(before, last(tmp_path)) == []  # not an epoch more
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 from common.engine.selection import RateFactor, factor_of, matching
 from common.engine.sharding import cut_like
@@ -156,5 +156,18 @@ def _stray(key: str, value: Any, weight: torch.Tensor) -> bool:
 
 
 def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | None:
-    """A copy of the model whose weights are to be an exponential moving average of its own (Polyak and Juditsky 1992)."""
-    return None if decay is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))
+    """A copy of the model whose weights are to be an exponential moving average of its own (Polyak and Juditsky 1992).
+
+    Over the first updates it forgets faster, min(decay, (1 + n) / (10 + n)) after n, as TensorFlow's average does: else the random
+    weights of the start would be heard for thousands of steps.
+    """
+    if decay is None:
+        return None
+
+    def move(averages: Any, weights: Any, count: Any) -> None:
+        step = 1 - torch.clamp((1 + count) / (10 + count), max=decay)  # stays on the device
+        differences = torch._foreach_sub(weights, averages)
+        torch._foreach_mul_(differences, step.to(differences[0].dtype))
+        torch._foreach_add_(averages, differences)
+
+    return AveragedModel(model, multi_avg_fn=move)

@@ -1,9 +1,11 @@
-"""The stages of inference, each a function over tensors: texts -> mels -> audio, timed and trimmed."""
+"""The stages of inference, each a function over tensors: texts -> mels -> audio, timed, trimmed and joined."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -15,10 +17,12 @@ from common.engine import precision
 from common.sound.audio_processing import griffin_lim
 from common.sound.layers import length_mask
 from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
+from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference, from_options
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
+PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # endings of the numbers in the log
+BATCH = 16  # pieces that are spoken at once where texts are cut: memory grows with it
 MIN_FRAMES = 8  # shorter clips are lengthened with silence: a transform's window has to fit
 
 
@@ -41,6 +45,15 @@ class Spoken(NamedTuple):
     finished: list[bool]  # whether each item ended by itself
 
 
+class Speech(NamedTuple):
+    """A text as it was spoken: sound (N,) and alignment (K, S), several pieces' one after the other with NaN past each one's S."""
+
+    sound: Tensor
+    alignment: Tensor
+    finished: bool  # whether every piece ended by itself
+    pieces: int
+
+
 class Vocoder(Protocol):
     """Mels (B, M, T) and lengths (B,) in frames -> audio (B, N), and the numbers for the log."""
 
@@ -57,7 +70,12 @@ def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
 
 
 def make_ready(loaded: Loaded, half: bool, plain: bool) -> Loaded:
-    """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more."""
+    """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more.
+
+    UsageError where the options say how to decode and that cannot be followed.
+    """
+    if isinstance(stages := loaded.spec.inference, AcousticInference):
+        stages.guard(loaded.model, loaded.options)
     if plain:
         loaded.spec.use_plain(loaded.model, True)
         return loaded
@@ -75,11 +93,83 @@ def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) 
         (mels, lengths, alignments), seconds = timed(lambda: acoustic.model.infer(ids, text_lengths), device)
     flag = acoustic.spec.flag
     numbers = {f"{flag}_items_per_sec": lengths.sum().item() / seconds, f"{flag}_latency": seconds}
-    finished = (lengths < mels.shape[2]).tolist()
+    finished = (lengths < stages.frame_limits(acoustic.model, text_lengths).clamp(max=mels.shape[2])).tolist()
     steps, alignments = lengths // (mels.shape[2] // alignments.shape[1]), alignments.float()
     numbers["attention_focus"] = attention_focus(alignments, steps).mean().item()
     mels = _silence_past_end(mels.float(), lengths)
     return Spoken(mels, lengths, alignments, steps, text_lengths, finished), numbers
+
+
+def say(
+    texts: list[str], acoustic: Loaded, vocoder: Vocoder, device: torch.device, half: bool, longest: int = 0
+) -> tuple[list[Speech], dict[str, float]]:
+    """Texts -> sounds, those of more than `longest` characters (0: none) in pieces with pauses between, and the stages' speeds.
+
+    One batch speaks all texts, unless any is cut: then batches of BATCH pieces do, the longest first. BadRows as encode has it.
+    """
+    stages, options = acoustic.spec.inference, acoustic.options
+    assert isinstance(stages, AcousticInference)
+    audio = from_options(AudioConfig, options)
+    cut = [stages.pieces(text, longest, options) for text in texts]
+    parts = [piece.text for pieces in cut for piece in pieces]
+    if len(parts) == len(texts):
+        return _say_batch(texts, acoustic, vocoder, audio.hop_length, device, half)
+    stages.encode(texts, options)  # mistakes are those of texts, not of pieces
+    order = sorted(range(len(parts)), key=lambda part: -len(parts[part]))
+    spoken: dict[int, Speech] = {}
+    numbers = []
+    for start in range(0, len(order), BATCH):
+        batch = order[start : start + BATCH]
+        of_batch = [parts[part] for part in batch]
+        speeches, speeds = _say_batch(of_batch, acoustic, vocoder, audio.hop_length, device, half)
+        spoken |= zip(batch, speeches, strict=True)
+        numbers.append((len(batch), speeds))
+    in_order = (spoken[part] for part in range(len(parts)))
+    joined = [
+        _joined(list(islice(in_order, len(pieces))), [piece.pause for piece in pieces], audio.sampling_rate)
+        for pieces in cut
+    ]
+    return joined, _in_all(numbers)
+
+
+def _say_batch(
+    texts: list[str], acoustic: Loaded, vocoder: Vocoder, hop_length: int, device: torch.device, half: bool
+) -> tuple[list[Speech], dict[str, float]]:
+    """Texts -> a speech of one piece each, copied out of the batch, whose padding is not kept."""
+    spoken, numbers = speak(texts, acoustic, device, half)
+    sounds, vocoder_numbers = vocoder(spoken.mels, spoken.lengths)
+    alignments, steps, symbols = spoken.alignments.cpu(), spoken.steps.tolist(), spoken.text_lengths.tolist()
+    speeches = [
+        Speech(sound.clone(), alignments[i, : max(1, steps[i]), : symbols[i]].clone(), spoken.finished[i], 1)
+        for i, sound in enumerate(trim(sounds.cpu(), spoken.lengths.cpu(), hop_length))
+    ]
+    return speeches, numbers | vocoder_numbers
+
+
+def _joined(parts: list[Speech], pauses: list[float], sampling_rate: int) -> Speech:
+    """Pieces as one speech, with silence in place of every pause but the last."""
+    if len(parts) == 1:
+        return parts[0]
+    sounds: list[Tensor] = []
+    for part, pause in zip(parts, pauses, strict=True):
+        sounds += [part.sound, torch.zeros(round(pause * sampling_rate))]
+    symbols = max(part.alignment.shape[1] for part in parts)
+    blank = [F.pad(part.alignment, (0, symbols - part.alignment.shape[1]), value=math.nan) for part in parts]
+    return Speech(torch.cat(sounds[:-1]), torch.cat(blank), all(part.finished for part in parts), len(parts))
+
+
+def _in_all(batches: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
+    """The numbers of batches, each with its items, as one: seconds are added, rates are those of all seconds, others are means."""
+    total: dict[str, float] = {}
+    for name in batches[0][1]:
+        values = [numbers[name] for _, numbers in batches]
+        if name.endswith(SECONDS):
+            total[name] = sum(values)
+            continue
+        seconds = name.replace(PER_SECOND, SECONDS)
+        weights = [numbers[seconds] if name.endswith(PER_SECOND) else items for items, numbers in batches]
+        total[name] = sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+    return total
 
 
 def _silence_past_end(mels: Tensor, lengths: Tensor) -> Tensor:

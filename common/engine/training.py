@@ -74,7 +74,10 @@ class EpochTotals:
 
 
 class Best(NamedTuple):
-    """The lowest validation loss so far, when it was, and how many validations have come since without a lower one."""
+    """The lowest validation loss so far, when it was, and how many validations have come since without a lower one.
+
+    With --best-by another measure takes the loss's place, its sign turned where more is better.
+    """
 
     loss: float = math.inf
     epoch: int = -1

@@ -44,7 +44,8 @@ def page(title: str, systems: Sequence[System], judged: System, rate: int) -> st
 <h1>{html.escape(title)}</h1>
 {_table(systems)}
 <details><summary>What the columns are</summary><pre>{html.escape(legend())}</pre></details>
-<p>Lines in order of what went wrong in <b>{html.escape(judged.name)}</b>: most wrong words first, then the lowest opinion score.</p>
+<p>Lines in order of what went wrong in <b>{html.escape(judged.name)}</b>:
+most wrong words first, then the lowest opinion score.</p>
 {sections}
 </body></html>
 """
@@ -82,6 +83,7 @@ def _box(name: str, line: Line, rate: int) -> str:
     pictures = "".join(
         f'<img alt="{what}" title="{what}" src="data:image/png;base64,{_png(picture)}">'
         for what, picture in line.pictures.items()
+        if picture.size  # a model that stops at once made no frames
     )
     return (
         f'<div class="system"><h4>{html.escape(name)}</h4>'
@@ -96,12 +98,13 @@ def _ogg(sound: Array, rate: int) -> str:
     import soundfile
 
     file = io.BytesIO()
-    soundfile.write(file, np.clip(sound, -1, 1), rate, format="OGG", subtype="VORBIS")
+    heard = np.clip(sound, -1, 1) if len(sound) else np.zeros(1)  # no sound is no file
+    soundfile.write(file, heard, rate, format="OGG", subtype="VORBIS")
     return base64.b64encode(file.getvalue()).decode()
 
 
 def _png(picture: Array) -> str:
-    """A picture (rows, columns), first row at the bottom, as PNG in base64; without axes, in which it is drawn a hundred times faster."""
+    """A picture (rows, columns), first row at the bottom, as PNG in base64; without axes, which take a hundred times longer."""
     from matplotlib.image import imsave
 
     file = io.BytesIO()

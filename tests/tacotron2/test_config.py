@@ -57,6 +57,9 @@ def test_flags_default_to_the_published_values():
     assert own == {
         "text_cleaners": ["english_cleaners"],
         "symbols": None,
+        "attention_stop": 0,
+        "attention_window": 0,
+        "max_frames_per_symbol": 0.0,
         "load_mel_from_disk": False,
         "guided_attention_weight": 0.0,
         "guided_attention_sigma": 0.4,

@@ -12,7 +12,7 @@ from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError
 from common.spec import Key
-from tacotron2.data_function import Item, TextMelDataset, encode, spell
+from tacotron2.data_function import Item, TextMelDataset, encode, pieces, spell, unspoken
 from tacotron2.text import symbols
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,6 +150,49 @@ def test_texts_that_cannot_be_read_are_listed_together(read):
 def test_an_unknown_cleaner():
     with pytest.raises(UsageError, match="klingon_cleaners"):
         TextMelDataset({"load_mel_from_disk": True, "text_cleaners": ["klingon_cleaners"]}, [Utterance("a.pt", "a")])
+
+
+# --- long texts, and what is left out of them ---
+
+ENGLISH = {"text_cleaners": ["english_cleaners"]}
+
+
+def test_a_long_text_is_cut_as_it_is_read():
+    text = "She paid $5 million. He did not."
+    assert len(text) == 32 and len("She paid five million dollars. He did not.") == 42
+    assert pieces(text, 42, ENGLISH) == [(text, 0.0)]
+    assert pieces(text, 41, ENGLISH) == [("She paid $5 million.", 0.35), ("He did not.", 0.35)]
+    assert pieces(text, 32, BASIC) == [(text, 0.0)]
+    assert pieces(text, 0, ENGLISH) == [(text, 0.0)]
+
+
+def test_pieces_that_say_nothing_are_left_out():
+    assert pieces("One and two. ♥♥♥. ... Three!", 12, ENGLISH) == [("One and two.", 0.35), ("♥♥♥. ... Three!", 0.35)]
+    cyrillic = BASIC | {"symbols": ["_", *" .абвг"]}
+    assert pieces("Аб ва. Abc abc. Ваг.", 12, cyrillic) == [("Аб ва.", 0.35), ("Ваг.", 0.35)]
+    assert pieces("Abc abc. Abc abc.", 12, cyrillic) == [("Abc abc. Abc abc.", 0.0)]  # for encode to refuse
+
+
+def test_a_long_text_with_a_mistake_stays_whole_for_encode_to_name_it():
+    text = "One and two. {XX} and three. And four."
+    assert pieces(text, 12, ENGLISH) == [(text, 0.0)]
+    with pytest.raises(BadRows, match="at character 14: no ARPAbet symbol 'XX'"):
+        encode([text], ENGLISH)
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "lost"),
+    [
+        (ENGLISH, "“Dr.” Smith’s café — e\u0301tude № 5 in 日本, ½ for $3 & 100 % {AA1}…", []),
+        (ENGLISH, "I ♥ it 🙂 ♥ ¡so!", ["♥", "🙂", "¡"]),
+        (ENGLISH, "\u4e2d is \u0950", []),
+        (BASIC, "日本 is Japan, é", ["日", "本", "é"]),
+        (BASIC, "e\u0301 5", ["é", "5"]),
+        (BASIC | {"symbols": ["_", *" абв"]}, "Аба, wба", [",", "w"]),
+    ],
+)
+def test_characters_that_nothing_is_said_for(options, text, lost):
+    assert unspoken(text, options) == lost
 
 
 # --- batches ---

@@ -15,6 +15,7 @@ from common.spec import AcousticInference
 from loss_functions import get_loss_function
 from tacotron2.config import Tacotron2Config
 from tacotron2.data_function import Tacotron2Batch, TextMelDataset, encode
+from tacotron2.guard import DecodingGuard
 from tacotron2.model import Tacotron2, Tacotron2Inference, Tacotron2Output
 from tacotron2.preview import preview
 from tacotron2.spec import SPEC, config_from_options
@@ -91,6 +92,7 @@ def test_factories():
     assert SPEC.inference.spell("Ab", options) == ["a", "b"]
     assert SPEC.stored_options == ("text_cleaners", "symbols")
     assert SPEC.transfer is transfer
+    assert SPEC.run_options == ("attention_stop", "attention_window", "max_frames_per_symbol")
 
 
 @pytest.mark.parametrize("r", [1, 2])
@@ -134,7 +136,7 @@ class Reciter(Tacotron2):
     def infer(self, text, text_lengths, max_steps=None):
         items, self.limit = len(text), max_steps
         lengths = torch.arange(items) + 4
-        lengths[-1] = max_steps  # this one never ends
+        lengths[-1] = self.frame_limits(text_lengths, max_steps)[-1]  # this one never ends
         alignments = torch.nn.functional.one_hot(torch.arange(max_steps) % text.shape[1], text.shape[1]).float()
         return Tacotron2Inference(torch.full((items, 80, max_steps), -5.0), lengths, alignments.expand(items, -1, -1))
 
@@ -161,3 +163,22 @@ def test_free_running_is_shown_beside_teacher_forcing():
         image = shown.figures[f"free_running_alignment_{item}"].axes[0].images[0].get_array()
         np.testing.assert_array_equal(image, np.eye(5)[: item + 4].T)
         assert shown.sounds[f"free_running_{item}"].shape == ((item + 3) * 256,)
+
+
+def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
+    """5 symbols of 0.8 frames and 50 more are cut at 54, long before twice the longest clip."""
+    model, items = Reciter(decoder_rnn_dim=4, attention_rnn_dim=4), 3
+    model.use_guard(DecodingGuard(max_frames_per_symbol=0.8))
+    batch = Tacotron2Batch(
+        text=torch.ones(items, 5, dtype=torch.int64),
+        text_lengths=torch.full((items,), 5),
+        mels=torch.randn(items, 80, 40),
+        gates=torch.zeros(items, 40),
+        mel_lengths=torch.full((items,), 40),
+        names=("a", "b", "c"),
+    )
+    outputs = Tacotron2Output(batch.mels, batch.mels, batch.gates, torch.full((items, 40, 5), 0.2))
+    shown = preview(model, batch, outputs, TacotronSTFT())
+    assert model.limit == 80
+    assert shown.scalars["free_running_length_ratio"] == pytest.approx((4 + 5 + 54) / 120)
+    assert shown.scalars["free_running_stopped"] == pytest.approx(2 / 3)

@@ -12,9 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.engine.synthesis import Loaded, Spoken, griffin_lim_vocoder, make_ready, neural_vocoder, speak, timed, trim
+from common.engine.synthesis import (
+    Loaded,
+    Spoken,
+    griffin_lim_vocoder,
+    make_ready,
+    neural_vocoder,
+    say,
+    speak,
+    timed,
+    trim,
+)
 from common.sound.stft import AudioConfig, TacotronSTFT
-from common.spec import AcousticInference, VocoderInference
+from common.spec import AcousticInference, Piece, VocoderInference
 
 CPU = torch.device("cpu")
 SILENCE = float(np.float32(np.log(1e-5)))
@@ -80,6 +90,99 @@ def test_very_short_mels_are_lengthened_with_silence() -> None:
     assert spoken.mels.shape == (1, 3, 8)
     assert spoken.lengths.tolist() == [2]
     assert spoken.mels[0, 0].tolist() == pytest.approx([1.0, 1.0] + [SILENCE] * 6)
+
+
+# --- long texts: "ab-c" is two pieces with half a second between ---
+
+OPTIONS = {"first": 1, "sampling_rate": 8, "hop_length": 4, "mel_fmax": 4.0}
+
+
+class Batches(Reader):
+    """Remembers how many texts each batch has and how long they are; an item of five letters never ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[list[int]] = []
+
+    def infer(self, ids: Tensor, lengths: Tensor) -> Said:
+        said = super().infer(ids, lengths)
+        self.sizes.append(lengths.tolist())
+        return said._replace(lengths=torch.where(lengths == 5, said.mels.shape[2], said.lengths))
+
+
+def in_pieces(text: str, limit: int, options: dict) -> list[Piece]:
+    parts = text.split("-") if limit and len(text) > limit else [text]
+    return [Piece(part, 0.5) for part in parts]
+
+
+def encode_joined(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
+    return encode([text.replace("-", "") for text in texts], options)
+
+
+def first_mels(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
+    """Four samples a frame, and numbers that are easy to add up."""
+    seconds = float(len(mels))
+    return mels[:, 0].repeat_interleave(4, dim=1), {
+        "vocoder_items_per_sec": lengths.sum().item() / seconds,
+        "vocoder_latency": seconds,
+    }
+
+
+def said(texts: list[str], limit: int) -> tuple[list, dict[str, float], Batches]:
+    stages = AcousticInference(encode=encode_joined, spell=lambda text, options: list(text), pieces=in_pieces)
+    model = Batches()
+    loaded = Loaded(argparse.Namespace(flag="reader", inference=stages), model, OPTIONS)  # type: ignore[arg-type]
+    return *say(texts, loaded, first_mels, CPU, False, limit), model
+
+
+def test_pieces_are_joined_with_their_pauses() -> None:
+    (long, short), _, _ = said(["ab-c-de", "b"], 3)
+    frames = {letter: [ord(letter) - ord("a") + 1.0] * 8 for letter in "abcde"}  # 2 frames of 4 samples
+    pause = [0.0] * 4  # half a second of 8 Hz
+    assert long.sound.tolist() == [
+        *frames["a"], *frames["b"], *pause, *frames["c"], *pause, *frames["d"], *frames["e"]
+    ]  # fmt: skip
+    assert short.sound.tolist() == frames["b"]
+    assert (long.pieces, short.pieces) == (3, 1)
+    assert (long.finished, short.finished) == (True, True)
+    nan = float("nan")
+    wanted = torch.tensor([[1, 0], [0, 1], [1, nan], [1, 0], [0, 1]])
+    torch.testing.assert_close(long.alignment, wanted, equal_nan=True)
+    assert short.alignment.tolist() == [[1.0]]
+
+
+def test_texts_that_are_not_cut_are_one_batch_in_their_order() -> None:
+    texts = ["a", "ab-c", "abc"] * 10
+    speeches, numbers, model = said(texts, 4)
+    assert model.sizes == [[1, 3, 3] * 10]
+    assert [len(speech.sound) for speech in speeches] == [8, 24, 24] * 10
+    assert numbers["vocoder_latency"] == 30.0
+    assert said(["ab-" * 50 + "c"], 0)[2].sizes == [[101]]
+
+
+def test_pieces_are_spoken_in_batches_of_like_lengths() -> None:
+    texts = ["-".join(["ab"] * 10), "a", "-".join(["abcd"] * 8)]
+    speeches, numbers, model = said(texts, 4)
+    assert model.sizes == [[4] * 8 + [2] * 8, [2, 2, 1]]
+    assert [speech.pieces for speech in speeches] == [10, 1, 8]
+    assert [len(speech.sound) for speech in speeches] == [10 * 16 + 9 * 4, 8, 8 * 32 + 7 * 4]
+    assert set(numbers) == {
+        "reader_items_per_sec",
+        "reader_latency",
+        "vocoder_items_per_sec",
+        "vocoder_latency",
+        "attention_focus",
+    }
+    assert numbers["vocoder_latency"] == 19.0  # a second for each piece
+    frames = 2 * (8 * 4 + 10 * 2 + 1)
+    assert numbers["vocoder_items_per_sec"] * 19 == pytest.approx(frames)
+    assert numbers["reader_items_per_sec"] * numbers["reader_latency"] == pytest.approx(frames)
+    assert numbers["attention_focus"] == pytest.approx(1.0)
+
+
+def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
+    (first, second), _, _ = said(["ab-abcde", "ab-abcd"], 4)
+    assert (first.finished, second.finished) == (False, True)
 
 
 @dataclass

@@ -76,6 +76,12 @@ def test_the_worst_lines_come_first() -> None:
     assert worst_first(system()) == [1, 2, 0]  # 3 of 4 words wrong; then the lower score
 
 
+def test_a_line_that_was_not_spoken_has_a_place_on_the_page() -> None:
+    nothing = Line("One.", np.zeros(0), "", {}, {"wer": Errors(1, 1)}, {"mel": np.zeros((12, 0))})
+    text = page("nothing", [System("still", [nothing], math.nan)], System("still", [nothing], math.nan), RATE)
+    assert "WER % 100.0" in text and "<img" not in text
+
+
 def test_the_page_can_be_heard_and_seen_without_anything_beside_it() -> None:
     text = page("A <title>", [system(), system("theirs")], system(), RATE)
     assert "A &lt;title&gt;" in text and "Two &lt;b&gt; &amp; three." in text and "<b> &" not in text

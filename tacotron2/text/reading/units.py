@@ -1,11 +1,11 @@
-"""Rules of reading.py for units of measure, fractions, and numbers that nothing is said about.
+"""Rules of reader.py for units of measure, fractions, and numbers that nothing is said about.
 
-They are tried after those of reading_quantities.py, and the last of them takes any digits that are left.
+They are tried after those of quantities.py, and the last of them takes any digits that are left.
 """
 
 from __future__ import annotations
 
-from tacotron2.text.reading_numbers import (
+from tacotron2.text.reading.numbers import (
     cardinal,
     decimal,
     fraction,
@@ -15,7 +15,7 @@ from tacotron2.text.reading_numbers import (
     plural,
     two_digits,
 )
-from tacotron2.text.reading_quantities import (
+from tacotron2.text.reading.quantities import (
     AFTER_ARTICLE,
     BEFORE_NOUN,
     INTEGER,
@@ -26,7 +26,7 @@ from tacotron2.text.reading_quantities import (
     SUFFIX,
     Rule,
 )
-from tacotron2.text.reading_tables import UNITS, any_of
+from tacotron2.text.reading.tables import UNITS, any_of
 
 _INCH = UNITS["in"]
 _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "square", "cu": "cubic"}

@@ -1,4 +1,4 @@
-"""Names of numbers as Americans say them: what the rules of reading.py are made of.
+"""Names of numbers as Americans say them: what the rules of reader.py are made of.
 
     cardinal("1,500")     one thousand five hundred
     decimal("3.14")       three point one four
@@ -7,8 +7,8 @@
     fraction("3", "4")    three quarters
     roman("VIII")         8
 
-Numbers are strings of ASCII digits, with or without commas between thousands. Other than the wording of numbers.py, which
-checkpoints were trained on, names here hold no commas and nothing after a point is read as a whole number.
+Numbers are strings of ASCII digits, with or without commas between thousands. Other than the wording of text/numbers.py,
+which checkpoints were trained on, names here hold no commas and nothing after a point is read as a whole number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of reading.py: units, abbreviations, places, initials and rulers, and the few helpers that make patterns of them."""
+"""Tables of reader.py: units, abbreviations, places, initials and rulers, and the few helpers that make patterns of them."""
 
 from __future__ import annotations
 
@@ -139,6 +139,8 @@ NUMBERED = (
         "Bowl Section Title Phase Type Level Class Grade Stage Appendix Figure Table Mark Unit Fantasy Rocky Page Pages"
     ),
 )
+# Behind a Roman numeral, which is their place in a row.
+IN_ORDER = _list("century centuries dynasty dynasties corps olympiad")
 
 # Endings of names that are taken for addresses and files without http:// or www. before them.
 ENDINGS = _list("""

@@ -19,14 +19,15 @@ from functools import cache
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
-from tacotron2.text.reading_quantities import QUANTITIES, Rule
-from tacotron2.text.reading_units import NUMBERS
-from tacotron2.text.reading_words import ADDRESSES, SIGNS, SPELLED, WORDS
+from tacotron2.text.reading.quantities import QUANTITIES, Rule
+from tacotron2.text.reading.units import NUMBERS
+from tacotron2.text.reading.words import ADDRESSES, SIGNS, SPELLED, WORDS
 
 _FRACTION = "⁄"
 _BRACED = r"\{[^{}]*\}"  # ARPAbet, which is spoken as it stands
 _MOST_READINGS = 10  # two are common, four are rare
 _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII that is left to rules
+_BRACKETS = {"{": "(", "}": ")"}  # of other scripts: these here would hold ARPAbet
 
 # The order decides between rules that match at the same place.
 _RULES: list[Rule] = [("-", rf"({_BRACED})", str), *ADDRESSES, *QUANTITIES, *WORDS, *NUMBERS]
@@ -148,7 +149,7 @@ def _plain(character: str) -> str:
         return compatible
     twin = to_ascii(character)
     if len(twin) == 1:  # “ and ＆, with which the cleaner would leave what has no symbol
-        return twin if twin in _WITHOUT_SYMBOL else character
+        return twin if twin in _WITHOUT_SYMBOL else _BRACKETS.get(twin, character)
     return (
         "".join(letter for letter in twin if letter not in _WITHOUT_SYMBOL)
         if _WITHOUT_SYMBOL & set(twin)

@@ -1,4 +1,4 @@
-"""Rules of reading.py for dates, times, telephone numbers and other groups of digits, and money.
+"""Rules of reader.py for dates, times, telephone numbers and other groups of digits, and money.
 
 A rule is where it begins, a pattern, and a function that is given the pattern's groups and returns the words. It begins at digits
 ("0"), at capitals or small letters that begin words ("A", "a"), at spaces (" ") or at other signs ("-"); rules that could never
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tacotron2.text.reading_numbers import (
+from tacotron2.text.reading.numbers import (
     MONTHS,
     cardinal,
     decimal,

@@ -1,13 +1,13 @@
-"""Rules of reading.py for what is written with letters and signs: addresses, abbreviations, initials, Roman numerals, symbols."""
+"""Rules of reader.py for what is written with letters and signs: addresses, abbreviations, initials, Roman numerals, symbols."""
 
 from __future__ import annotations
 
 import re
 
-from tacotron2.text import reading_tables as tables
-from tacotron2.text.reading_numbers import ROMAN, cardinal, digits, groups_of_digits, number_or_year, ordinal, roman
-from tacotron2.text.reading_quantities import POINT, Rule, month
-from tacotron2.text.reading_tables import any_of
+from tacotron2.text.reading import tables
+from tacotron2.text.reading.numbers import ROMAN, cardinal, digits, groups_of_digits, number_or_year, ordinal, roman
+from tacotron2.text.reading.quantities import POINT, Rule, month
+from tacotron2.text.reading.tables import any_of
 
 # --- addresses of the internet ---
 
@@ -170,6 +170,8 @@ SPELLED: list[Rule] = [
 _RULER = rf"(?:{any_of(tables.RULERS)}|(?:{any_of(tables.RULES_AS)})\s[A-Z][a-z]+)"
 _NUMBERED = [*tables.NUMBERED, *(word.lower() for word in tables.NUMBERED), *(f"{short}." for short in tables.COUNTED)]
 _CANONICAL = rf"(?=(?i:{ROMAN})(?![A-Za-z]))"
+_PLACE = rf"(?:{_CANONICAL}(?:[IVXL]{{2,}}|[VX])|(?<=\b[Tt]he\s)I)"  # of centuries; a lone I is a word elsewhere
+_IN_ORDER = rf"(?i:{any_of(tables.IN_ORDER)})\b"
 
 
 def _numbered(word: str, numeral: str, last: str | None = None) -> str:
@@ -177,7 +179,24 @@ def _numbered(word: str, numeral: str, last: str | None = None) -> str:
     return f"{tables.COUNTED.get(word.rstrip('.'), word)} {cardinal(str(roman(numeral)))}{until}"
 
 
+def _places(first: str, last: str | None) -> str:
+    until = f" to {ordinal(str(roman(last)))}" if last else ""
+    return ordinal(str(roman(first))) + until
+
+
 _ROMAN_NUMERALS: list[Rule] = [  # never a lone I, which is a word
+    # XIX century, XVIII Dynasty, VI-VII centuries, the XV and XVI centuries, XIXth
+    (
+        "A",
+        rf"(?<![\w.'’])({_PLACE})(?:\s?[-–]\s?({_PLACE}))?"
+        rf"(?=[\s-]{_IN_ORDER}|,?\s(?:and|or|to|through)\s(?:the\s)?{_PLACE}[\s-]{_IN_ORDER})",
+        _places,
+    ),
+    (
+        "A",  # in small letters: LIST is a word
+        rf"(?<![\w.'’])(?={ROMAN}(?:st|nd|rd|th)\b)([IVXL]{{2,}}|[VX])(?:st|nd|rd|th)(?!['’])",
+        lambda numeral: ordinal(str(roman(numeral))),
+    ),
     # Henry VIII, Henry V, but not the initial in Henry V. Smith
     (
         "A",

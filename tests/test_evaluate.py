@@ -1,0 +1,131 @@
+"""evaluate.py and train.py --evaluate-every on tiny models: what is measured, where it lands, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from common.engine.checkpoint import load_checkpoint
+from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
+
+JUDGES = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
+ALL = ["--without", "asr", "mos", "likeness"]
+
+
+def need_judges() -> None:
+    for name in JUDGES:
+        if find_spec(name) is None:  # not imported, which for some wants a module that the judges bring themselves
+            pytest.skip(f"{name}, an evaluator of requirements-eval.txt, is not installed")
+
+
+def words(folder: Path, *more: object) -> list[object]:
+    clips(folder)
+    models = ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    return ["-i", folder / "validation.txt", "--dataset-path", ROOT, "-o", folder / "report", "--cpu", *models, *more]
+
+
+def systems_of(folder: Path) -> dict[str, dict]:
+    return {system["name"]: system for system in json.loads((folder / "report/report.json").read_text())["systems"]}
+
+
+def test_the_report_has_all_systems_and_their_anchors(tmp_path: Path) -> None:
+    others = ["--other-tacotron2", trained("Tacotron2")]
+    out = succeed("evaluate.py", *words(tmp_path, *ALL, *others))
+    systems = systems_of(tmp_path)
+    assert list(systems) == [
+        "recordings",
+        "true mels, griffin-lim",
+        "true mels, WaveGlow",
+        "Tacotron2, griffin-lim",
+        "Tacotron2, WaveGlow",
+        "other Tacotron2, griffin-lim",
+        "other Tacotron2, WaveGlow",
+    ]
+    assert all(name in out for name in systems)
+    ours, theirs = systems["Tacotron2, WaveGlow"], systems["other Tacotron2, WaveGlow"]
+    assert ours["summary"] == theirs["summary"]  # the same weights and seed
+    assert len(ours["lines"]) == 2 and {"focus", "coverage", "ran_to_limit", "duration_ratio"} <= set(ours["summary"])
+    assert (
+        systems["recordings"]["summary"]["duration_ratio"][0] == 1 and "focus" not in systems["recordings"]["summary"]
+    )
+    assert ours["real_time_factor"] > 0 and systems["recordings"]["real_time_factor"] is None
+    page = (tmp_path / "report/report.html").read_text()
+    assert page.count("<audio") == 2 * len(systems) and page.count("<section>") == 2
+
+
+def test_phrases_without_recordings_are_spoken_and_have_no_anchors(tmp_path: Path) -> None:
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("One.\nTwo three.\nFour.\n")
+    succeed("evaluate.py", *words(tmp_path, *ALL, "--lines", 2)[2:], "-i", phrases)
+    systems = systems_of(tmp_path)
+    assert list(systems) == ["Tacotron2, griffin-lim", "Tacotron2, WaveGlow"]
+    assert [line["text"] for line in systems["Tacotron2, WaveGlow"]["lines"]] == ["One.", "Two three."]
+
+
+def test_judges_listen(tmp_path: Path) -> None:
+    need_judges()
+    out = succeed("evaluate.py", *words(tmp_path, "--vocoder", "griffin-lim"))
+    systems = systems_of(tmp_path)
+    assert list(systems) == ["recordings", "true mels, griffin-lim", "Tacotron2, griffin-lim"]
+    recorded, copied, made = (system["summary"] for system in systems.values())
+    assert recorded["wer"][0] < 0.3 < made["wer"][0]  # a model that trained for a few steps says nothing
+    assert recorded["mos"][0] > copied["mos"][0]
+    assert "mcd" not in recorded and 0 < copied["mcd"][0] < made["mcd"][0]
+    assert re.search(r"WER %.*CER %.*MOS.*MCD dB.*voicing %", out)
+
+
+def test_a_missing_judge_is_named_with_what_installs_it(tmp_path: Path) -> None:
+    if find_spec("moonshine_onnx"):
+        pytest.skip("the recogniser is installed")
+    result = run("evaluate.py", *words(tmp_path))
+    assert result.code == 1 and "scripts/evaluation.sh" in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("nothing.wav|One.", "no file nothing.wav"),
+        ("nothing.wav|One.|Two.", "2 '|' in the line"),
+    ],
+)
+def test_filelists_without_recordings_are_refused(tmp_path: Path, row: str, message: str) -> None:
+    (tmp_path / "list.txt").write_text(row + "\n")
+    result = run("evaluate.py", *words(tmp_path, *ALL)[2:], "-i", tmp_path / "list.txt")
+    assert result.code == 1 and message in result.err
+
+
+def test_cached_mels_cannot_be_listened_to(tmp_path: Path) -> None:
+    (tmp_path / "a.pt").touch()
+    (tmp_path / "list.txt").write_text("a.pt|One.\n")
+    result = run("evaluate.py", *words(tmp_path, *ALL)[2:], "-i", tmp_path / "list.txt", "--dataset-path", tmp_path)
+    assert result.code == 1 and "names cached mels, such as a.pt, expected audio" in result.err
+
+
+def test_wrong_flags_are_told_at_once() -> None:
+    result = run("evaluate.py", "--sigma-infer", -1, "--denoising-strength", "nan")
+    assert result.code == 2 and "--sigma-infer" in result.err and "--denoising-strength" in result.err
+    shared = ["train.py", "-m", "WaveGlow", "--best-by", "mos"]
+    assert "--best-by mos: needs --evaluate-every" in run(*shared).err
+    assert run(*shared).code == 2
+
+
+@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path, model: str) -> None:
+    need_judges()
+    evaluating = ["--evaluate-every", 2, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
+    succeed("train.py", *flags(model, tmp_path), *evaluating, "--epochs", 4)
+    found = {step: data for step, data in logged(tmp_path / "nvlog.json") if "evaluation_mos" in data}
+    assert list(found) == [(0,), (2,), (3,)]  # every second epoch, and the last
+    best = max(found, key=lambda step: found[step]["evaluation_mos"])
+    assert load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")["epoch"] == best[0]
+    plain = tmp_path / "plain"
+    succeed("train.py", *flags(model, plain), "--epochs-per-validation", 1, "--epochs", 4)
+    losses = [
+        [data["train_loss"] for step, data in logged(folder / "nvlog.json") if len(step) == 2 and "train_loss" in data]
+        for folder in (tmp_path, plain)
+    ]
+    assert losses[0] == losses[1]  # training does not hear of it
