@@ -14,6 +14,7 @@ import pytest
 
 import common.checkpoint
 import common.dataset_report
+import evaluate
 import inference
 from benchmarks import latency, speed
 from common.data.mels import parse_args as parse_mel_arguments
@@ -54,6 +55,7 @@ def script_and_arguments(words: list[str]) -> tuple[str, list[str]]:
 
 PARSERS = {  # of what is run by these names
     "inference.py": inference.parse_args,
+    "evaluate.py": evaluate.parse_args,
     "train.py": lambda arguments: parse_training_arguments(arguments, REGISTRY, ""),
     "common.data.mels": parse_mel_arguments,
     "common.dataset_report": common.dataset_report.parse_args,
