@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
@@ -128,8 +128,18 @@ def shortened(text: str) -> str:
 
 
 def roles_of(args: argparse.Namespace) -> list[str]:
-    """The roles that take a checkpoint."""
-    return ["acoustic"] if args.vocoder == GRIFFIN_LIM else ["acoustic", "vocoder"]
+    """The roles that take a checkpoint: no vocoder where Griffin-Lim is asked for, or is all that the embedded voice has."""
+    both = ["acoustic", "vocoder"]
+    settled = is_named(args) or args.vocoder or any(has_all(find, args, both) for find in (trained, embedded))
+    begun = any(has_all(trained, args, [role]) for role in both)  # then what is missing is to be said
+    if args.vocoder == GRIFFIN_LIM or (not settled and not begun and has_all(embedded, args, both[:1])):
+        return ["acoustic"]
+    return both
+
+
+def is_named(args: argparse.Namespace) -> bool:
+    """Whether a flag names a checkpoint."""
+    return any(getattr(args, spec.flag) for spec in REGISTRY.values())
 
 
 def candidates(role: str, args: argparse.Namespace) -> list[ModelSpec]:
@@ -149,9 +159,9 @@ def embedded(spec: ModelSpec) -> Path | None:
     return path if path.is_file() else None
 
 
-def has_all(find: Find, args: argparse.Namespace) -> bool:
-    """Whether a place has a checkpoint for every role."""
-    return all(any(map(find, candidates(role, args))) for role in roles_of(args))
+def has_all(find: Find, args: argparse.Namespace, roles: Sequence[str]) -> bool:
+    """Whether a place has a checkpoint for each of these roles."""
+    return all(any(map(find, candidates(role, args))) for role in roles)
 
 
 def places(args: argparse.Namespace) -> list[Find]:
@@ -164,8 +174,8 @@ def places(args: argparse.Namespace) -> list[Find]:
     def given(spec: ModelSpec) -> Path | None:
         return getattr(args, spec.flag)
 
-    is_named = any(given(spec) for role in roles_of(args) for spec in candidates(role, args))
-    if not is_named and not has_all(trained, args) and has_all(embedded, args):
+    roles = roles_of(args)
+    if not is_named(args) and not has_all(trained, args, roles) and has_all(embedded, args, roles):
         return [embedded]
     return [given, trained]
 
@@ -180,7 +190,7 @@ def choose(role: str, args: argparse.Namespace) -> tuple[ModelSpec, Path]:
     names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
     flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
     instead = f", or speak without one: --vocoder {GRIFFIN_LIM}" if role == "vocoder" else ""
-    comes_along = "speaks where no checkpoint is named" if has_all(embedded, args) else "is not here"
+    comes_along = "speaks where no checkpoint is named" if has_all(embedded, args, roles_of(args)) else "is not here"
     raise DataError(
         f"no {role} model: there is no {names}; name one with {flags}, train one with "
         f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}; "
@@ -192,7 +202,7 @@ def voice(args: argparse.Namespace) -> str:
     """Which checkpoints speak, and which in output/ do not, since they lack the other half."""
     chosen = [choose(role, args)[1] for role in roles_of(args)]
     shown = [path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path for path in chosen]
-    files = " and ".join(map(str, shown))
+    files = " and ".join(map(str, shown)) + ("" if len(chosen) > 1 else f" through {GRIFFIN_LIM}")
     if EMBEDDED not in {path.parent for path in chosen}:
         return f"voice: {files}"
     alone = [str(path) for role in roles_of(args) for spec in candidates(role, args) if (path := trained(spec))]

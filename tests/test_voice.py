@@ -52,7 +52,15 @@ def voice(folder: Path, *words: object) -> str:
 
 def test_a_fresh_clone_speaks(clone: Path) -> None:
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}"
-    assert voice(clone, "--vocoder", "griffin-lim") == f"the embedded one, {EMBEDDED[0]}"
+    assert voice(clone, "--vocoder", "griffin-lim") == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
+
+
+def test_a_voice_without_a_vocoder_speaks_through_griffin_lim(clone: Path) -> None:
+    (clone / EMBEDDED[1]).unlink()
+    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
+    assert speak(clone, "--vocoder", "waveglow").code == 1  # what was asked for is not there
+    train(clone, "Tacotron2")  # which has no vocoder yet: as ever, it has to be said what it speaks through
+    assert "no vocoder model" in speak(clone).err
 
 
 def test_it_is_found_from_any_folder(clone: Path, tmp_path: Path) -> None:
@@ -102,7 +110,82 @@ def test_half_a_pair_is_not_mixed_with_the_embedded_voice(clone: Path, model: st
 
 def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -> None:
     train(clone, "Tacotron2")
-    assert voice(clone, "--vocoder", "griffin-lim") == "output/checkpoint_Tacotron2_last.pt"
+    assert voice(clone, "--vocoder", "griffin-lim") == "output/checkpoint_Tacotron2_last.pt through griffin-lim"
+
+
+def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
+    result = speak(clone, "--tacotron2", trained("Tacotron2"))
+    assert result.code == 1
+    assert result.err.startswith(
+        "error: no vocoder model: there is no output/checkpoint_WaveGlow_last.pt; name one with"
+    )
+    assert result.err.strip().endswith("the embedded voice, voice/, speaks where no checkpoint is named")
+
+
+def test_a_vocoder_alone_is_no_voice(clone: Path) -> None:
+    (clone / EMBEDDED[0]).unlink()
+    result = speak(clone)
+    assert result.code == 1
+    assert result.err.startswith("error: no acoustic model: ")
+    assert result.err.strip().endswith("the embedded voice, voice/, is not here")
+
+
+def test_a_voice_without_a_vocoder_speaks_through_griffin_lim(clone: Path) -> None:
+    (clone / EMBEDDED[1]).unlink()
+    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
+    assert speak(clone, "--vocoder", "waveglow").code == 1  # what was asked for is not there
+    train(clone, "Tacotron2")  # which has no vocoder yet: as ever, it has to be said what it speaks through
+    assert "no vocoder model" in speak(clone).err
+
+
+def test_it_is_found_from_any_folder(clone: Path, tmp_path: Path) -> None:
+    words = ["-i", clone / "phrases.txt", "-o", tmp_path / "elsewhere", "--cpu"]
+    out = succeed(str(clone / "inference.py"), *words, cwd=tmp_path)
+    assert "the embedded one, clone/voice/tacotron2.safetensors and clone/voice/waveglow.safetensors" in out
+
+
+def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> None:
+    for model, path in zip(MODELS, EMBEDDED, strict=True):
+        stored = load_checkpoint(clone / path)["state_dict"]
+        assert {value.dtype for value in stored.values() if value.is_floating_point()} == {torch.float16}
+        weights = models.load_model(model, clone / path).state_dict()
+        assert {value.dtype for value in weights.values() if value.is_floating_point()} == {torch.float32}
+    voice(clone)
+    embedded = (clone / "spoken" / "audio_0.wav").read_bytes()
+    words = []
+    for model in MODELS:  # the same numbers in a float32 file
+        rounded = load_checkpoint(trained(model))
+        rounded["state_dict"] = {
+            name: value.half().float() if value.is_floating_point() else value
+            for name, value in rounded["state_dict"].items()
+        }
+        torch.save(rounded, clone / f"{model}.pt")
+        words += [f"--{model.lower()}", f"{model}.pt"]
+    assert voice(clone, *words) == "Tacotron2.pt and WaveGlow.pt"
+    assert (clone / "spoken" / "audio_0.wav").read_bytes() == embedded
+
+
+def test_what_was_trained_here_comes_first(clone: Path) -> None:
+    train(clone, "Tacotron2", "WaveGlow")
+    trained_pair = "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
+    assert voice(clone) == trained_pair
+    own = clone / "own.pt"
+    own.write_bytes(trained("WaveGlow").read_bytes())
+    assert voice(clone, "--waveglow", own) == "output/checkpoint_Tacotron2_last.pt and own.pt"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_half_a_pair_is_not_mixed_with_the_embedded_voice(clone: Path, model: str) -> None:
+    train(clone, model)
+    alone = f"output/checkpoint_{model}_last.pt"
+    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}; not {alone}, which is alone in output/"
+    other = next(name for name in MODELS if name != model)
+    assert voice(clone, f"--{other.lower()}", trained(other)).count(alone) == 1  # which makes it a pair
+
+
+def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -> None:
+    train(clone, "Tacotron2")
+    assert voice(clone, "--vocoder", "griffin-lim") == "output/checkpoint_Tacotron2_last.pt through griffin-lim"
 
 
 def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
@@ -120,4 +203,12 @@ def test_half_a_voice_is_none(clone: Path) -> None:
     assert result.code == 1
     assert result.err.startswith("error: no acoustic model: ")
     assert result.err.strip().endswith("the embedded voice, voice/, is not here")
-    assert voice(clone, "--vocoder", "griffin-lim") == f"the embedded one, {EMBEDDED[0]}"
+    assert voice(clone, "--vocoder", "griffin-lim") == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
+
+
+def test_a_voice_without_a_vocoder_speaks_through_griffin_lim(clone: Path) -> None:
+    (clone / EMBEDDED[1]).unlink()
+    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
+    assert speak(clone, "--vocoder", "waveglow").code == 1  # what was asked for is not there
+    train(clone, "Tacotron2")  # which has no vocoder yet: as ever, it has to be said what it speaks through
+    assert "no vocoder model" in speak(clone).err
