@@ -117,7 +117,7 @@ def spoken(
 
 def spoken_by_others(
     items: list[HeldOut],
-    others: Mapping[str, Path],
+    others: Mapping[str, Any],
     args: argparse.Namespace,
     given: Mapping[str, Any],
     audio: AudioConfig,
@@ -152,8 +152,8 @@ def write(systems: list[System], acoustic: Loaded, args: argparse.Namespace, rat
 
 
 def other_flags() -> list[str]:
-    """The options that name checkpoints to compare with."""
-    return [f"other_{spec.flag}" for spec in REGISTRY.values()]
+    """The options that say what to compare with, and that take the place of those without `other_`."""
+    return ["other_vocoder", *(f"other_{spec.flag}" for spec in REGISTRY.values())]
 
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -179,6 +179,8 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     )
     for spec in REGISTRY.values():
         add(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model to compare with")
+    vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
+    add("--other-vocoder", choices=[*vocoders, GRIFFIN_LIM], help="what it speaks through (default: --vocoder)")
     add_speaking_arguments(parser)
     args = parser.parse_args(argv)
     if wrong := check_arguments(args):

@@ -24,7 +24,8 @@ from common.engine.nvlog import read_log
 from common.errors import exit_on_user_error
 
 OUTPUT = Path("output/quickstart")
-VOICE = {"tacotron2": Path("voice/tacotron2.safetensors"), "waveglow": Path("voice/waveglow.safetensors")}
+VOICE = Path("voice/tacotron2.safetensors")
+VOICE_VOCODER = Path("voice/waveglow.safetensors")  # without it the voice speaks through Griffin-Lim
 FIRST_PHRASE = Path("phrases/phrase.txt")
 PHRASES = Path("phrases/clock.txt")
 HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
@@ -194,10 +195,10 @@ def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
 def speak_with_voice() -> None:
     """Speak a first phrase with the models that are in this repository."""
     output = OUTPUT / "voice"
-    command = [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output)]
-    for flag, path in VOICE.items():
-        command += [f"--{flag}", str(path)]
-    run(command, output.with_suffix(".log"))
+    run(
+        [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")],
+        output.with_suffix(".log"),
+    )
     print(f"{output}/audio_0.wav  {FIRST_PHRASE.read_text(encoding='utf-8').strip()}")
 
 
@@ -213,9 +214,13 @@ def compare() -> None:
     command += ["--max-decoder-steps", "400"]
     for part in (TACOTRON2, WAVEGLOW):
         command += [f"--{part.name.lower()}", str(last_checkpoint(part))]
-    for flag, path in VOICE.items():
-        command += [f"--other-{flag}", str(path)]
-    run(command)
+    run([*command, *voice_flags("--other-")])
+
+
+def voice_flags(prefix: str) -> list[str]:
+    """The flags that name the voice that is in this repository."""
+    vocoder = ["waveglow", str(VOICE_VOCODER)] if VOICE_VOCODER.exists() else ["vocoder", "griffin-lim"]
+    return [f"{prefix}tacotron2", str(VOICE), prefix + vocoder[0], vocoder[1]]
 
 
 def last_checkpoint(part: Part) -> Path:
