@@ -1,0 +1,72 @@
+"""The voice's sentences: what is in the lists, and what the maker of its corpus refuses."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from scripts.make_corpus import CorpusError, require_tools
+from scripts.make_voice_corpus import SPLITS, make, read_clips
+from tacotron2.text import dropped_symbols, text_to_sequence
+from tests.recipe import ROOT
+
+TEXT = ROOT / "voice" / "text"
+
+
+def festival() -> bool:
+    try:
+        require_tools()
+    except CorpusError:
+        return False
+    return True
+
+
+def test_no_sentence_of_the_report_was_trained_on() -> None:
+    texts = {split: [clip.written.lower() for clip in read_clips(TEXT / f"{split}.txt", split)] for split in SPLITS}
+    assert {split: len(lines) for split, lines in texts.items()} == {"train": 4721, "val": 50, "test": 50}
+    assert not set(texts["train"]) & set(texts["val"] + texts["test"])
+    assert not set(texts["val"]) & set(texts["test"])
+
+
+def test_every_sentence_has_a_name_of_its_own_and_can_be_read() -> None:
+    clips = [clip for split in SPLITS for clip in read_clips(TEXT / f"{split}.txt", split)]
+    assert len({clip.name for clip in clips}) == len(clips)
+    for clip in clips:
+        assert text_to_sequence(clip.written, "english_cleaners")
+        assert dropped_symbols(clip.written, "english_cleaners") == []
+
+
+def test_there_are_fifty_nasty_lines() -> None:
+    lines = (TEXT / "nasty.txt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 50 and all(text_to_sequence(line, "english_cleaners") for line in lines)
+    assert max(map(len, lines)) > 300 and sum(len(line) < 3 for line in lines) >= 5
+    assert any(line.isupper() and len(line) > 20 for line in lines) and any(line[-1].isalpha() for line in lines)
+
+
+@pytest.mark.parametrize("row", ["only text", "|no name", "id|", 'id|with "quotes"', "id|a|b|c"])
+def test_rows_are_refused_by_their_line(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text(f"a|One.\n{row}\n")
+    with pytest.raises(CorpusError, match=r"train\.txt:2: got .*, expected `id\|written`"):
+        read_clips(path, "train")
+
+
+@pytest.mark.skipif(not festival(), reason="festival, its voice and oggenc are not installed")
+def test_clips_are_spoken_once_and_the_same_each_time(tmp_path: Path) -> None:
+    for split, row in (("train", "a|It is 3 p m.|It is three P M."), ("val", "b|Two."), ("test", "c|Three.")):
+        (tmp_path / f"{split}.txt").write_text(row + "\n")
+    clips = [clip for split in SPLITS for clip in read_clips(tmp_path / f"{split}.txt", split)]
+    make(clips, tmp_path / "one", workers=1)
+    assert (tmp_path / "one/audio_train.txt").read_text() == "wavs/a.wav|It is 3 p m.\n"
+    assert (tmp_path / "one/mel_test.txt").read_text() == "mels/c.pt|Three.\n"
+    info = soundfile.info(str(tmp_path / "one/wavs/a.wav"))
+    assert (info.samplerate, info.channels, info.subtype) == (22050, 1, "PCM_16") and 0.5 < info.duration < 3
+    (tmp_path / "two/wavs").mkdir(parents=True)
+    shutil.copy(tmp_path / "one/wavs/b.wav", tmp_path / "two/wavs/a.wav")  # there already: left as it is
+    make(clips, tmp_path / "two", workers=1)
+    same = {name: (tmp_path / f"{run}/wavs/{name}.wav").read_bytes() for run in ("one", "two") for name in "bc"}
+    assert all((tmp_path / f"one/wavs/{name}.wav").read_bytes() == same[name] for name in "bc")
+    assert (tmp_path / "two/wavs/a.wav").read_bytes() == same["b"]
