@@ -24,6 +24,7 @@ from common.engine.plan import describe_plan, memory_advice
 from common.engine.sampler import sampler_of
 from common.engine.selection import freeze
 from common.engine.training import (
+    Best,
     Ending,
     EpochTotals,
     RunTotals,
@@ -180,6 +181,8 @@ def keep_best(state: TrainState, found: Mapping[str, float], args: argparse.Name
     """Save the weights if they are the best so far, where --best-by was measured; returns whether there is patience to go on."""
     if args.best_by not in found:
         return True
+    if state.best.by != args.best_by:  # numbers of another measure say nothing here
+        state.best = Best(by=args.best_by)
     if judge(state, BEST_BY[args.best_by] * found[args.best_by]) and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return patient(state, args, log)

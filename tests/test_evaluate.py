@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from common.engine.checkpoint import load_checkpoint
+from common.engine.checkup import Checkup
+from common.errors import UsageError
 from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
 
 JUDGES = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
@@ -64,6 +67,41 @@ def test_phrases_without_recordings_are_spoken_and_have_no_anchors(tmp_path: Pat
     systems = systems_of(tmp_path)
     assert list(systems) == ["Tacotron2, griffin-lim", "Tacotron2, WaveGlow"]
     assert [line["text"] for line in systems["Tacotron2, WaveGlow"]["lines"]] == ["One.", "Two three."]
+
+
+def test_the_other_voice_may_speak_through_something_else(tmp_path: Path) -> None:
+    succeed("evaluate.py", *words(tmp_path, *ALL, "--other-vocoder", "griffin-lim", "--lines", 1))
+    assert list(systems_of(tmp_path))[-1] == "other Tacotron2, griffin-lim"
+    through = ["--vocoder", "griffin-lim", "--other-waveglow", trained("WaveGlow")]
+    succeed("evaluate.py", *words(tmp_path, *ALL, *through, "--lines", 1))
+    assert list(systems_of(tmp_path))[-2:] == ["other Tacotron2, griffin-lim", "other Tacotron2, WaveGlow"]
+    both = ["--other-vocoder", "griffin-lim", "--other-waveglow", trained("WaveGlow")]
+    assert "needs no --other-waveglow" in run("evaluate.py", *words(tmp_path, *ALL, *both)).err
+    assert run("evaluate.py", *words(tmp_path, *ALL, "--other-tacotron2", tmp_path / "none.pt")).code == 1
+
+
+def test_lines_that_cannot_be_spoken_are_named_all_at_once(tmp_path: Path) -> None:
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("One.\n" * 10 + "Two }\n" + "One.\n" * 10 + "{HH AA9}\n")
+    result = run("evaluate.py", *words(tmp_path, *ALL, "--lines", 2)[2:], "-i", phrases)
+    assert result.code == 1 and f"{phrases}:11: " in result.err and f"{phrases}:22: " in result.err
+
+
+def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> None:
+    (tmp_path / "mels.txt").write_text("a.pt|One.\n")
+    with pytest.raises(
+        UsageError, match=r"--best-by mcd: compares with recordings, .* names cached mels, such as a\.pt"
+    ):
+        Checkup(
+            Namespace(
+                evaluate_every=1,
+                evaluate_lines=1,
+                best_by="mcd",
+                validation_files=tmp_path / "mels.txt",
+                dataset_path="./",
+            ),
+            is_main=True,
+        )
 
 
 def test_judges_listen(tmp_path: Path) -> None:
@@ -122,8 +160,14 @@ def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path
     assert list(found) == [(0,), (2,), (3,)]  # every second epoch, and the last
     best = max(found, key=lambda step: found[step]["evaluation_mos"])
     assert load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")["epoch"] == best[0]
+    by_loss = succeed(
+        "train.py", *flags(model, tmp_path), "--epochs", 5, "--epochs-per-validation", 1, "--resume-from-last"
+    )
+    assert "resuming at epoch 4" in by_loss
+    chosen = load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")  # scores and losses are not compared
+    assert chosen["epoch"] == 4 and chosen["best"]["by"] == "loss" and chosen["val_loss"] == chosen["best"]["loss"]
     plain = tmp_path / "plain"
-    succeed("train.py", *flags(model, plain), "--epochs-per-validation", 1, "--epochs", 4)
+    succeed("train.py", *flags(model, plain), "--epochs-per-validation", 1, "--epochs", 5)
     losses = [
         [data["train_loss"] for step, data in logged(folder / "nvlog.json") if len(step) == 2 and "train_loss" in data]
         for folder in (tmp_path, plain)

@@ -6,6 +6,7 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -15,11 +16,13 @@ from common.engine.evaluation import HeldOut, Judges, Made, from_texts, from_tru
 from common.engine.nvlog import Log
 from common.engine.synthesis import Loaded, griffin_lim_vocoder, neural_vocoder
 from common.engine.training import TrainState
+from common.errors import DataError, UsageError
 from common.quality.report import System, summary
 from common.sound.audio_processing import load_audio
 from common.sound.stft import AudioConfig
 from common.spec import from_options
 
+Row = TypeVar("Row")
 BEST_BY = {
     "loss": 1.0,
     "wer": 1.0,
@@ -37,8 +40,15 @@ class Checkup:
         self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))
         self.items: list[HeldOut] = []
         self.judges: Judges | None = None
-        if self.every and is_main:
-            rows = spread(read_filelist(args.validation_files), args.evaluate_lines)
+        if not self.every:
+            return
+        rows = spread(read_filelist(args.validation_files), args.evaluate_lines)
+        if args.best_by == "mcd" and any(is_mel(row) for row in rows):
+            raise UsageError(
+                f"--best-by mcd: compares with recordings, and {args.validation_files} names cached mels, such as "
+                f"{next(row.path for row in rows if is_mel(row))}: name audio there, or choose --best-by wer or mos"
+            )
+        if is_main:
             self.items = [held_out(row, args.dataset_path, self.audio) for row in rows]
             with precision.separate_rng(torch.device("cpu"), SEED):  # a judge draws weights before it loads its own
                 self.judges = Judges()  # DataError now, not after an epoch, where something is not installed
@@ -60,8 +70,12 @@ class Checkup:
     def _judge(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
         assert self.judges is not None
         state.judged.eval()
-        with precision.separate_rng(state.dist.device, SEED):
-            made, speed = self._speak(Loaded(state.spec, state.judged, vars(options)), state.dist.device)
+        try:
+            with precision.separate_rng(state.dist.device, SEED):
+                made, speed = self._speak(Loaded(state.spec, state.judged, vars(options)), state.dist.device)
+        except DataError as error:  # a model that knows nothing yet may make what no transform takes
+            log.say(f"no evaluation this time: {error}")
+            return {}
         system = judged("checkup", self.items, made, speed, self.judges, self.audio.sampling_rate)
         found = {name: interval.value for name, interval in summary(system).items() if not math.isnan(interval.value)}
         log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
@@ -73,16 +87,16 @@ class Checkup:
         """An acoustic model's texts through Griffin-Lim, or a vocoder's copies of the recordings."""
         if loaded.spec.role == "vocoder":
             vocoder = neural_vocoder(loaded, self.audio, device, False, SIGMA, DENOISING)
-            return from_true_mels(self.items, vocoder, self.audio, device)
+            return from_true_mels(self.items, vocoder, self.audio, device, SEED)
         vocoders = {"sound": griffin_lim_vocoder(self.audio, device, SEED)}
-        return from_texts(self.items, loaded, vocoders, self.audio, device, False)["sound"]
+        return from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
 
     def _hear(self, system: System, iteration: int, log: Log) -> None:
         for number, line in enumerate(system.lines):
             log.audio(f"evaluation/{number}", torch.from_numpy(line.sound), iteration, self.audio.sampling_rate)
 
 
-def spread(rows: Sequence[Utterance], count: int) -> list[Utterance]:
+def spread(rows: Sequence[Row], count: int) -> list[Row]:
     """At most `count` rows, evenly spaced over all."""
     count = min(count, len(rows))
     return [rows[number * len(rows) // count] for number in range(count)]
@@ -90,5 +104,9 @@ def spread(rows: Sequence[Utterance], count: int) -> list[Utterance]:
 
 def held_out(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOut:
     """A row's text, with its recording where it names one and not a cached mel."""
-    path = Path(dataset_path, row.path)
-    return HeldOut(row.text, None if path.suffix == ".pt" else load_audio(path, audio.sampling_rate))
+    return HeldOut(row.text, None if is_mel(row) else load_audio(Path(dataset_path, row.path), audio.sampling_rate))
+
+
+def is_mel(row: Utterance) -> bool:
+    """Whether a row names a cached mel, which cannot be listened to."""
+    return row.path.endswith(".pt")

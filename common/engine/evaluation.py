@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from common.engine import precision
 from common.engine.synthesis import Loaded, Spoken, Vocoder, speak, timed, trim
 from common.errors import DataError
 from common.quality.attention import read_attention
@@ -18,7 +19,7 @@ from common.quality.likeness import likeness
 from common.quality.opinion import OpinionScore
 from common.quality.recogniser import Recogniser
 from common.quality.report import Array, Line, System
-from common.quality.words import character_errors, word_errors
+from common.quality.words import Errors, character_errors, word_errors
 from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
@@ -28,14 +29,16 @@ BATCH = 8  # lines that are spoken at once
 LAST_SYMBOLS = (
     4  # a text was read to its end when attention came within so many symbols of it: final points are skipped over
 )
-SHORTEST = 0.05  # seconds; what is shorter has no pitch and no cepstrum
+LONGEST_RATIO = 3  # a clip that never stopped is compared so many times as far as its recording goes
+COUNTED: dict[str, Callable[[str, str], Errors]] = {"wer": word_errors, "cer": character_errors}
 
 
 class HeldOut(NamedTuple):
-    """A line to speak: its text and, where there is one, the recording (N,) of it."""
+    """A line to speak: its text, the recording (N,) of it if there is one, and the text as it is read aloud if that is known."""
 
     text: str
     recording: Tensor | None
+    aloud: str = ""
 
 
 class Made(NamedTuple):
@@ -56,19 +59,22 @@ class Judges:
 
     def __call__(self, made: Made, item: HeldOut, rate: int) -> Line:
         """What is to be said of a line. A system that made no sound is heard as silence."""
-        sound = made.sound.float().cpu().numpy()
+        heard_sound = made.sound.float().cpu()
+        sound = (
+            heard_sound if heard_sound.isfinite().all() else heard_sound[:0]
+        ).numpy()  # what is no number is no sound
         values, counts, heard = dict(made.values), {}, ""
-        long_enough = len(sound) >= SHORTEST * rate
         if self.recognise is not None:
-            heard = self.recognise(sound, rate) if long_enough else ""
-            counts = {"wer": word_errors(item.text, heard), "cer": character_errors(item.text, heard)}
-        if self.score is not None and long_enough:
+            heard = self.recognise(sound, rate)
+            counts = {name: fewest(count, item, heard) for name, count in COUNTED.items()}
+        if self.score is not None:
             values["mos"] = self.score(sound, rate)
         if item.recording is not None:
             recording = item.recording.numpy()
             values["duration_ratio"] = len(sound) / len(recording)
-            if self.compare is not None and made.sound is not item.recording and long_enough:
-                values |= self._against(sound, recording, rate)
+            if self.compare is not None and made.sound is not item.recording:
+                longest = LONGEST_RATIO * len(recording)  # warping takes memory by the product of both
+                values |= self._against(sound[:longest], recording, rate)
         return Line(item.text, sound, heard, values, counts, {k: p.numpy() for k, p in made.pictures.items()})
 
     def _against(self, sound: Array, recording: Array, rate: int) -> dict[str, float]:
@@ -77,11 +83,16 @@ class Judges:
         return {name: float(value) for name, value in found.items() if not math.isnan(value)}
 
 
+def fewest(count: Callable[[str, str], Errors], item: HeldOut, heard: str) -> Errors:
+    """Errors against the text as it is written or as it is read aloud, whichever the recogniser's spelling is closer to."""
+    return min((count(text, heard) for text in (item.text, item.aloud) if text), key=lambda errors: errors.rate)
+
+
 def judged(
     name: str, items: Sequence[HeldOut], made: Sequence[Made], speed: float, judges: Judges, rate: int
 ) -> System:
     """A system on all lines, with a progress bar: this is what takes the time."""
-    pairs = tqdm(list(zip(made, items, strict=True)), desc=f"judge {name}", unit="line", leave=False)
+    pairs = tqdm(list(zip(made, items, strict=True)), desc=f"judge {name}", unit="line", leave=False, disable=None)
     return System(name, [judges(one, item, rate) for one, item in pairs], speed)
 
 
@@ -91,19 +102,20 @@ def recordings(items: Sequence[HeldOut]) -> list[Made]:
 
 
 def from_true_mels(
-    items: Sequence[HeldOut], vocoder: Vocoder, audio: AudioConfig, device: torch.device
+    items: Sequence[HeldOut], vocoder: Vocoder, audio: AudioConfig, device: torch.device, seed: int
 ) -> tuple[list[Made], float]:
     """Copy-synthesis: the recordings' own mels through a vocoder; and seconds of sound per second of its work."""
     stft = TacotronSTFT.from_config(audio)
     mels = [stft.mel_spectrogram(recording_of(item)[None])[0] for item in items]
     made: list[Made] = []
     spent = 0.0
-    for batch in _batches(mels, "copy-synthesis"):
+    for number, batch in enumerate(_batches(mels, "copy-synthesis")):
         lengths = torch.tensor([mel.shape[1] for mel in batch])
         padded = torch.full((len(batch), audio.n_mel_channels, int(lengths.max())), SILENCE)
         for row, mel in zip(padded, batch, strict=True):
             row[:, : mel.shape[1]] = mel
-        (sounds, _), seconds = timed(partial(vocoder, padded.to(device), lengths.to(device)), device)
+        with precision.separate_rng(device, seed + number):
+            (sounds, _), seconds = timed(partial(vocoder, padded.to(device), lengths.to(device)), device)
         spent += seconds
         trimmed = trim(sounds, lengths, audio.hop_length)
         made += [Made(sound.cpu(), {}, {"mel": mel}) for sound, mel in zip(trimmed, batch, strict=True)]
@@ -117,14 +129,20 @@ def from_texts(
     audio: AudioConfig,
     device: torch.device,
     half: bool,
+    seed: int,
 ) -> dict[str, tuple[list[Made], float]]:
-    """The texts spoken free running, once, and the mels through each vocoder; by the vocoders' names."""
+    """The texts spoken free running, once, each in one piece, and the mels through each vocoder; by the vocoders' names.
+
+    A batch's dropout depends on the seed and the batch alone, not on what vocoders draw.
+    """
     found: dict[str, tuple[list[Made], float]] = {name: ([], 0.0) for name in vocoders}
-    for batch in _batches([item.text for item in items], "speak"):
-        (spoken, _), reading = timed(partial(speak, batch, acoustic, device, half), device)
+    for number, batch in enumerate(_batches([item.text for item in items], "speak")):
+        with precision.separate_rng(device, seed + number):
+            (spoken, _), reading = timed(partial(speak, batch, acoustic, device, half), device)
         known = list(describe(spoken))
         for name, vocoder in vocoders.items():
-            (sounds, _), vocoding = timed(partial(vocoder, spoken.mels, spoken.lengths), device)
+            with precision.separate_rng(device, seed + number):
+                (sounds, _), vocoding = timed(partial(vocoder, spoken.mels, spoken.lengths), device)
             trimmed = trim(sounds, spoken.lengths, audio.hop_length)
             made, spent = found[name]
             made += [Made(sound.cpu(), *rest) for sound, rest in zip(trimmed, known, strict=True)]
@@ -152,7 +170,7 @@ def recording_of(item: HeldOut) -> Tensor:
 
 
 def _batches(items: Sequence[Any], what: str) -> Iterator[list[Any]]:
-    for start in tqdm(range(0, len(items), BATCH), desc=what, unit="batch", leave=False):
+    for start in tqdm(range(0, len(items), BATCH), desc=what, unit="batch", leave=False, disable=None):
         yield list(items[start : start + BATCH])
 
 

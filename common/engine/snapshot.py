@@ -78,7 +78,9 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
 
 def save_best(state: TrainState, args: argparse.Namespace) -> None:
     """Write the weights alone, those that validation judged, to checkpoint_{model}_best.pt; every process has to call it."""
-    checkpoint = _described(state, args) | {"val_loss": state.best.loss}
+    checkpoint = _described(state, args) | {"best": state.best._asdict()}
+    if state.best.by == "loss":
+        checkpoint["val_loss"] = state.best.loss
     checkpoint["state_dict"] = sharding.whole(state.judged.state_dict())
     if state.dist.is_main:
         save_checkpoint(best_path(args.output, state.spec.name), checkpoint)

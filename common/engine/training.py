@@ -76,12 +76,13 @@ class EpochTotals:
 class Best(NamedTuple):
     """The lowest validation loss so far, when it was, and how many validations have come since without a lower one.
 
-    With --best-by another measure takes the loss's place, its sign turned where more is better.
+    With --best-by another measure, `by`, takes the loss's place, its sign turned where more is better.
     """
 
     loss: float = math.inf
     epoch: int = -1
     since: int = 0
+    by: str = "loss"
 
 
 @dataclass

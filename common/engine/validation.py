@@ -83,7 +83,7 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
 def judge(state: TrainState, loss: float) -> bool:
     """Whether a validation's loss is the lowest so far; the state remembers."""
     if loss < state.best.loss:
-        state.best = Best(loss, state.epoch)
+        state.best = Best(loss, state.epoch, by=state.best.by)
         return True
     state.best = state.best._replace(since=state.best.since + 1)
     return False

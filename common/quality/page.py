@@ -13,6 +13,7 @@ from common.quality.report import MEASURES, Array, Line, System, legend, shown, 
 
 # M mels, T frames, S symbols, K decoder steps, N samples
 
+OGG_BLOCK = 65536  # samples; libsndfile's encoder runs out of stack over a minute and a half at once
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1200px; padding: 0 1em; color: #222; }
 table { border-collapse: collapse; margin: 1em 0; font-size: 13px; display: block; overflow-x: auto; }
@@ -99,7 +100,9 @@ def _ogg(sound: Array, rate: int) -> str:
 
     file = io.BytesIO()
     heard = np.clip(sound, -1, 1) if len(sound) else np.zeros(1)  # no sound is no file
-    soundfile.write(file, heard, rate, format="OGG", subtype="VORBIS")
+    with soundfile.SoundFile(file, "w", rate, 1, format="OGG", subtype="VORBIS") as ogg:
+        for start in range(0, len(heard), OGG_BLOCK):
+            ogg.write(heard[start : start + OGG_BLOCK])
     return base64.b64encode(file.getvalue()).decode()
 
 

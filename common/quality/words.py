@@ -11,6 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 import inflect
+from unidecode import unidecode
 
 from common.quality.evaluators import optional_import
 
@@ -84,7 +85,7 @@ def _edits(output: Any) -> Edits:
 
 def normalise(text: str) -> str:
     """Reduce a sentence to lower-case words, with every number spelled out."""
-    text = text.lower().replace("\u2019", "'")
+    text = unidecode(text).lower()
     text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
     text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)

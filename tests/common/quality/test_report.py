@@ -76,6 +76,12 @@ def test_the_worst_lines_come_first() -> None:
     assert worst_first(system()) == [1, 2, 0]  # 3 of 4 words wrong; then the lower score
 
 
+def test_a_clip_of_minutes_has_a_place_on_the_page() -> None:
+    long = Line("One.", np.random.default_rng(0).uniform(-0.5, 0.5, 130 * RATE).astype(np.float32), "", {}, {}, {})
+    (sound,) = re.findall(r'base64,([^"]+)"', page("long", [System("x", [long], 1.0)], System("x", [long], 1.0), RATE))
+    assert soundfile.info(io.BytesIO(base64.b64decode(sound))).frames == 130 * RATE
+
+
 def test_a_line_that_was_not_spoken_has_a_place_on_the_page() -> None:
     nothing = Line("One.", np.zeros(0), "", {}, {"wer": Errors(1, 1)}, {"mel": np.zeros((12, 0))})
     text = page("nothing", [System("still", [nothing], math.nan)], System("still", [nothing], math.nan), RATE)
