@@ -79,7 +79,10 @@ def main() -> None:
     OUTPUT.mkdir(parents=True, exist_ok=True)
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     say("1. the voice that comes with it (voice/README.md)")
-    speak_with_voice()
+    if VOICE.exists():
+        speak_with_voice()
+    else:
+        print(f"there is no {VOICE} yet; what is trained below speaks first")
     say("2. mels of the embedded talking clock, a synthetic voice (corpus/README.md)")
     run(["bash", "scripts/prepare_mels.sh", "clock"])
     for number, part in enumerate((TACOTRON2, WAVEGLOW), 3):
@@ -90,7 +93,7 @@ def main() -> None:
     ratio = length_ratio()
     say("6. what came out")
     print(table(spoken, ratio, minutes))
-    say(f"7. how well both speak the held-out clips, the clock just trained and the voice of step 1 ({HELD_OUT})")
+    say(f"7. how well they speak the held-out clips: the clock just trained, and the voice of step 1 ({HELD_OUT})")
     compare()
 
 
@@ -218,7 +221,9 @@ def compare() -> None:
 
 
 def voice_flags(prefix: str) -> list[str]:
-    """The flags that name the voice that is in this repository."""
+    """The flags that name the voice that is in this repository; none where it is not."""
+    if not VOICE.exists():
+        return []
     vocoder = ["waveglow", str(VOICE_VOCODER)] if VOICE_VOCODER.exists() else ["vocoder", "griffin-lim"]
     return [f"{prefix}tacotron2", str(VOICE), prefix + vocoder[0], vocoder[1]]
 
