@@ -32,6 +32,8 @@ from common.engine import precision
 from common.engine.checkpoint import find_last, load_checkpoint
 from common.engine.nvlog import NvLog
 from common.engine.synthesis import (
+    DENOISING_STRENGTH,
+    SIGMA_INFER,
     Loaded,
     Speech,
     Vocoder,
@@ -341,9 +343,15 @@ def add_speaking_arguments(parser: argparse.ArgumentParser) -> None:
 def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of what a vocoder makes of mels, VOCODING."""
     add = parser.add_argument
-    add("-s", "--sigma-infer", type=float, default=0.9, help="standard deviation of the noise that becomes sound")
+    add(
+        "-s",
+        "--sigma-infer",
+        type=float,
+        default=SIGMA_INFER,
+        help="standard deviation of the noise that becomes sound",
+    )
     hum = "how much of the vocoder's hum to take out; 0: none"
-    add("-d", "--denoising-strength", type=float, default=0.01, help=hum)
+    add("-d", "--denoising-strength", type=float, default=DENOISING_STRENGTH, help=hum)
 
 
 def not_zero_or_more(args: argparse.Namespace, *names: str) -> list[str]:

@@ -332,6 +332,8 @@ def _wrong_pairs(args: argparse.Namespace) -> list[str]:
         and (args.grad_compression != "none" or args.bucket_cap_mb),
         "--shard: works with --amp-dtype bfloat16 or without --amp, not with float16": args.shard
         and args.amp_dtype == "float16",
+        f"--evaluate-every {args.evaluate_every}: happens at validations, expected a multiple of --epochs-per-validation "
+        f"{args.epochs_per_validation}": (args.evaluate_every or 0) % args.epochs_per_validation,
         "--shard: cut weights cannot speak alone, leave --evaluate-every out": args.shard and args.evaluate_every,
         f"--best-by {args.best_by}: needs --evaluate-every": args.best_by != "loss" and not args.evaluate_every,
         "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,

@@ -149,6 +149,8 @@ def test_wrong_flags_are_told_at_once() -> None:
     shared = ["train.py", "-m", "WaveGlow", "--best-by", "mos"]
     assert "--best-by mos: needs --evaluate-every" in run(*shared).err
     assert run(*shared).code == 2
+    sparse = ["train.py", "-m", "WaveGlow", "--evaluate-every", 3, "--epochs-per-validation", 2]
+    assert "expected a multiple of --epochs-per-validation 2" in run(*sparse).err
 
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])

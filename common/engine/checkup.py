@@ -14,7 +14,7 @@ from common.data.filelist import Utterance, read_filelist
 from common.engine import distributed, precision
 from common.engine.evaluation import HeldOut, Judges, Made, from_texts, from_true_mels, judged
 from common.engine.nvlog import Log
-from common.engine.synthesis import Loaded, griffin_lim_vocoder, neural_vocoder
+from common.engine.synthesis import DENOISING_STRENGTH, SIGMA_INFER, Loaded, griffin_lim_vocoder, neural_vocoder
 from common.engine.training import TrainState
 from common.errors import DataError, UsageError
 from common.quality.report import System, summary
@@ -30,7 +30,6 @@ BEST_BY = {
     "mos": -1.0,
 }  # what checkpoints are chosen by, and the sign with which lower is better
 SEED = 0  # of dropout and noise, the same at each checkup, so that figures compare
-SIGMA, DENOISING = 0.9, 0.01  # of a vocoder, inference.py's defaults
 
 
 class Checkup:
@@ -86,7 +85,7 @@ class Checkup:
     def _speak(self, loaded: Loaded, device: torch.device) -> tuple[list[Made], float]:
         """An acoustic model's texts through Griffin-Lim, or a vocoder's copies of the recordings."""
         if loaded.spec.role == "vocoder":
-            vocoder = neural_vocoder(loaded, self.audio, device, False, SIGMA, DENOISING)
+            vocoder = neural_vocoder(loaded, self.audio, device, False, SIGMA_INFER, DENOISING_STRENGTH)
             return from_true_mels(self.items, vocoder, self.audio, device, SEED)
         vocoders = {"sound": griffin_lim_vocoder(self.audio, device, SEED)}
         return from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from common.engine import precision
 from common.engine.synthesis import Loaded, Spoken, Vocoder, speak, timed, trim
 from common.errors import DataError
-from common.quality.attention import read_attention
+from common.quality.attention import furthest, read_attention
 from common.quality.likeness import likeness
 from common.quality.opinion import OpinionScore
 from common.quality.recogniser import Recogniser
@@ -156,9 +156,8 @@ def describe(spoken: Spoken) -> Iterator[tuple[dict[str, float], dict[str, Tenso
         frames, steps, symbols = int(spoken.lengths[i]), max(1, int(spoken.steps[i])), int(spoken.text_lengths[i])
         alignment = spoken.alignments[i, :steps, :symbols].float().cpu()
         values = {name: float(value) for name, value in read_attention(alignment)._asdict().items()}
-        furthest = int(alignment.argmax(dim=1).max())
         values["ran_to_limit"] = float(not finished)
-        values["stopped_early"] = float(finished and furthest < symbols - LAST_SYMBOLS)
+        values["stopped_early"] = float(finished and furthest(alignment) < symbols - LAST_SYMBOLS)
         yield values, {"mel": spoken.mels[i, :, :frames].float().cpu(), "alignment": alignment.T}
 
 

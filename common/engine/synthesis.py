@@ -23,6 +23,8 @@ from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference
 
 PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # endings of the numbers in the log
 BATCH = 16  # pieces that are spoken at once where texts are cut: memory grows with it
+SIGMA_INFER = 0.9  # standard deviation of a vocoder's noise, unless told otherwise
+DENOISING_STRENGTH = 0.01  # how much of its own hum is taken out, likewise
 MIN_FRAMES = 8  # shorter clips are lengthened with silence: a transform's window has to fit
 
 

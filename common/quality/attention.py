@@ -56,6 +56,13 @@ def read_attention(alignment: Tensor) -> Reading:
     )
 
 
+def furthest(alignment: Tensor) -> int:
+    """The last symbol that attention (K, S) came to, a single step's glance aside; -1 without steps."""
+    if not len(alignment):
+        return -1
+    return int(_running_median(alignment.detach().float().cpu().argmax(dim=1).numpy()).max())
+
+
 def _running_median(positions: np.ndarray) -> np.ndarray:
     """The median over SMOOTHED steps around each; the first and the last are repeated past the ends."""
     padded = np.pad(positions, SMOOTHED // 2, mode="edge")

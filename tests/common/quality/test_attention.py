@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.quality.attention import Reading, read_attention
+from common.quality.attention import Reading, furthest, read_attention
 
 
 def attending(positions: list[int], symbols: int) -> Tensor:
@@ -68,3 +68,12 @@ def test_focus_is_the_mean_of_the_largest_weights() -> None:
 
 def test_no_steps_read_nothing() -> None:
     assert read_attention(torch.zeros(0, 7)) == (0, 1, 0, 0, 0)
+
+
+def test_the_furthest_symbol_is_not_that_of_a_single_glance() -> None:
+    places = [0, 1, 2, 9, 3, 4]  # of ten symbols
+    alignment = torch.zeros(6, 10)
+    alignment[range(6), places] = 1
+    assert furthest(alignment) == 4
+    assert furthest(torch.eye(10)) == 9
+    assert furthest(torch.zeros(0, 10)) == -1
