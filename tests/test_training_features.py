@@ -11,7 +11,6 @@ import torch
 
 import common.engine.training
 from common.engine.checkpoint import load_checkpoint
-from common.engine.optimization import moving_average
 from models import load_model
 from tests.recipe import flags, logged, run, succeed, trained
 from tests.test_train import checkpoints, differences, events, losses, stop_at
@@ -130,19 +129,6 @@ def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: 
     assert differences(load_checkpoint(tmp_path / "w.pt")["state_dict"], average) == []
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")
     assert "its moving average ends here: there is no --ema-decay" in out
-
-
-def test_the_average_forgets_its_start_quickly_and_then_slowly() -> None:
-    model = torch.nn.Linear(1, 1, bias=False)
-    average, expected = moving_average(model, 0.9), None
-    assert average is not None
-    for n in range(200):
-        with torch.no_grad():
-            model.weight.fill_(float(n**2))
-        average.update_parameters(model)
-        decay = min(0.9, (1 + n) / (10 + n))
-        expected = float(n**2) if expected is None else decay * expected + (1 - decay) * n**2
-        assert average.module.weight.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:

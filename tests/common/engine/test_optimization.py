@@ -171,15 +171,17 @@ def test_apex_counts_steps_by_group() -> None:
 
 def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     net = nn.Linear(1, 1, bias=False)
-    average = moving_average(net, 0.75)
+    average = moving_average(net, 0.3)
     assert average is not None
-    values = [2.0, -1.0, 5.0, 0.5]
+    values = [2.0, -1.0, 5.0, 0.5, 3.0]
     for value in values:
         nn.init.constant_(net.weight, value)
         average.update_parameters(net)
-    wanted = values[0] * 0.75**3 + sum(0.25 * 0.75 ** (3 - i) * value for i, value in enumerate(values) if i)
+    decays = [2 / 11, 3 / 12, 0.3, 0.3]  # (1 + n) / (10 + n) after n values, until that is above 0.3
+    wanted = values[0]
+    for decay, value in zip(decays, values[1:], strict=True):
+        wanted = decay * wanted + (1 - decay) * value
     assert average.module.weight.item() == pytest.approx(wanted)
-    assert moving_average(net, None) is None
 
 
 def test_a_factor_for_no_weight_is_a_mistake() -> None:
