@@ -15,8 +15,9 @@ from typing import NamedTuple
 import librosa
 import numpy as np
 
-from common.quality.evaluators import optional_import
+from common.quality.evaluators import at_rate, optional_import
 
+RATE = 16000  # Hz at which clips are compared: mels end at 8 kHz, and an empty band above would outweigh all below
 FRAME_PERIOD = 5.0  # milliseconds
 ORDER = 24  # of the mel-cepstrum, the custom at 16 to 24 kHz
 SHORTEST = 0.1  # seconds; what is shorter is followed by silence, for want of a frame to analyse
@@ -49,7 +50,7 @@ def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
     The distortion of two frames is 10/ln 10 * sqrt(2 * sum of squared differences of c1 to c24) (Kubichek 1993, "Mel-cepstral
     distance measure for objective speech quality assessment"); c0, the level, is left out. Silence counts as it is.
     """
-    one, other = analyse(audio, rate), analyse(reference, rate)
+    one, other = (analyse(at_rate(clip, rate, RATE), RATE) for clip in (audio, reference))
     costs, path = librosa.sequence.dtw(one.cepstra[:, 1:].T, other.cepstra[:, 1:].T, metric="euclidean")
     ours, theirs = path.T  # the costs of the whole path add up in the last cell
     f0, f0_reference = one.f0[ours], other.f0[theirs]
