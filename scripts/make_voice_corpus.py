@@ -1,8 +1,8 @@
 """Speak the sentences that the embedded voice was trained on: wav files, and filelists for train.py.
 
     apt-get install festival festvox-us-slt-hts vorbis-tools
-    python -m scripts.make_voice_corpus                     # about ten minutes, 2 GB below output/voice_corpus
-    python -m common.data.mels --dataset-path output/voice_corpus \\
+    python -m scripts.make_voice_corpus                     # about ten minutes, 1.2 GB with the mels, below output/voice_corpus
+    python -m common.data.mels --n-mel-channels 48 --dataset-path output/voice_corpus \\
         --audio-filelist output/voice_corpus/audio_{train,val,test}.txt --mel-filelist output/voice_corpus/mel_{train,val,test}.txt
 
 Reads voice/text/{train,val,test}.txt, rows `id|written` or `id|written|spoken`; the speaker, the trimming and the resampling are

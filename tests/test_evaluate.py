@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import evaluate
 from common.engine.checkpoint import load_checkpoint
 from common.engine.checkup import Checkup
+from common.engine.synthesis import Loaded
 from common.errors import UsageError
+from common.sound.stft import AudioConfig
+from models import REGISTRY
 from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
 
 JUDGES = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
@@ -102,6 +106,15 @@ def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> No
             ),
             is_main=True,
         )
+
+
+def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
+    (tmp_path / "phrases.txt").write_text("Room 7.\n5 + 7 = 12\n")
+    acoustic = Loaded(REGISTRY["Tacotron2"], None, {"text_cleaners": ["english_cleaners"]})
+    ours = evaluate.Voice(acoustic, AudioConfig(), {}, "", {})
+    items = evaluate.read_items(Namespace(input=tmp_path / "phrases.txt", dataset_path="./", lines=None), ours)
+    assert [item.aloud for item in items] == ["room seven.", "five plus seven equals twelve"]
+    assert [item.text for item in items] == ["Room 7.", "5 + 7 = 12"]
 
 
 def test_judges_listen(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow, each in a terminal of its own. Safe to stop and to run again.
-# First, once: the corpus and its mels, as scripts/make_voice_corpus.py says (festival; 48 mel channels: --n-mel-channels 48).
+# First, once: the corpus and its mels, as scripts/make_voice_corpus.py says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus

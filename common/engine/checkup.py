@@ -23,17 +23,18 @@ from common.sound.stft import AudioConfig
 from common.spec import from_options
 
 Row = TypeVar("Row")
+# what checkpoints are chosen by, and the sign with which lower is better
 BEST_BY = {
     "loss": 1.0,
     "wer": 1.0,
     "mcd": 1.0,
     "mos": -1.0,
-}  # what checkpoints are chosen by, and the sign with which lower is better
+}
 SEED = 0  # of dropout and noise, the same at each checkup, so that figures compare
 
 
 class Checkup:
-    """Speaks and judges some validation lines. Built on the main process alone; elsewhere it only keeps count of epochs."""
+    """Speaks and judges some validation lines: on the main process, which alone has them; the others hear the figures."""
 
     def __init__(self, args: argparse.Namespace, is_main: bool) -> None:
         self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))

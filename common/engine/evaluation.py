@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -26,9 +27,8 @@ from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
 
 MEASURED = ("asr", "mos", "likeness")  # what can be left out, as it wants packages or time
 BATCH = 8  # lines that are spoken at once
-LAST_SYMBOLS = (
-    4  # a text was read to its end when attention came within so many symbols of it: final points are skipped over
-)
+# A text was read to its end when attention came within so many symbols of it: final points are skipped over.
+LAST_SYMBOLS = 4
 LONGEST_RATIO = 3  # a clip that never stopped is compared so many times as far as its recording goes
 COUNTED: dict[str, Callable[[str, str], Errors]] = {"wer": word_errors, "cer": character_errors}
 
@@ -59,10 +59,9 @@ class Judges:
 
     def __call__(self, made: Made, item: HeldOut, rate: int) -> Line:
         """What is to be said of a line. A system that made no sound is heard as silence."""
-        heard_sound = made.sound.float().cpu()
-        sound = (
-            heard_sound if heard_sound.isfinite().all() else heard_sound[:0]
-        ).numpy()  # what is no number is no sound
+        sound = made.sound.float().cpu().numpy()
+        if not np.isfinite(sound).all():
+            sound = sound[:0]  # what is no number is no sound
         values, counts, heard = dict(made.values), {}, ""
         if self.recognise is not None:
             heard = self.recognise(sound, rate)

@@ -52,7 +52,7 @@ MEASURES: dict[str, Measure] = {
     "wer": Measure("WER %", "words that the recogniser heard wrong", 100, 1, True),
     "cer": Measure("CER %", "characters that it heard wrong", 100, 1, True),
     "mos": Measure("MOS", "Distill-MOS, 1 to 5: how natural it sounds", 1, 2),
-    "mcd": Measure("MCD dB", "mel-cepstral distortion against the recording, after time warping", 1, 2),
+    "mcd": Measure("MCD dB", "mel-cepstral distortion up to 8 kHz against the recording, after time warping", 1, 2),
     "f0_rmse": Measure("F0 Hz", "root mean square difference of pitch", 1, 1),
     "voicing_error": Measure("voicing %", "frames voiced in one and not in the other", 100, 1),
     "duration_ratio": Measure("length", "seconds over the recording's", 1, 2),
