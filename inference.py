@@ -21,6 +21,7 @@ from common.arguments import (
     HelpFormatter,
     actions_of,
     add_audio_arguments,
+    add_int8_argument,
     add_plain_argument,
     add_retired_arguments,
     given_options,
@@ -45,6 +46,7 @@ from common.engine.synthesis import (
 )
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.sound.audio_processing import save_audio
+from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
 from common.spec import AcousticInference, ModelSpec, config_of, from_options
 from models import REGISTRY, restore_model
@@ -74,6 +76,8 @@ def main(argv: list[str] | None = None) -> None:
         log.say(voice(args))
         if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
             log.say(f"--fp16: {note}; large weights of a single row's products are read in float16")
+        if args.int8 and not can_round(device):
+            log.say("--int8: no effect, it is for x86 CPUs")
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         precision.seed_everything(args.seed)
@@ -232,7 +236,7 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
         raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint knows its settings")
     config = stored | {name: value for name, value in wanted.items() if name in spec.free_at_inference}
     model = restore_model(spec, checkpoint | {"config": config}, path).to(device).eval()
-    return make_ready(Loaded(spec, model, options), args.fp16, args.plain)
+    return make_ready(Loaded(spec, model, options), args.fp16, args.plain, args.int8)
 
 
 def contradictions(
@@ -334,6 +338,7 @@ def add_speaking_arguments(parser: argparse.ArgumentParser) -> None:
     half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"
     number_format.add_argument("--fp16", action="store_true", help=half)
     number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    add_int8_argument(parser)
     add_plain_argument(parser)
     add_audio_arguments(parser)
     for spec in REGISTRY.values():

@@ -34,6 +34,7 @@ from common.engine.distributed import Dist
 from common.engine.optimization import Pace
 from common.engine.synthesis import Loaded, Vocoder, neural_vocoder, speak
 from common.engine.training import to_device, train_step
+from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
 from common.spec import config_of
 from common.training_arguments import parse_training_arguments
@@ -194,9 +195,14 @@ def tacotron2_inference(setting: Setting) -> Iterator[Case]:
     """One text with a gate that never fires: a scripted plain decoder against the prepared one."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
-    plain, ours, halved = (
-        make_ready("acoustic", args, device, plain, half)
-        for plain, half in ((True, False), (False, False), (False, True))
+    plain, ours, halved, eighths = (
+        make_ready("acoustic", args, device, plain, half, int8)
+        for plain, half, int8 in (
+            (True, False, False),
+            (False, False, False),
+            (False, True, False),
+            (False, False, True),
+        )
     )
     scripted = plain._replace(model=copy.deepcopy(plain.model))
     scripted.model.decoder.prepared = ScriptedDecoder(scripted.model.decoder)
@@ -205,14 +211,17 @@ def tacotron2_inference(setting: Setting) -> Iterator[Case]:
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
     steps = latency.decoder_steps(args)
     flops = functools.cache(lambda: count_flops(lambda: speak(texts, plain, device, False)))
-    for model, half, numbers in ((ours, False, "float32"), (halved, True, "half-precision weights")):
+    kinds = [(ours, False, 4, "float32"), (halved, True, 2, "half-precision weights")]
+    if can_round(device):
+        kinds.append((eighths, False, 1, "int8 weights"))
+    for model, half, size, numbers in kinds:
         yield Case(
             f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
             "frames/s",
             sizes.decoder_frames,
             lambda: speak(texts, scripted, device, False),
             lambda model=model, half=half: speak(texts, model, device, half),
-            lambda half=half: [Work(flops(), step_bytes(plain.model, half), steps)],
+            lambda size=size: [Work(flops(), size * step_weights(plain.model), steps)],
             half,
             ms_each=True,
         )
@@ -267,7 +276,7 @@ def text_to_wav(setting: Setting) -> Iterator[Case]:
         spoken: list[Any] = []
         flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, half)))
         sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, weight_bytes(vocoding.model, half))
-        return [Work(flops, step_bytes(acoustic.model, half), steps), *sounding]
+        return [Work(flops, (2 if half else 4) * step_weights(acoustic.model), steps), *sounding]
 
     seconds = steps * args.n_frames_per_step * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
@@ -331,10 +340,12 @@ def synthesis_arguments(setting: Setting, frames: int | None = None) -> argparse
     return latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0]
 
 
-def make_ready(role: str, args: argparse.Namespace, device: torch.device, plain: bool, half: bool) -> Loaded:
+def make_ready(
+    role: str, args: argparse.Namespace, device: torch.device, plain: bool, half: bool, int8: bool = False
+) -> Loaded:
     """A role's model with random weights, the same at each call, plain or made fast."""
     precision.seed_everything(args.seed)
-    chosen = argparse.Namespace(**vars(args) | {"plain": plain, "fp16": half})
+    chosen = argparse.Namespace(**vars(args) | {"plain": plain, "fp16": half, "int8": int8})
     return latency.get_ready(role, chosen, {}, device)
 
 
@@ -353,10 +364,13 @@ def weight_bytes(model: nn.Module, half: bool = False) -> int:
     return sum(weight.numel() for weight in model.parameters()) * (2 if half else 4)
 
 
-def step_bytes(model: Any, half: bool) -> int:
-    """Bytes of the weights that Tacotron 2's decoder reads at each step; the memory's keys are made before the first."""
-    decoder = model.decoder
-    return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
+def step_weights(model: Any) -> int:
+    """How many weights Tacotron 2's decoder reads at each step; the memory's keys are made before the first."""
+    all_weights, keys = (
+        sum(weight.numel() for weight in part.parameters())
+        for part in (model.decoder, model.decoder.attention_layer.memory_layer)
+    )
+    return all_weights - keys
 
 
 ROWS: dict[str, Callable[[Setting], Iterator[Case]]] = {

@@ -27,7 +27,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from common.arguments import HelpFormatter, add_audio_arguments, add_plain_argument, given_options, positive, seed
+from common.arguments import (
+    HelpFormatter,
+    add_audio_arguments,
+    add_int8_argument,
+    add_plain_argument,
+    given_options,
+    positive,
+    seed,
+)
 from common.engine import precision
 from common.engine.nvlog import Log, NvLog
 from common.engine.synthesis import Loaded, Vocoder, make_ready, neural_vocoder, speak, timed
@@ -91,7 +99,7 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return make_ready(Loaded(spec, model, options), args.fp16, args.plain)
+    return make_ready(Loaded(spec, model, options), args.fp16, args.plain, args.int8)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
@@ -221,6 +229,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
     add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
+    add_int8_argument(parser)
     add_plain_argument(parser)
     add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")

@@ -53,6 +53,13 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="factor on its weight each iteration",
     )
+    group.add_argument(
+        "--drop-frame-rate",
+        type=drop_frame_rate,
+        default=0.0,
+        metavar="P",
+        help="share of decoder steps that are fed no frame, so that the text has to tell what comes next; 0.2 is usual, more can undo an alignment",
+    )
 
 
 def _add_text(group: argparse._ArgumentGroup) -> None:
@@ -147,6 +154,14 @@ def _add_postnet(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--postnet-n-convolutions", type=int, default=Model.postnet_n_convolutions, help="convolution layers"
     )
+
+
+def drop_frame_rate(text: str) -> float:
+    """A share in [0, 1); argparse words the ValueError of anything else."""
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}, expected a share in [0, 1)")
+    return value
 
 
 def _add_guard(group: argparse._ArgumentGroup) -> None:

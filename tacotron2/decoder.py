@@ -2,7 +2,8 @@
 
 Inference, and teacher forcing in evaluation mode, take the same plain steps. Training runs the same equations for all steps
 together, in tacotron2/teacher_forcing.py. The prenet and the projections always see all the frames that are known at once.
-Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitive attention).
+Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitive attention); Liu et al. 2019, "Maximizing mutual
+information for Tacotron" (dropped frames).
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class Decoder(nn.Module):
         self.p_attention_dropout = config.p_attention_dropout
         self.p_decoder_dropout = config.p_decoder_dropout
         self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
-        self.plain = False  # how to train, and so no part of the config
+        self.plain, self.drop_frame_rate = False, 0.0  # how to train, and so no part of the config
         self.guard = DecodingGuard()  # how to run freely, for any weights: neither
         self.prepared: PreparedDecoder | None = None
         self.register_load_state_dict_post_hook(_forget_prepared)
@@ -138,8 +139,14 @@ class Decoder(nn.Module):
         self.gate_layer = LinearNorm(config.decoder_rnn_dim + memory_dim, 1, gain="sigmoid")
 
     def forward(self, memory: Tensor, memory_lengths: Tensor, mels: Tensor, mel_lengths: Tensor) -> DecoderOutput:
-        """Teacher forcing: memory (B, S, E), target mels (B, M, T); T need not be a multiple of r."""
-        prenet = self.prenet(self._previous_frames(mels))
+        """Teacher forcing: memory (B, S, E), target mels (B, M, T); T need not be a multiple of r.
+
+        In training drop_frame_rate of the steps are fed zeros, as the first one is: then the text alone says what comes next.
+        """
+        fed = self._previous_frames(mels)
+        if self.training and self.drop_frame_rate:
+            fed = fed * (torch.rand_like(fed[:, :, :1]) >= self.drop_frame_rate)
+        prenet = self.prenet(fed)
         prepared = self.attention_layer.prepare(memory, memory_lengths)
         run = run_all_steps if self.training and not self.plain else run_step_by_step
         outputs, alignments = run(self, prenet, prepared)
@@ -164,9 +171,9 @@ class Decoder(nn.Module):
         r = self.n_frames_per_step
         return self.guard.step_limits(text_lengths, r, max_steps or self.max_decoder_steps) * r
 
-    def prepare(self, half: bool) -> None:
-        """Let infer run fast from now on, from today's weights; in half precision see PreparedDecoder."""
-        self.prepared = PreparedDecoder(self, half)
+    def prepare(self, half: bool, int8: bool = False) -> None:
+        """Let infer run fast from now on, from today's weights; for half precision and int8 see PreparedDecoder."""
+        self.prepared = PreparedDecoder(self, half, int8)
 
     def start(self, memory: Tensor) -> DecoderState:
         """The state before the first step: zeros."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from common.engine import precision
-from common.sound.packed import packed
+from common.sound.packed import Kept, can_round, packed
 from tacotron2.guard import AttentionStop, outside_window
 
 if TYPE_CHECKING:
@@ -96,25 +96,38 @@ class Weights(NamedTuple):
     v: Tensor  # (1, A)
 
 
-def prepare_weights(decoder: Decoder, dtype: torch.dtype, half: bool) -> Weights:
-    """A decoder's weights in free running's arrangement."""
+def prepare_weights(decoder: Decoder, dtype: torch.dtype, half: bool, int8: bool) -> Weights:
+    """A decoder's weights in free running's arrangement.
+
+    In int8 are those of what LSTMs and attention give, which is within [-1, 1]: one scale for all of it serves each part.
+    """
     attention, context = decoder.attention_layer, decoder.context_dim
     first, second = decoder.prenet.weights()
     frames, gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
     ending = torch.cat((first @ frames.weight, gate.weight))
 
-    def product(weight: Tensor, bias: Tensor | None = None) -> Product:
-        return packed(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), half)
+    kept: Kept = "float16" if half or int8 else "full"
 
-    def lstm(rnn: nn.LSTMCell, *parts: Tensor) -> Product:
-        return product(_i_f_o_g(torch.cat(parts, dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh))
+    def product(weight: Tensor, bias: Tensor | None = None, kept: Kept = kept) -> Product:
+        return packed(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), kept)
+
+    def lstm(rnn: nn.LSTMCell, fed: int, *parts: Tensor) -> Product:
+        """The first `fed` inputs may be of any size."""
+        weight, bias = _i_f_o_g(torch.cat(parts, dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh)
+        if not int8:
+            return product(weight, bias)
+        of_states = product(weight[:, fed:], bias, "int8")
+        if not fed:
+            return of_states
+        of_fed = product(weight[:, :fed])
+        return lambda x: of_states(x[:, fed:]) + of_fed(x[:, :fed])
 
     listening, speaking = decoder.attention_rnn, decoder.decoder_rnn
     of_prenet, of_context = listening.weight_ih.tensor_split((len(second),), dim=1)
     return Weights(
-        attention=lstm(listening, of_prenet, listening.weight_hh, of_context),
+        attention=lstm(listening, len(second), of_prenet, listening.weight_hh, of_context),
         query=product(2 * attention.query_layer.linear_layer.weight),
-        decoder=lstm(speaking, speaking.weight_ih, speaking.weight_hh),
+        decoder=lstm(speaking, 0, speaking.weight_ih, speaking.weight_hh),
         ending=product(ending.roll(context, dims=1), torch.cat((first @ frames.bias, gate.bias))),
         prenet=product(second),
         kernel=2 * attention.location_layer.kernel(),
@@ -132,16 +145,17 @@ class PreparedDecoder:
     """A decoder's weights as free running reads them; later changes of the decoder do not reach them.
 
     With `half` a GPU multiplies in float16, and a CPU keeps large weights in it; sums and what is carried stay in float32.
+    With `int8` a CPU keeps the largest in 8 bits and multiplies in them, the others in float16; a GPU takes no notice.
     """
 
     @torch.no_grad()
-    def __init__(self, decoder: Decoder, half: bool) -> None:
+    def __init__(self, decoder: Decoder, half: bool, int8: bool) -> None:
         like = decoder.attention_rnn.weight_hh
         self.decoder = decoder
         on_cpu = like.device.type == "cpu"
         self.chunk, self.multiple = (1, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
         self.dtype = torch.float16 if half and like.device.type != "cpu" else like.dtype
-        self.weights = prepare_weights(decoder, self.dtype, half)
+        self.weights = prepare_weights(decoder, self.dtype, half, int8 and can_round(like.device))
         self.window = decoder.guard.attention_window
         self.ready: dict[tuple[int, int], FreeSteps] = {}
 

@@ -97,9 +97,9 @@ class Tacotron2(nn.Module):
         """Train in plain PyTorch steps, one after the other, from now on: slow, and the reference of the fast way."""
         self.decoder.plain = plain
 
-    def prepare(self, half: bool) -> Tacotron2:
+    def prepare(self, half: bool, int8: bool = False) -> Tacotron2:
         """Let infer run fast from now on, and return the model: see Decoder.prepare. Loading other weights undoes it."""
-        self.decoder.prepare(half)
+        self.decoder.prepare(half, int8)
         return self.requires_grad_(False)
 
     def use_guard(self, guard: DecodingGuard) -> None:

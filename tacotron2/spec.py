@@ -50,6 +50,12 @@ def use_guard(model: Tacotron2, options: Options) -> None:
     model.use_guard(from_options(DecodingGuard, options))
 
 
+def prepare_training(model: Tacotron2, options: Options) -> None:
+    """Set on a model how it is to be trained; validations run freely too."""
+    use_guard(model, options)
+    model.decoder.drop_frame_rate = options.get("drop_frame_rate", 0.0)
+
+
 SPEC = ModelSpec(
     name="Tacotron2",
     build=Tacotron2,
@@ -68,7 +74,7 @@ SPEC = ModelSpec(
     make_dataset=TextMelDataset,
     make_loss=make_loss,
     preview=preview,
-    prepare_training=use_guard,  # validations run freely too
+    prepare_training=prepare_training,
     use_plain=Tacotron2.use_plain,
     transfer=transfer,
     stored_options=("text_cleaners", "symbols"),

@@ -221,6 +221,22 @@ def test_half_precision_on_a_cpu_without_it_only_rounds_weights_and_says_so(tmp_
         np.testing.assert_allclose(half, full, atol=0.01)
 
 
+def test_int8_rounds_weights_on_an_x86_and_says_where_it_cannot(tmp_path: Path, monkeypatch) -> None:
+    printed = succeed("inference.py", *tiny(tmp_path / "eighths"), "--int8")
+    succeed("inference.py", *tiny(tmp_path / "full"))
+    can = "no effect" not in printed
+    for i in range(len(PHRASES)):
+        rounded, full = (sound(tmp_path / name / f"audio_{i}.wav") for name in ("eighths", "full"))
+        assert np.array_equal(rounded, full) != can
+        np.testing.assert_allclose(rounded, full, atol=0.1)
+    for module in ("inference", "tacotron2.free_running", "common.sound.packed"):
+        monkeypatch.setattr(f"{module}.can_round", lambda device: False)
+    assert "--int8: no effect, it is for x86 CPUs" in succeed("inference.py", *tiny(tmp_path / "without"), "--int8")
+    for i in range(len(PHRASES)):
+        without, full = (sound(tmp_path / name / f"audio_{i}.wav") for name in ("without", "full"))
+        assert np.array_equal(without, full)
+
+
 def test_the_newest_checkpoints_in_output_are_the_default(tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()

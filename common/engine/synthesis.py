@@ -71,8 +71,10 @@ def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def make_ready(loaded: Loaded, half: bool, plain: bool) -> Loaded:
+def make_ready(loaded: Loaded, half: bool, plain: bool, int8: bool = False) -> Loaded:
     """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more.
+
+    With `int8` an acoustic model may keep large weights in 8 bits; a vocoder takes no notice.
 
     UsageError where the options say how to decode and that cannot be followed.
     """
@@ -81,7 +83,9 @@ def make_ready(loaded: Loaded, half: bool, plain: bool) -> Loaded:
     if plain:
         loaded.spec.use_plain(loaded.model, True)
         return loaded
-    return loaded._replace(model=loaded.spec.inference.prepare(loaded.model, half))
+    if isinstance(stages, AcousticInference):
+        return loaded._replace(model=stages.prepare(loaded.model, half, int8))
+    return loaded._replace(model=stages.prepare(loaded.model, half))
 
 
 @torch.inference_mode()

@@ -89,6 +89,7 @@ def normalise(text: str) -> str:
     text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
     text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)
+    text = re.sub(r"\$(\d[\d,]*(?:\.\d+)?) (hundred|thousand|million|billion|trillion)\b", r" \1 \2 dollars ", text)
     text = re.sub(r"\$(\d[\d,]*)(?:\.(\d\d))?", money, text)
     text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(NUMBERS.number_to_words(m[0], andword="")), text)
     text = re.sub(r"\b\d+\.\d+\b", lambda m: cardinal(m[0]), text)

@@ -1,13 +1,16 @@
 """Products of a few rows with a large weight, which a recurrence takes at every step, near the machine's rate.
 
 With few rows a BLAS spends its time on arranging the weight anew in each call. oneDNN can be given it arranged once. FBGEMM takes
-it in float16 as well, multiplies in float32, and so reads half the bytes, which is what a single row costs.
+it in float16 as well, multiplies in float32, and so reads half the bytes, which is what a single row costs; or in 8 bits, a quarter
+of them.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,24 +18,43 @@ from torch import Tensor
 
 # R rows, I inputs, O outputs
 
+Kept = Literal["full", "float16", "int8"]  # what a CPU may round a float32 weight to
+LEVELS = 127  # of a weight in 8 bits on either side of 0
 
-def packed(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = False) -> Callable[[Tensor], Tensor]:
+
+def packed(weight: Tensor, rows: int, bias: Tensor | None = None, kept: Kept = "full") -> Callable[[Tensor], Tensor]:
     """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and so many rows.
 
-    With float16 a CPU may round a float32 weight to it: by 2^-11 of each number.
+    With kept="float16" a CPU may round a float32 weight by 2^-11 of each number. With "int8" it may round it by 1/254 of the
+    largest of its row, and x by about 1/254 of its range, all rows as one.
     """
     weight = weight.detach()
-    if weight.device.type == "cpu" and float16 and weight.dtype == torch.float32 and _has_fbgemm():
-        halved = torch.ops.quantized.linear_prepack_fp16(weight, bias)
-        return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, halved)
+    if kept != "full" and weight.dtype == torch.float32 and can_round(weight.device):
+        return _rounded(weight, bias, kept)
     if weight.device.type == "cpu" and _can_arrange(weight.dtype):
         arranged = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
         return lambda x: torch.ops.mkldnn._linear_pointwise(x, arranged, bias, "none", [], "")
     return lambda x: F.linear(x, weight, bias)
 
 
-def _has_fbgemm() -> bool:
-    return "fbgemm" in torch.backends.quantized.supported_engines
+def can_round(device: torch.device) -> bool:
+    """Whether packed may keep a float32 weight in fewer bits there: on a CPU that FBGEMM knows, which is an x86."""
+    return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def _rounded(weight: Tensor, bias: Tensor | None, kept: Kept) -> Callable[[Tensor], Tensor]:
+    quantized = torch.ops.quantized
+    if kept == "float16":
+        halved = quantized.linear_prepack_fp16(weight, bias)
+        return lambda x: quantized.linear_dynamic_fp16(x, halved)
+    scales = (weight.abs().amax(dim=1) / LEVELS).clamp(min=torch.finfo(weight.dtype).tiny)
+    zeros = torch.zeros(len(weight), dtype=torch.int64)  # in any float type they would mean something else
+    with warnings.catch_warnings():  # PyTorch will do without this type some day, but has no other way to FBGEMM
+        warnings.filterwarnings("ignore", message="torch.quantize_per_tensor", category=UserWarning)
+        levels = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+    eighths = quantized.linear_prepack(levels, bias)
+    # reduce_range: x in 7 bits, as without AVX-512's VNNI sums of two products in 8 bits saturate
+    return lambda x: quantized.linear_dynamic(x.contiguous(), eighths, True)  # it would read past gaps
 
 
 def _can_arrange(dtype: torch.dtype) -> bool:

@@ -163,6 +163,22 @@ def test_frames_a_step_is_fed(r):
 STEP = 0.05  # what the counter below adds up
 
 
+def test_dropped_frames_are_zeros_in_training_only():
+    """About so many steps hear nothing, all frames of a step or none; at rate 0 no random number is drawn."""
+    decoder, mels = make_decoder(n_frames_per_step=2), randn(3, SIZES["n_mel_channels"], 400)
+    heard = []
+    decoder.prenet.register_forward_pre_hook(lambda _, args: heard.append(args[0]))
+    memory = randn(3, 5, 8), torch.full((3,), 5), mels, torch.full((3,), 400)
+    for rate, training in ((0.0, True), (0.3, False), (0.3, True)):
+        decoder.train(training).drop_frame_rate = rate
+        torch.manual_seed(1)
+        decoder(*memory)
+    assert torch.equal(heard[0], heard[1])
+    dropped = (heard[2] == 0).all(dim=2)[1:]
+    assert 0.24 < dropped.double().mean() < 0.36
+    assert torch.equal(heard[2][1:][~dropped], heard[0][1:][~dropped])
+
+
 def counting_decoder(**config) -> Decoder:
     """A decoder whose gate fires in the step that the memory's first channel says.
 

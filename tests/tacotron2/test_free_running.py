@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 
+from common.sound.packed import can_round
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.model import Tacotron2
@@ -100,6 +101,23 @@ def test_float16_weights_are_within_their_rounding() -> None:
     rounded = decoder.infer(memory, symbols)
     assert 0 < (rounded.mels - plain.mels).norm() / plain.mels.norm() < 0.01
     assert (rounded.alignments - plain.alignments).abs().max() < 0.01
+
+
+def test_int8_weights_are_within_a_few_percent() -> None:
+    """Products by the rounded weights, in steps of which each feeds the next; a model in float64 stays as it is."""
+    decoder = make_decoder(0.0, torch.float32, gate_threshold=1.0, attention_rnn_dim=64, decoder_rnn_dim=64)
+    memory, symbols = inputs(5, 3, dtype=torch.float32)
+    plain = decoder.infer(memory, symbols)
+    decoder.prepare(half=False, int8=True)
+    rounded = decoder.infer(memory, symbols)
+    if can_round(memory.device):
+        assert 0.001 < (rounded.mels - plain.mels).norm() / plain.mels.norm() < 0.05
+    assert (rounded.alignments - plain.alignments).abs().max() < 0.05
+    exact = make_decoder(gate_threshold=1.0)
+    batch = inputs(5, 3)
+    plain = exact.infer(*batch)
+    exact.prepare(half=False, int8=True)
+    assert_same(exact.infer(*batch), plain, 1e-12)
 
 
 def test_batches_do_not_hear_each_other() -> None:

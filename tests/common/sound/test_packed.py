@@ -5,21 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common.sound.packed import packed
+from common.sound.packed import Kept, can_round, packed
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("dtype", "float16", "bound"), [
-    (torch.float32, False, 1e-6),
-    (torch.float32, True, 2**-11),
-    (torch.float64, True, 1e-15),
+@pytest.mark.parametrize(("dtype", "kept", "bound"), [
+    (torch.float32, "full", 1e-6),
+    (torch.float32, "float16", 2**-11),
+    (torch.float64, "float16", 1e-15),
+    (torch.float64, "int8", 1e-15),
 ])  # fmt: skip
-def test_products(rows: int, bias: bool, dtype: torch.dtype, float16: bool, bound: float) -> None:
+def test_products(rows: int, bias: bool, dtype: torch.dtype, kept: Kept, bound: float) -> None:
     """The bound is on each weight; the sum of 70 of them may be off by as much of the sum of sizes."""
     weight, x = torch.randn(33, 70, dtype=dtype), torch.randn(rows, 70, dtype=dtype)
     b = torch.randn(33, dtype=dtype) if bias else None
-    multiply = packed(weight, 8, b, float16)
+    multiply = packed(weight, 8, b, kept)
     want = x.double() @ weight.double().t() + (0 if b is None else b.double())
     sizes = x.double().abs() @ weight.double().abs().t() + 1
     assert ((multiply(x) - want).abs() <= bound * sizes).all()
@@ -28,9 +29,9 @@ def test_products(rows: int, bias: bool, dtype: torch.dtype, float16: bool, boun
 def test_float16_rounds_where_a_cpu_can() -> None:
     """Only then is it half the bytes to read; rounded weights give what rounded weights give."""
     weight, x = torch.randn(40, 50), torch.randn(2, 50)
-    if "fbgemm" not in torch.backends.quantized.supported_engines:
+    if not can_round(weight.device):
         pytest.skip("FBGEMM is for x86 only")
-    rounded = packed(weight, 8, None, True)(x)
+    rounded = packed(weight, 8, None, "float16")(x)
     torch.testing.assert_close(rounded, x @ weight.half().float().t(), rtol=0, atol=2e-5)
     assert not torch.allclose(rounded, x @ weight.t(), rtol=0, atol=2e-5)
 
@@ -38,8 +39,28 @@ def test_float16_rounds_where_a_cpu_can() -> None:
 def test_a_part_of_a_weight_and_of_a_row() -> None:
     """Neither has to be contiguous, as they are not where a recurrence keeps all it carries in one row."""
     weight, x = torch.randn(20, 30).t()[5:], torch.randn(4, 40)[:, 7:27]
-    for float16, bound in ((False, 1e-5), (True, 0.02)):
-        torch.testing.assert_close(packed(weight, 8, None, float16)(x), x @ weight.t(), rtol=0, atol=bound)
+    bounds: dict[Kept, float] = {"full": 1e-5, "float16": 0.02, "int8": 0.4}
+    for kept, bound in bounds.items():
+        torch.testing.assert_close(packed(weight, 8, None, kept)(x), x @ weight.t(), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("scale", [0.02, 1.0, 50.0])
+def test_int8_rounds_as_it_says(rows: int, scale: float) -> None:
+    """Weights by half a step of their row, x by one of 127 steps of its range; nothing saturates, be all as large as it can be."""
+    weight, x = torch.randn(40, 600) * torch.logspace(-3, 2, 40)[:, None], scale * (2 * torch.rand(rows, 600) - 1)
+    weight[3], bias = 0.0, torch.randn(40)
+    if not can_round(weight.device):
+        pytest.skip("FBGEMM is for x86 only")
+    largest = weight.abs().amax(dim=1)
+    rounded = packed(weight, 8, bias, "int8")(x)
+    want = x.double() @ weight.double().t() + bias.double()
+    # of independent roundings: five standard deviations of the sum, each uniform within a step
+    weight_steps, x_step = largest / 127, 2 * scale / 127
+    spread = ((weight_steps * x.norm(dim=1, keepdim=True)) ** 2 + (x_step * weight.norm(dim=1)) ** 2).sqrt() / 12**0.5
+    assert ((rounded - want).abs() <= 5 * spread + 1e-5 * (1 + want.abs())).all()
+    ones, full = torch.ones(1, 600) * scale, torch.ones(2, 600)
+    torch.testing.assert_close(packed(full, 8, None, "int8")(ones), ones @ full.t(), rtol=0.01, atol=0)
 
 
 def test_pytorchs_switch_turns_onednn_off() -> None:
