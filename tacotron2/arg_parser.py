@@ -58,7 +58,8 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
         type=drop_frame_rate,
         default=0.0,
         metavar="P",
-        help="share of decoder steps that are fed no frame, so that the text has to tell what comes next; 0.2 is usual, more can undo an alignment",
+        help="share of decoder steps that are fed no frame, so that the text has to tell what comes next; "
+        "0.2 is usual, more can undo an alignment",
     )
 
 
