@@ -17,16 +17,9 @@ from common.engine.synthesis import Loaded
 from common.errors import UsageError
 from common.sound.stft import AudioConfig
 from models import REGISTRY
-from tests.recipe import ROOT, clips, flags, logged, run, succeed, trained
+from tests.recipe import ROOT, clips, flags, logged, need_judges, run, succeed, trained
 
-JUDGES = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
 ALL = ["--without", "asr", "mos", "likeness"]
-
-
-def need_judges() -> None:
-    for name in JUDGES:
-        if find_spec(name) is None:  # not imported, which for some wants a module that the judges bring themselves
-            pytest.skip(f"{name}, an evaluator of requirements-eval.txt, is not installed")
 
 
 def words(folder: Path, *more: object) -> list[object]:

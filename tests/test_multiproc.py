@@ -15,7 +15,7 @@ from torch.distributed.run import parse_args
 
 from common.engine.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
-from tests.recipe import ROOT, flags, logged, start, succeed, wait_for_epoch_1
+from tests.recipe import ROOT, flags, logged, need_judges, start, succeed, wait_for_epoch_1
 
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -68,6 +68,17 @@ def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: di
     assert moved > 2e-4  # there was something to get wrong
     assert two["random_rng_states_all"].shape[0] == 2
     assert not torch.equal(*two["random_rng_states_all"])
+
+
+def test_one_of_two_processes_lets_the_model_speak_and_both_know_what_was_heard(tmp_path: Path) -> None:
+    need_judges()
+    evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
+    done = launch("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)
+    assert done.returncode == 0, done.stderr
+    found = [data["evaluation_mos"] for _, data in logged(tmp_path / "nvlog.json") if "evaluation_mos" in data]
+    assert len(found) == 2  # each once
+    best = load_checkpoint(tmp_path / "checkpoint_Tacotron2_best.pt")
+    assert best["epoch"] == found.index(max(found)) and best["best"]["by"] == "mos"
 
 
 def test_the_log_of_two_processes_is_that_of_one(both_ways: dict[str, Path]) -> None:
