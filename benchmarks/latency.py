@@ -40,6 +40,7 @@ from common.engine import precision
 from common.engine.nvlog import Log, NvLog
 from common.engine.synthesis import Loaded, Vocoder, make_ready, neural_vocoder, speak, timed
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
+from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
 from common.spec import ModelSpec
 from inference import VOCODING, add_vocoding_arguments, common_audio, load, not_zero_or_more, settings
@@ -162,7 +163,7 @@ def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, 
         f"{len(done)} iterations after {args.warmup} to warm up; {weights}; "
         f"{device.type}, {torch.get_num_threads()} CPU threads, PyTorch {torch.__version__}"
     )
-    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.fp16)))
+    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.fp16, args.int8)))
 
 
 def summarise(
@@ -184,9 +185,10 @@ def summarise(
     }
 
 
-def precision_name(device: torch.device, half: bool) -> str:
-    """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it."""
-    return {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
+def precision_name(device: torch.device, half: bool, int8: bool) -> str:
+    """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it; + INT8 where that has an effect."""
+    name = {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
+    return f"{name} + INT8" if int8 and can_round(device) else name
 
 
 def table(summary: Mapping[str, float], batch_size: int, input_length: int, number_format: str) -> str:
