@@ -46,7 +46,6 @@ from common.engine.synthesis import (
 )
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.sound.audio_processing import save_audio
-from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
 from common.spec import AcousticInference, ModelSpec, config_of, from_options
 from models import REGISTRY, restore_model
@@ -76,8 +75,8 @@ def main(argv: list[str] | None = None) -> None:
         log.say(voice(args))
         if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
             log.say(f"--fp16: {note}; large weights of a single row's products are read in float16")
-        if args.int8 and not can_round(device):
-            log.say("--int8: no effect, it is for x86 CPUs")
+        if args.int8 and (note := precision.int8_note(device)):
+            log.say(note)
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         precision.seed_everything(args.seed)

@@ -195,15 +195,7 @@ def tacotron2_inference(setting: Setting) -> Iterator[Case]:
     """One text with a gate that never fires: a scripted plain decoder against the prepared one."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
-    plain, ours, halved, eighths = (
-        make_ready("acoustic", args, device, plain, half, int8)
-        for plain, half, int8 in (
-            (True, False, False),
-            (False, False, False),
-            (False, True, False),
-            (False, False, True),
-        )
-    )
+    plain = make_ready("acoustic", args, device, True, False)
     scripted = plain._replace(model=copy.deepcopy(plain.model))
     scripted.model.decoder.prepared = ScriptedDecoder(scripted.model.decoder)
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
@@ -211,17 +203,16 @@ def tacotron2_inference(setting: Setting) -> Iterator[Case]:
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
     steps = latency.decoder_steps(args)
     flops = functools.cache(lambda: count_flops(lambda: speak(texts, plain, device, False)))
-    kinds = [(ours, False, 4, "float32"), (halved, True, 2, "half-precision weights")]
-    if can_round(device):
-        kinds.append((eighths, False, 1, "int8 weights"))
-    for model, half, size, numbers in kinds:
+    kinds = [(False, False, "float32"), (True, False, "half-precision weights"), (False, True, "LSTMs in int8")]
+    for half, int8, numbers in kinds[: 3 if can_round(device) else 2]:
+        model = make_ready("acoustic", args, device, False, half, int8)
         yield Case(
             f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
             "frames/s",
             sizes.decoder_frames,
             lambda: speak(texts, scripted, device, False),
             lambda model=model, half=half: speak(texts, model, device, half),
-            lambda size=size: [Work(flops(), size * step_weights(plain.model), steps)],
+            lambda half=half, int8=int8: [Work(flops(), step_bytes(plain.model, half, int8), steps)],
             half,
             ms_each=True,
         )
@@ -276,7 +267,7 @@ def text_to_wav(setting: Setting) -> Iterator[Case]:
         spoken: list[Any] = []
         flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, half)))
         sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, weight_bytes(vocoding.model, half))
-        return [Work(flops, (2 if half else 4) * step_weights(acoustic.model), steps), *sounding]
+        return [Work(flops, step_bytes(acoustic.model, half), steps), *sounding]
 
     seconds = steps * args.n_frames_per_step * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
@@ -364,13 +355,20 @@ def weight_bytes(model: nn.Module, half: bool = False) -> int:
     return sum(weight.numel() for weight in model.parameters()) * (2 if half else 4)
 
 
-def step_weights(model: Any) -> int:
-    """How many weights Tacotron 2's decoder reads at each step; the memory's keys are made before the first."""
-    all_weights, keys = (
-        sum(weight.numel() for weight in part.parameters())
-        for part in (model.decoder, model.decoder.attention_layer.memory_layer)
-    )
-    return all_weights - keys
+def step_bytes(model: Any, half: bool, int8: bool = False) -> int:
+    """Bytes of the weights that Tacotron 2's decoder reads at each step; the memory's keys are made before the first.
+
+    With int8 the columns of LSTM states and context are in 8 bits, all else in float16.
+    """
+    decoder, listening, speaking = model.decoder, model.decoder.attention_rnn, model.decoder.decoder_rnn
+    read = weight_bytes(decoder, half or int8) - weight_bytes(decoder.attention_layer.memory_layer, half or int8)
+    of_states = [
+        listening.weight_ih[:, decoder.prenet_dim :],
+        listening.weight_hh,
+        speaking.weight_ih,
+        speaking.weight_hh,
+    ]
+    return read - int8 * sum(weight.numel() for weight in of_states)
 
 
 ROWS: dict[str, Callable[[Setting], Iterator[Case]]] = {

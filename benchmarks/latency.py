@@ -40,7 +40,6 @@ from common.engine import precision
 from common.engine.nvlog import Log, NvLog
 from common.engine.synthesis import Loaded, Vocoder, make_ready, neural_vocoder, speak, timed
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
-from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
 from common.spec import ModelSpec
 from inference import VOCODING, add_vocoding_arguments, common_audio, load, not_zero_or_more, settings
@@ -79,6 +78,8 @@ def main(argv: list[str] | None = None) -> None:
     texts = [sentence(args.input_length)] * args.batch_size
     with NvLog(args.output / args.log_file) as log:
         log.parameters(settings(args, acoustic, vocoding))
+        if args.int8 and (note := precision.int8_note(device)):
+            log.say(note)
         done, interrupted = measure(lambda: synthesise(texts, acoustic, vocoder, device, args.fp16), args, log)
         report(done, args, audio, device, log)
     if interrupted:
@@ -188,7 +189,7 @@ def summarise(
 def precision_name(device: torch.device, half: bool, int8: bool) -> str:
     """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it; + INT8 where that has an effect."""
     name = {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
-    return f"{name} + INT8" if int8 and can_round(device) else name
+    return f"{name} + INT8" if int8 and not precision.int8_note(device) else name
 
 
 def table(summary: Mapping[str, float], batch_size: int, input_length: int, number_format: str) -> str:

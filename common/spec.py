@@ -85,6 +85,10 @@ class TrainingDefaults:
     anneal_steps: tuple[int, ...] = ()
 
 
+# A model, whether half precision and whether int8 are wanted -> the same model, made fast for inference; it trains no more.
+Prepare = Callable[[Any, bool, bool], nn.Module]
+
+
 class Piece(NamedTuple):
     """A part of a text that is spoken in one go, and the seconds of silence before the next one."""
 
@@ -102,8 +106,7 @@ class AcousticInference:
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
     # a text -> its characters that nothing is said for
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
-    # a model, whether half precision and whether int8 are wanted -> the same model, made fast for inference; it trains no more
-    prepare: Callable[[Any, bool, bool], nn.Module] = field(default=lambda model, half, int8: model)
+    prepare: Prepare = field(default=lambda model, half, int8: model)
     guard: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # sets how to decode; no config
     # model, text lengths (B,) -> frames (B,) at which infer cuts items that do not end by themselves
     frame_limits: Callable[[Any, Tensor], Tensor] = field(
@@ -122,8 +125,7 @@ class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
-    # a model, whether half precision is wanted -> the same model, made fast for inference; it trains no more
-    prepare: Callable[[Any, bool], nn.Module] = field(default=lambda model, half: model)
+    prepare: Prepare = field(default=lambda model, half, int8: model)
 
 
 class WarmStart(NamedTuple):

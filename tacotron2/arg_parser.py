@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tacotron2.config import Tacotron2Config as Model
+from tacotron2.config import TeacherForcingConfig as TeacherForcing
 from tacotron2.data_function import Tacotron2DataConfig as Data
 from tacotron2.guard import SPARE_FRAMES
 from tacotron2.guard import DecodingGuard as Guard
@@ -55,11 +56,10 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--drop-frame-rate",
-        type=drop_frame_rate,
-        default=0.0,
+        type=float,
+        default=TeacherForcing.drop_frame_rate,
         metavar="P",
-        help="share of decoder steps that are fed no frame, so that the text has to tell what comes next; "
-        "0.2 is usual, more can undo an alignment",
+        help="share of decoder steps that are fed no frame, so that the text has to tell what comes next",
     )
 
 
@@ -155,14 +155,6 @@ def _add_postnet(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--postnet-n-convolutions", type=int, default=Model.postnet_n_convolutions, help="convolution layers"
     )
-
-
-def drop_frame_rate(text: str) -> float:
-    """A share in [0, 1); argparse words the ValueError of anything else."""
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}, expected a share in [0, 1)")
-    return value
 
 
 def _add_guard(group: argparse._ArgumentGroup) -> None:

@@ -52,3 +52,14 @@ class Tacotron2Config:
         if name == "encoder_embedding_dim" and value % 2:
             return f"{flag}: {value}, expected an even size: half for each direction of the LSTM"
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherForcingConfig:
+    """How training feeds the decoder, which no checkpoint stores. Raises UsageError for what is no share."""
+
+    drop_frame_rate: float = 0.0  # of the steps, that are fed no frame
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.drop_frame_rate < 1:  # NaN fails this as well
+            raise UsageError(f"--drop-frame-rate: {self.drop_frame_rate}, expected a share in [0, 1)")

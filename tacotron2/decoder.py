@@ -2,8 +2,8 @@
 
 Inference, and teacher forcing in evaluation mode, take the same plain steps. Training runs the same equations for all steps
 together, in tacotron2/teacher_forcing.py. The prenet and the projections always see all the frames that are known at once.
-Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitive attention); Liu et al. 2019, "Maximizing mutual
-information for Tacotron" (dropped frames).
+Sources: Shen et al. 2018 (Tacotron 2); Chorowski et al. 2015 (location-sensitive attention); after Liu et al. 2019, "Maximizing
+mutual information for Tacotron": dropped frames, which here are zeros, as before the first step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.sound.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
-from tacotron2.config import Tacotron2Config
+from tacotron2.config import Tacotron2Config, TeacherForcingConfig
 from tacotron2.free_running import PreparedDecoder, run_freely
 from tacotron2.guard import DecodingGuard
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
@@ -126,7 +126,8 @@ class Decoder(nn.Module):
         self.p_attention_dropout = config.p_attention_dropout
         self.p_decoder_dropout = config.p_decoder_dropout
         self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
-        self.plain, self.drop_frame_rate = False, 0.0  # how to train, and so no part of the config
+        self.plain = False  # how to train, and so no part of the config
+        self.teacher_forcing = TeacherForcingConfig()  # neither
         self.guard = DecodingGuard()  # how to run freely, for any weights: neither
         self.prepared: PreparedDecoder | None = None
         self.register_load_state_dict_post_hook(_forget_prepared)
@@ -144,8 +145,8 @@ class Decoder(nn.Module):
         In training drop_frame_rate of the steps are fed zeros, as the first one is: then the text alone says what comes next.
         """
         fed = self._previous_frames(mels)
-        if self.training and self.drop_frame_rate:
-            fed = fed * (torch.rand_like(fed[:, :, :1]) >= self.drop_frame_rate)
+        if self.training and (rate := self.teacher_forcing.drop_frame_rate):
+            fed = fed * (torch.rand_like(fed[:, :, :1]) >= rate)
         prenet = self.prenet(fed)
         prepared = self.attention_layer.prepare(memory, memory_lengths)
         run = run_all_steps if self.training and not self.plain else run_step_by_step

@@ -99,20 +99,21 @@ class Weights(NamedTuple):
 def prepare_weights(decoder: Decoder, dtype: torch.dtype, half: bool, int8: bool) -> Weights:
     """A decoder's weights in free running's arrangement.
 
-    In int8 are those of what LSTMs and attention give, which is within [-1, 1]: one scale for all of it serves each part.
+    With `int8` the columns that multiply LSTM states and the context, all within [-1, 1], are in 8 bits, and all else in float16:
+    the prenet's outputs have no bound.
     """
     attention, context = decoder.attention_layer, decoder.context_dim
     first, second = decoder.prenet.weights()
     frames, gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
     ending = torch.cat((first @ frames.weight, gate.weight))
 
-    kept: Kept = "float16" if half or int8 else "full"
+    otherwise: Kept = "float16" if half or int8 else "full"
 
-    def product(weight: Tensor, bias: Tensor | None = None, kept: Kept = kept) -> Product:
+    def product(weight: Tensor, bias: Tensor | None = None, kept: Kept = otherwise) -> Product:
         return packed(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), kept)
 
     def lstm(rnn: nn.LSTMCell, fed: int, *parts: Tensor) -> Product:
-        """The first `fed` inputs may be of any size."""
+        """The first `fed` inputs are the prenet's."""
         weight, bias = _i_f_o_g(torch.cat(parts, dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh)
         if not int8:
             return product(weight, bias)

@@ -70,7 +70,7 @@ def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: di
     assert not torch.equal(*two["random_rng_states_all"])
 
 
-def test_one_of_two_processes_lets_the_model_speak_and_both_know_what_was_heard(tmp_path: Path) -> None:
+def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
     need_judges()
     evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
     done = launch("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)

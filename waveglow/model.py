@@ -287,8 +287,11 @@ class WaveGlow(nn.Module):
             module.plain = plain
 
     @torch.jit.unused
-    def prepare(self, half: bool) -> WaveGlow:
-        """Fold, and with `half` keep WN's weights in the half precision that pays on the device, if one does; return the model."""
+    def prepare(self, half: bool, int8: bool = False) -> WaveGlow:
+        """Fold, and with `half` keep WN's weights in the half precision that pays on the device, if one does; return the model.
+
+        With `int8` there is nothing to do: convolutions of many frames are not bound by reading weights.
+        """
         dtype = half_dtype(self.upsample.weight.device, half)
         self.fold_weight_norm()
         if dtype is not None:

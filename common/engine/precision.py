@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from common.errors import UsageError
+from common.sound.packed import can_round
 
 WARM_UP_CALLS = 3  # before recording a CUDA graph
 
@@ -74,6 +75,11 @@ def half_note(device: torch.device, half: torch.dtype | None) -> str:
         return ""
     many_times = "this CPU has no bfloat16 instructions and would be many times slower with them emulated"
     return f"{many_times}: computing in float32" if half is None else f"{many_times.replace('would be', 'is')}"
+
+
+def int8_note(device: torch.device) -> str:
+    """What to say where --int8, which was asked for, changes nothing; nothing where it has its effect."""
+    return "" if can_round(device) else f"--int8: no effect on this {device.type.upper()}, it is for x86 CPUs (--cpu)"
 
 
 def grad_scaler(device: torch.device, half: torch.dtype | None) -> torch.amp.GradScaler:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from common.data.reports import attention_focus
 from common.engine import precision
+from common.errors import UsageError
 from common.sound.audio_processing import griffin_lim
 from common.sound.layers import length_mask
 from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
@@ -74,18 +75,16 @@ def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
 def make_ready(loaded: Loaded, half: bool, plain: bool, int8: bool = False) -> Loaded:
     """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more.
 
-    With `int8` an acoustic model may keep large weights in 8 bits; a vocoder takes no notice.
-
-    UsageError where the options say how to decode and that cannot be followed.
+    UsageError where the options say how to decode and that cannot be followed, and for int8 in a plain model.
     """
     if isinstance(stages := loaded.spec.inference, AcousticInference):
         stages.guard(loaded.model, loaded.options)
+    if plain and int8:
+        raise UsageError("--int8: --plain keeps weights as they are; leave one of them out")
     if plain:
         loaded.spec.use_plain(loaded.model, True)
         return loaded
-    if isinstance(stages, AcousticInference):
-        return loaded._replace(model=stages.prepare(loaded.model, half, int8))
-    return loaded._replace(model=stages.prepare(loaded.model, half))
+    return loaded._replace(model=stages.prepare(loaded.model, half, int8))
 
 
 @torch.inference_mode()

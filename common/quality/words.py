@@ -24,6 +24,8 @@ TITLES = {
     "rev": "reverend",
     "gen": "general",
 }
+SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
+SCALE = "|".join([*SCALES, "hundred", "thousand", "million", "billion", "trillion"])
 NUMBERS = inflect.engine()
 
 
@@ -89,7 +91,7 @@ def normalise(text: str) -> str:
     text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
     text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)
-    text = re.sub(r"\$(\d[\d,]*(?:\.\d+)?) (hundred|thousand|million|billion|trillion)\b", r" \1 \2 dollars ", text)
+    text = re.sub(rf"\$(\d[\d,]*(?:\.\d+)?|\.\d+)[\s-]*({SCALE})\b(?:[\s-]dollars?\b)?", many_dollars, text)
     text = re.sub(r"\$(\d[\d,]*)(?:\.(\d\d))?", money, text)
     text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(NUMBERS.number_to_words(m[0], andword="")), text)
     text = re.sub(r"\b\d+\.\d+\b", lambda m: cardinal(m[0]), text)
@@ -120,6 +122,12 @@ def clock_time(match: re.Match[str]) -> str:
     minute = int(match[2])
     spoken = "" if minute == 0 else f"oh {cardinal(match[2][1])}" if minute < 10 else cardinal(match[2])
     return f" {cardinal(match[1])} {spoken} "
+
+
+def many_dollars(match: re.Match[str]) -> str:
+    """Spell `$1.5 million` and `$1.5M` as one point five million dollars."""
+    amount = match[1].replace(",", "")
+    return f" {cardinal('0' * amount.startswith('.') + amount)} {SCALES.get(match[2], match[2])} dollars "
 
 
 def money(match: re.Match[str]) -> str:

@@ -20,13 +20,15 @@ from torch import Tensor
 
 Kept = Literal["full", "float16", "int8"]  # what a CPU may round a float32 weight to
 LEVELS = 127  # of a weight in 8 bits on either side of 0
+# of x in [-1, 1]: steps of 1/63 around 64, all within 7 bits, since without AVX-512's VNNI sums of two products in 8 bits saturate
+X_STEP, X_ZERO = 1 / 63, 64
 
 
 def packed(weight: Tensor, rows: int, bias: Tensor | None = None, kept: Kept = "full") -> Callable[[Tensor], Tensor]:
     """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and so many rows.
 
-    With kept="float16" a CPU may round a float32 weight by 2^-11 of each number. With "int8" it may round it by 1/254 of the
-    largest of its row, and x by about 1/254 of its range, all rows as one.
+    With kept="float16" a CPU may round a float32 weight by 2^-11 of each number. With "int8", for x in [-1, 1] only, it may round
+    a weight by 1/254 of the largest of its row, and x by 1/126.
     """
     weight = weight.detach()
     if kept != "full" and weight.dtype == torch.float32 and can_round(weight.device):
@@ -38,8 +40,8 @@ def packed(weight: Tensor, rows: int, bias: Tensor | None = None, kept: Kept = "
 
 
 def can_round(device: torch.device) -> bool:
-    """Whether packed may keep a float32 weight in fewer bits there: on a CPU that FBGEMM knows, which is an x86."""
-    return device.type == "cpu" and "fbgemm" in torch.backends.quantized.supported_engines
+    """Whether packed may keep a float32 weight in fewer bits there: an x86 CPU, for which PyTorch has FBGEMM."""
+    return device.type == "cpu" and torch.backends.quantized.engine in ("x86", "fbgemm")
 
 
 def _rounded(weight: Tensor, bias: Tensor | None, kept: Kept) -> Callable[[Tensor], Tensor]:
@@ -53,8 +55,8 @@ def _rounded(weight: Tensor, bias: Tensor | None, kept: Kept) -> Callable[[Tenso
         warnings.filterwarnings("ignore", message="torch.quantize_per_tensor", category=UserWarning)
         levels = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
     eighths = quantized.linear_prepack(levels, bias)
-    # reduce_range: x in 7 bits, as without AVX-512's VNNI sums of two products in 8 bits saturate
-    return lambda x: quantized.linear_dynamic(x.contiguous(), eighths, True)  # it would read past gaps
+    multiply = quantized.linear_with_input_q_dq_qweight_dq_output_fp32  # a scale for all x: rows do not hear each other
+    return lambda x: multiply(x.contiguous(), X_STEP, X_ZERO, eighths)  # it would read past gaps
 
 
 def _can_arrange(dtype: torch.dtype) -> bool:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.cases import step_weights
+from benchmarks.cases import step_bytes
 from benchmarks.machine import Machine, Work, count_flops, limit_seconds
 from tacotron2.model import Tacotron2
 
@@ -47,7 +47,8 @@ def test_a_decoder_step_multiplies_by_the_weights_it_is_said_to_read() -> None:
     projections = (40 + 512) * 81  # which are made again of all frames together
     assert counts[1] - counts[0] == 2 * (once + 9 * (of_each_symbol + 512) + postnet + projections)
     biases = 2 * 192 + 2 * 160 + 81
-    assert step_weights(model) == once + of_each_symbol + biases
+    assert step_bytes(model, half=False) == 4 * (once + of_each_symbol + biases)
+    assert step_bytes(model, half=True) == 2 * (once + of_each_symbol + biases)
 
 
 def test_the_limit_is_the_slower_of_products_and_reading_and_adds_up() -> None:

@@ -16,6 +16,7 @@ import torch
 from benchmarks.cases import ROWS, clips, segments
 from benchmarks.growth import SUBJECTS
 from benchmarks.speed import TITLES, Row
+from common.sound.packed import can_round
 from tests.recipe import ROOT, run, start
 
 QUICK = [sys.executable, "-m", "benchmarks.speed", "--quick", "--cpu", "--threads", 1]
@@ -25,6 +26,7 @@ NAMES = [  # of the rows, by their beginnings
     "WaveGlow-16 training, 1 x 2048 samples, float32",
     "Tacotron 2 inference, 12 symbols, float32 (",
     "Tacotron 2 inference, 12 symbols, half-precision weights (",
+    *["Tacotron 2 inference, 12 symbols, LSTMs in int8 ("] * can_round(torch.device("cpu")),
     "WaveGlow-8 inference, 20 frames, float32",
     "Text to wav, 12 characters, WaveGlow-8, float32",
     "Start to first sound, 10 frames, WaveGlow-8",

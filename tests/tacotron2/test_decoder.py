@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tacotron2.config import Tacotron2Config
+from tacotron2.config import Tacotron2Config, TeacherForcingConfig
 from tacotron2.decoder import Attention, Decoder, Prenet
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
 
@@ -158,25 +158,26 @@ def test_frames_a_step_is_fed(r):
             assert torch.equal(fed[k, :, 3 * j : 3 * j + 3], mels[:, :, (k - 1) * r + j])
 
 
-# --- inference ---
-
-STEP = 0.05  # what the counter below adds up
-
-
 def test_dropped_frames_are_zeros_in_training_only():
     """About so many steps hear nothing, all frames of a step or none; at rate 0 no random number is drawn."""
     decoder, mels = make_decoder(n_frames_per_step=2), randn(3, SIZES["n_mel_channels"], 400)
     heard = []
     decoder.prenet.register_forward_pre_hook(lambda _, args: heard.append(args[0]))
     memory = randn(3, 5, 8), torch.full((3,), 5), mels, torch.full((3,), 400)
-    for rate, training in ((0.0, True), (0.3, False), (0.3, True)):
-        decoder.train(training).drop_frame_rate = rate
-        torch.manual_seed(1)
+    for rate, training, draws in ((0.0, True, False), (0.3, False, False), (0.3, True, True)):
+        decoder.train(training).teacher_forcing = TeacherForcingConfig(drop_frame_rate=rate)
+        before = torch.get_rng_state()
         decoder(*memory)
+        assert torch.equal(before, torch.get_rng_state()) != draws
     assert torch.equal(heard[0], heard[1])
     dropped = (heard[2] == 0).all(dim=2)[1:]
     assert 0.24 < dropped.double().mean() < 0.36
     assert torch.equal(heard[2][1:][~dropped], heard[0][1:][~dropped])
+
+
+# --- inference ---
+
+STEP = 0.05  # what the counter below adds up
 
 
 def counting_decoder(**config) -> Decoder:

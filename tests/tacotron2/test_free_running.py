@@ -103,18 +103,26 @@ def test_float16_weights_are_within_their_rounding() -> None:
     assert (rounded.alignments - plain.alignments).abs().max() < 0.01
 
 
-def test_int8_weights_are_within_a_few_percent() -> None:
-    """Products by the rounded weights, in steps of which each feeds the next; a model in float64 stays as it is."""
-    decoder = make_decoder(0.0, torch.float32, gate_threshold=1.0, attention_rnn_dim=64, decoder_rnn_dim=64)
-    memory, symbols = inputs(5, 3, dtype=torch.float32)
+@pytest.mark.parametrize("r", [1, 3])
+@pytest.mark.parametrize("half", [False, True])
+def test_int8_weights_are_within_a_few_percent(half: bool, r: int) -> None:
+    """Products by rounded weights, in steps of which each feeds the next."""
+    decoder = make_decoder(
+        0.0, torch.float32, gate_threshold=1.0, attention_rnn_dim=64, decoder_rnn_dim=64, n_frames_per_step=r
+    )
+    memory, symbols = torch.rand(2, 5, 8) - 0.5, torch.tensor([5, 3])
     plain = decoder.infer(memory, symbols)
-    decoder.prepare(half=False, int8=True)
+    decoder.prepare(half, int8=True)
     rounded = decoder.infer(memory, symbols)
     if can_round(memory.device):
         assert 0.001 < (rounded.mels - plain.mels).norm() / plain.mels.norm() < 0.05
     assert (rounded.alignments - plain.alignments).abs().max() < 0.05
-    exact = make_decoder(gate_threshold=1.0)
-    batch = inputs(5, 3)
+    other = decoder.infer(torch.cat((memory[:1], 2 * memory[1:])), symbols)
+    assert torch.equal(other.mels[0], rounded.mels[0])  # items do not hear each other
+
+
+def test_int8_leaves_a_model_in_float64_as_it_is() -> None:
+    exact, batch = make_decoder(gate_threshold=1.0), inputs(5, 3)
     plain = exact.infer(*batch)
     exact.prepare(half=False, int8=True)
     assert_same(exact.infer(*batch), plain, 1e-12)

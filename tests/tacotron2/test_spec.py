@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -182,3 +183,12 @@ def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
     assert model.limit == 80
     assert shown.scalars["free_running_length_ratio"] == pytest.approx((4 + 5 + 54) / 120)
     assert shown.scalars["free_running_stopped"] == pytest.approx(2 / 3)
+
+
+def test_a_share_of_frames_to_drop_is_set_and_others_are_refused() -> None:
+    model = Tacotron2(decoder_rnn_dim=4, attention_rnn_dim=4)
+    SPEC.prepare_training(model, {"drop_frame_rate": 0.25})
+    assert model.decoder.teacher_forcing.drop_frame_rate == 0.25
+    for rate in (1.0, -0.1, math.nan):
+        with pytest.raises(UsageError, match="--drop-frame-rate"):
+            SPEC.prepare_training(model, {"drop_frame_rate": rate})

@@ -187,7 +187,7 @@ def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
 
 @dataclass
 class Calls:
-    prepared: tuple[bool, ...] = ()
+    prepared: tuple[tuple[bool, bool], ...] = ()
     plain: tuple[bool, ...] = ()
     denoised: tuple[float, ...] = ()
 
@@ -200,8 +200,8 @@ class Repeater(nn.Module):
 
 
 def vocoder_of(calls: Calls, strength: float, plain: bool):
-    def prepare(model: nn.Module, half: bool) -> nn.Module:
-        calls.prepared += (half,)
+    def prepare(model: nn.Module, half: bool, int8: bool) -> nn.Module:
+        calls.prepared += ((half, int8),)
         return model
 
     def use_plain(model: nn.Module, plain: bool) -> None:
@@ -216,7 +216,7 @@ def vocoder_of(calls: Calls, strength: float, plain: bool):
 
     stages = VocoderInference(prepare=prepare, denoiser=denoiser)
     spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain)
-    loaded = make_ready(Loaded(spec, Repeater(), {}), True, plain)  # type: ignore[arg-type]
+    loaded = make_ready(Loaded(spec, Repeater(), {}), True, plain, not plain)  # type: ignore[arg-type]
     return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
 
@@ -229,7 +229,7 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     sound, numbers = vocode(mels, torch.tensor([9, 5]))
     wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
     assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
-    switched = {"plain": (True,)} if plain else {"prepared": (True,)}
+    switched = {"plain": (True,)} if plain else {"prepared": ((True, not plain),)}
     assert calls == Calls(denoised=(strength,) if strength else (), **switched)
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)

@@ -30,6 +30,12 @@ def counting() -> None:
             "It cost $48.50, not $1 or $0.55!",
             "it cost forty-eight dollars, fifty cents not one dollar or fifty five cents",
         ),
+        ("$5 million or $1.5 billion", "five million dollars or one point five billion dollars"),
+        (
+            "$5-million, $5M and $1 million dollars",
+            "five million dollars, five million dollars and one million dollars",
+        ),
+        ("$.5 million, $1900 million", "zero point five million dollars, one thousand nine hundred million dollars"),
         ("the 21st, the 3rd and the 80th", "the twenty-first, the third and the eightieth"),
         (
             "350 or 2,000 or 118 or 3.5",
