@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import soundfile
 import torch
 
 import models
@@ -128,3 +129,19 @@ def test_a_vocoder_alone_is_no_voice(clone: Path) -> None:
     assert result.code == 1
     assert result.err.startswith("error: no acoustic model: ")
     assert result.err.strip().endswith("the embedded voice, voice/, is not here")
+
+
+def test_the_voice_in_this_repository_speaks(tmp_path: Path) -> None:
+    """A sentence that no corpus has, from its first symbol to its last, at the pace of speech; half precision says it too."""
+    shipped = [path for path in EMBEDDED if (ROOT / path).is_file()]
+    assert EMBEDDED[0] in shipped and sum((ROOT / path).stat().st_size for path in shipped) < 25e6
+    text = "The ferry waits at the far side of the bay until noon."
+    (tmp_path / "phrases.txt").write_text(f"{text}\n")
+    lengths = []
+    for name, more in (("full", []), ("half", ["--fp16"])):
+        words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path / name, *more, *([] if more else ["--cpu"])]
+        assert "voice: the embedded one, " in succeed(str(ROOT / "inference.py"), *words, cwd=tmp_path)
+        clip = soundfile.info(tmp_path / name / "audio_0.wav")
+        assert 0.03 < clip.duration / len(text) < 0.09
+        lengths.append(clip.duration)
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.1)
