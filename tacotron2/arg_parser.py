@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tacotron2.config import Tacotron2Config as Model
-from tacotron2.config import TeacherForcingConfig as TeacherForcing
+from tacotron2.config import Tacotron2TrainingConfig as Training
 from tacotron2.data_function import Tacotron2DataConfig as Data
 from tacotron2.guard import SPARE_FRAMES
 from tacotron2.guard import DecodingGuard as Guard
@@ -57,9 +57,16 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--drop-frame-rate",
         type=float,
-        default=TeacherForcing.drop_frame_rate,
+        default=Training.drop_frame_rate,
         metavar="P",
         help="share of decoder steps that are fed no frame, so that the text has to tell what comes next",
+    )
+    group.add_argument(
+        "--p-convolution-dropout",
+        type=float,
+        default=Training.p_convolution_dropout,
+        metavar="P",
+        help="dropout after each convolution of the encoder and the postnet; less where a small model does not fit its clips",
     )
 
 

@@ -55,11 +55,14 @@ class Tacotron2Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TeacherForcingConfig:
-    """How training feeds the decoder, which no checkpoint stores. Raises UsageError for what is no share."""
+class Tacotron2TrainingConfig:
+    """What training leaves out at random, which no checkpoint stores. Raises UsageError for what is no share."""
 
-    drop_frame_rate: float = 0.0  # of the steps, that are fed no frame
+    drop_frame_rate: float = 0.0  # of decoder steps, that are fed no frame
+    p_convolution_dropout: float = 0.5  # after each convolution of the encoder and the postnet
 
     def __post_init__(self) -> None:
-        if not 0 <= self.drop_frame_rate < 1:  # NaN fails this as well
-            raise UsageError(f"--drop-frame-rate: {self.drop_frame_rate}, expected a share in [0, 1)")
+        found = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
+        wrong = {flag: share for flag, share in found.items() if not 0 <= share < 1}  # NaN fails this as well
+        if wrong:
+            raise UsageError("; ".join(f"{flag}: {share}, expected a share in [0, 1)" for flag, share in wrong.items()))

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.sound.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
-from tacotron2.config import Tacotron2Config, TeacherForcingConfig
+from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.free_running import PreparedDecoder, run_freely
 from tacotron2.guard import DecodingGuard
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
@@ -127,7 +127,7 @@ class Decoder(nn.Module):
         self.p_decoder_dropout = config.p_decoder_dropout
         self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
         self.plain = False  # how to train, and so no part of the config
-        self.teacher_forcing = TeacherForcingConfig()  # neither
+        self.drop_frame_rate = Tacotron2TrainingConfig.drop_frame_rate  # neither
         self.guard = DecodingGuard()  # how to run freely, for any weights: neither
         self.prepared: PreparedDecoder | None = None
         self.register_load_state_dict_post_hook(_forget_prepared)
@@ -145,8 +145,8 @@ class Decoder(nn.Module):
         In training drop_frame_rate of the steps are fed zeros, as the first one is: then the text alone says what comes next.
         """
         fed = self._previous_frames(mels)
-        if self.training and (rate := self.teacher_forcing.drop_frame_rate):
-            fed = fed * (torch.rand_like(fed[:, :, :1]) >= rate)
+        if self.training and self.drop_frame_rate:
+            fed = fed * (torch.rand_like(fed[:, :, :1]) >= self.drop_frame_rate)
         prenet = self.prenet(fed)
         prepared = self.attention_layer.prepare(memory, memory_lengths)
         run = run_all_steps if self.training and not self.plain else run_step_by_step

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from common.sound.layers import ConvStack, length_mask
 from tacotron2.config import Tacotron2Config
+from tacotron2.config import Tacotron2TrainingConfig as Training
 from tacotron2.decoder import Decoder
 from tacotron2.guard import DecodingGuard
 
@@ -42,7 +43,7 @@ class Encoder(ConvStack):
     def __init__(self, config: Tacotron2Config) -> None:
         dim, n = config.encoder_embedding_dim, config.encoder_n_convolutions
         dims = [config.symbols_embedding_dim] + [dim] * n
-        super().__init__(dims, config.encoder_kernel_size, gains=["relu"] * n, p_dropout=0.5)
+        super().__init__(dims, config.encoder_kernel_size, gains=["relu"] * n, p_dropout=Training.p_convolution_dropout)
         self.lstm = nn.LSTM(dim, dim // 2, batch_first=True, bidirectional=True)
 
     def forward(self, embedded: Tensor, lengths: Tensor, mask_padding: bool) -> Tensor:
@@ -60,7 +61,8 @@ class Postnet(ConvStack):
     def __init__(self, config: Tacotron2Config) -> None:
         inner = config.postnet_n_convolutions - 1
         dims = [config.n_mel_channels] + [config.postnet_embedding_dim] * inner + [config.n_mel_channels]
-        super().__init__(dims, config.postnet_kernel_size, gains=["tanh"] * inner + ["linear"], p_dropout=0.5)
+        gains = ["tanh"] * inner + ["linear"]
+        super().__init__(dims, config.postnet_kernel_size, gains=gains, p_dropout=Training.p_convolution_dropout)
 
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
         """Frames (B, M, T) -> refined frames (B, M, T); frames that are 0 past the mask (B, 1, T) stay so."""

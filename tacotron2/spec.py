@@ -8,7 +8,7 @@ from typing import Any
 from common.errors import UsageError
 from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
-from tacotron2.config import Tacotron2Config, TeacherForcingConfig
+from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.data_function import TextMelDataset, encode, pieces, spell, unspoken
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
@@ -53,7 +53,9 @@ def use_guard(model: Tacotron2, options: Options) -> None:
 def prepare_training(model: Tacotron2, options: Options) -> None:
     """Set on a model how it is to be trained; validations run freely too. Raises UsageError for what cannot be."""
     use_guard(model, options)
-    model.decoder.teacher_forcing = from_options(TeacherForcingConfig, options)
+    training = from_options(Tacotron2TrainingConfig, options)
+    model.decoder.drop_frame_rate = training.drop_frame_rate
+    model.encoder.p_dropout = model.postnet.p_dropout = training.p_convolution_dropout
 
 
 SPEC = ModelSpec(

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tacotron2.config import Tacotron2Config, TeacherForcingConfig
+from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Attention, Decoder, Prenet
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
 
@@ -165,7 +165,7 @@ def test_dropped_frames_are_zeros_in_training_only():
     decoder.prenet.register_forward_pre_hook(lambda _, args: heard.append(args[0]))
     memory = randn(3, 5, 8), torch.full((3,), 5), mels, torch.full((3,), 400)
     for rate, training, draws in ((0.0, True, False), (0.3, False, False), (0.3, True, True)):
-        decoder.train(training).teacher_forcing = TeacherForcingConfig(drop_frame_rate=rate)
+        decoder.train(training).drop_frame_rate = rate
         before = torch.get_rng_state()
         decoder(*memory)
         assert torch.equal(before, torch.get_rng_state()) != draws

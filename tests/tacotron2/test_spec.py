@@ -185,10 +185,12 @@ def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
     assert shown.scalars["free_running_stopped"] == pytest.approx(2 / 3)
 
 
-def test_a_share_of_frames_to_drop_is_set_and_others_are_refused() -> None:
+def test_what_training_leaves_out_is_set_and_other_shares_are_refused() -> None:
     model = Tacotron2(decoder_rnn_dim=4, attention_rnn_dim=4)
-    SPEC.prepare_training(model, {"drop_frame_rate": 0.25})
-    assert model.decoder.teacher_forcing.drop_frame_rate == 0.25
-    for rate in (1.0, -0.1, math.nan):
-        with pytest.raises(UsageError, match="--drop-frame-rate"):
-            SPEC.prepare_training(model, {"drop_frame_rate": rate})
+    assert (model.decoder.drop_frame_rate, model.encoder.p_dropout, model.postnet.p_dropout) == (0.0, 0.5, 0.5)
+    SPEC.prepare_training(model, {"drop_frame_rate": 0.25, "p_convolution_dropout": 0.125})
+    assert (model.decoder.drop_frame_rate, model.encoder.p_dropout, model.postnet.p_dropout) == (0.25, 0.125, 0.125)
+    for flag in ("drop_frame_rate", "p_convolution_dropout"):
+        for share in (1.0, -0.1, math.nan):
+            with pytest.raises(UsageError, match="--" + flag.replace("_", "-")):
+                SPEC.prepare_training(model, {flag: share})
