@@ -64,6 +64,8 @@ def test_flags_default_to_the_published_values():
         "guided_attention_weight": 0.0,
         "guided_attention_sigma": 0.4,
         "guided_attention_decay": 1.0,
+        "drop_frame_rate": 0.0,
+        "p_convolution_dropout": 0.5,
     }
 
 
