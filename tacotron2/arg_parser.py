@@ -54,6 +54,10 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="factor on its weight each iteration",
     )
+    _add_left_out(group)
+
+
+def _add_left_out(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--drop-frame-rate",
         type=float,
