@@ -126,9 +126,9 @@ class Decoder(nn.Module):
         self.p_attention_dropout = config.p_attention_dropout
         self.p_decoder_dropout = config.p_decoder_dropout
         self.prenet_dim, self.context_dim = config.prenet_dim, config.encoder_embedding_dim
-        self.plain = False  # how to train, and so no part of the config
-        self.drop_frame_rate = Tacotron2TrainingConfig.drop_frame_rate  # neither
-        self.guard = DecodingGuard()  # how to run freely, for any weights: neither
+        # how to train, and how to run freely with any weights: no part of the config
+        self.plain, self.drop_frame_rate = False, Tacotron2TrainingConfig.drop_frame_rate
+        self.guard = DecodingGuard()
         self.prepared: PreparedDecoder | None = None
         self.register_load_state_dict_post_hook(_forget_prepared)
         memory_dim, step_dim = config.encoder_embedding_dim, config.n_mel_channels * config.n_frames_per_step

@@ -23,6 +23,7 @@ from common.engine.synthesis import (
     timed,
     trim,
 )
+from common.errors import UsageError
 from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import AcousticInference, Piece, VocoderInference
 
@@ -218,6 +219,12 @@ def vocoder_of(calls: Calls, strength: float, plain: bool):
     spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain)
     loaded = make_ready(Loaded(spec, Repeater(), {}), True, plain, not plain)  # type: ignore[arg-type]
     return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
+
+
+def test_int8_and_plain_contradict_each_other() -> None:
+    spec = argparse.Namespace(inference=VocoderInference(denoiser=lambda model, audio: lambda sound, strength: sound))
+    with pytest.raises(UsageError, match="--int8: --plain"):
+        make_ready(Loaded(spec, Repeater(), {}), False, True, int8=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("plain", [False, True])
