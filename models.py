@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import tacotron2.spec
 import waveglow.spec
@@ -17,6 +17,21 @@ from common.errors import DataError, UsageError
 from common.spec import ModelSpec
 
 REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (tacotron2.spec.SPEC, waveglow.spec.SPEC)}
+
+
+class _Undrawn(TorchFunctionMode):
+    """Weights are not drawn at random in here: a file will replace them.
+
+    torch.device("meta") would do this as well, but several of its operations load PyTorch's compiler, which takes seconds.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in (Tensor.normal_, Tensor.uniform_) or getattr(function, "__module__", None) == nn.init.__name__:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
 
 
 def get_spec(name: str) -> ModelSpec:
@@ -47,7 +62,7 @@ def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | s
     if "config" not in checkpoint:
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     try:
-        with torch.device("meta"):  # no numbers are drawn that the file would replace
+        with _Undrawn():
             model = get_model(spec.name, checkpoint["config"])
     except ValueError as error:  # an error of the file, even where it sounds like one of a flag
         raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,8 +16,8 @@ from waveglow.model import WaveGlow
 # B batch, N samples, F frequency bins, T frames
 
 N_BIAS_FRAMES = 88  # mel frames of silence to listen to: part of the definition, although only the first frame counts
-N_SETTLED_FRAMES = (16, 24)  # where these two agree on the first frame, what is behind it is not heard in it
-SETTLED = 1e-5  # of the bias: far more than float32 rounds, far less than can be heard
+N_REACHES = (2, 3, 4)  # shorter silences that are tried, in lengths that one flow's layers see to one side
+SETTLED = 1e-5  # of the bias; what is behind two that agree so far is not heard: far more than float32 rounds, far less than an ear
 
 
 class Denoiser(nn.Module):
@@ -36,16 +39,24 @@ class Denoiser(nn.Module):
 
     @torch.no_grad()
     def _listen(self, model: WaveGlow) -> Tensor:
-        """Magnitudes of the first frame of N_BIAS_FRAMES of silence; of fewer, where more would not change them."""
+        """Magnitudes of the first frame of N_BIAS_FRAMES of silence; of fewer, where more would not change them.
+
+        A plain model listens to all of them.
+        """
 
         def bias(n_frames: int) -> Tensor:
             silence = torch.zeros(1, model.config.n_mel_channels, n_frames, device=model.upsample.weight.device)
             return self.stft.spectrum(model.infer(silence, sigma=0.0)).abs()[:, :, :1]
 
-        if min(N_SETTLED_FRAMES) * model.hop_length >= self.stft.filter_length:
-            shorter, longer = map(bias, N_SETTLED_FRAMES)
-            if (longer - shorter).norm() < SETTLED * longer.norm():
-                return longer
+        config = model.config
+        groups = (2**config.WN_config.n_layers - 1) * (config.WN_config.kernel_size // 2)
+        lengths = [math.ceil(n * groups * config.n_group / model.hop_length) for n in N_REACHES]
+        fitting = lengths[0] * model.hop_length >= self.stft.filter_length and lengths[-1] < N_BIAS_FRAMES
+        if fitting and not model.plain:
+            for shorter, longer in pairwise(map(bias, lengths)):
+                level = longer.norm()
+                if level.isfinite() and (longer - shorter).norm() <= SETTLED * level:
+                    return longer
         return bias(N_BIAS_FRAMES)
 
     def forward(self, audio: Tensor, strength: float = 0.1) -> Tensor:

@@ -55,19 +55,10 @@ class WeightNormConv1d(nn.Module):
     def folded(self) -> nn.Conv1d:
         """A plain convolution that computes the same."""
         out_channels, in_channels, kernel_size = self.weight_v.shape
-        conv = nn.utils.skip_init(
-            nn.Conv1d,
-            in_channels,
-            out_channels,
-            kernel_size,
-            padding=self.padding,
-            dilation=self.dilation,
-            device=self.weight_v.device,
-            dtype=self.weight_v.dtype,
+        conv = nn.Conv1d(
+            in_channels, out_channels, kernel_size, padding=self.padding, dilation=self.dilation, device="meta"
         )
-        with torch.no_grad():
-            conv.weight.copy_(self.weight())
-            conv.bias.copy_(self.bias)
+        conv.weight, conv.bias = nn.Parameter(self.weight().detach()), nn.Parameter(self.bias.detach())
         return conv.train(self.training)
 
 

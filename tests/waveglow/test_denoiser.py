@@ -67,10 +67,19 @@ def test_a_shorter_silence_is_only_heard_where_it_has_settled(scale):
 
     model.infer = counting
     got = Denoiser(model).bias_spectrum
-    assert lengths == ([16, 24] if scale < 1 else [16, 24, 88])
+    assert lengths == ([16, 24] if scale < 1 else [16, 24, 32, 88])
     hum = infer(torch.zeros(1, 3, 88), sigma=0.0)[0].double().detach().numpy()
     want = np.abs(frames_of(hum, 1024, 256)[0])
     assert np.linalg.norm(got[0, :, 0].numpy() - want) < 2e-5 * np.linalg.norm(want)
+
+
+def test_a_plain_model_listens_to_the_whole_silence(model, monkeypatch):
+    lengths = []
+    infer = model.infer
+    monkeypatch.setattr(model, "infer", lambda mels, sigma: lengths.append(mels.shape[2]) or infer(mels, sigma=sigma))
+    model.use_plain()
+    Denoiser(model)
+    assert lengths == [88]
 
 
 def test_strength_zero_gives_the_audio_back(model):
