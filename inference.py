@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
@@ -31,6 +33,7 @@ from common.data.filelist import lines_of, read_phrases
 from common.data.reports import plot_alignment, save_figure
 from common.engine import precision
 from common.engine.checkpoint import find_last, load_checkpoint
+from common.engine.live import Live
 from common.engine.nvlog import NvLog
 from common.engine.synthesis import (
     DENOISING_STRENGTH,
@@ -72,27 +75,52 @@ def main(argv: list[str] | None = None) -> None:
     vocoder = make_vocoder(vocoding, args, audio, device)
     with NvLog(args.output / args.log_file) as log:
         log.parameters(parameters)
-        log.say(voice(args))
-        if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
-            log.say(f"--fp16: {note}; large weights of a single row's products are read in float16")
-        if args.int8 and (note := precision.int8_note(device)):
-            log.say(note)
+        for line in notes(args, audio, device):
+            log.say(line)
         if args.include_warmup:
             synthesise(texts, acoustic, vocoder, args, device)
         precision.seed_everything(args.seed)
-        (speeches, numbers), seconds = timed(lambda: synthesise(texts, acoustic, vocoder, args, device), device)
-        log.log((), numbers | {"latency": seconds})
+        with Live(args.stream) if args.stream else nullcontext() as live:
+            started = time.perf_counter()
+            (speeches, numbers), seconds = timed(
+                lambda: synthesise(texts, acoustic, vocoder, args, device, live), device
+            )
+        log.log((), numbers | first_sound(live, started) | {"latency": seconds})
+        if live and live.left:
+            log.say(f"{args.stream}: whoever read it left before the end")
         for line in [*left_out(texts, acoustic, args), *write_sounds(texts, speeches, acoustic, args)]:
             log.say(line)
         write_alignments(texts, speeches, acoustic, args)
 
 
+def notes(args: argparse.Namespace, audio: AudioConfig, device: torch.device) -> Iterator[str]:
+    """What to say before speaking: who speaks, to whom, and what of the flags the machine does not do."""
+    yield voice(args)
+    if args.stream:
+        rate = audio.sampling_rate
+        yield f"sound goes to {args.stream} as it is made: {rate} Hz, 16 bits, mono (aplay -f S16_LE -r {rate})"
+    if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
+        yield f"--fp16: {note}; large weights of a single row's products are read in float16"
+    if args.int8 and (note := precision.int8_note(device)):
+        yield note
+
+
 def synthesise(
-    texts: list[str], acoustic: Loaded, vocoder: Vocoder, args: argparse.Namespace, device: torch.device
+    texts: list[str],
+    acoustic: Loaded,
+    vocoder: Vocoder,
+    args: argparse.Namespace,
+    device: torch.device,
+    live: Live | None = None,
 ) -> tuple[list[Speech], dict[str, float]]:
-    """Texts -> mels -> audio, and the stages' speeds."""
+    """Texts -> mels -> audio, which the listener hears as it is made, and the stages' speeds."""
     with lines_of(args.input):
-        return say(texts, acoustic, vocoder, device, args.fp16, args.longest_piece)
+        return say(texts, acoustic, vocoder, device, args.fp16, args.longest_piece, live)
+
+
+def first_sound(live: Live | None, started: float) -> dict[str, float]:
+    """How long a listener, if there is one, has waited for sound."""
+    return {"first_sound_latency": live.first - started} if live and live.first else {}
 
 
 def left_out(texts: list[str], acoustic: Loaded, args: argparse.Namespace) -> Iterator[str]:
@@ -312,6 +340,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--suffix", default="", help="at the end of the files' names")
     cut = "characters, as read, above which a phrase is cut: at sentence ends, else at ; : or dashes, else at commas; 0: never"
     add("--longest-piece", type=int, default=150, help=cut)
+    live = "pipe or file that gets the sound as it is made, one phrase after the other: 16-bit samples without a header"
+    add("--stream", type=Path, metavar="PATH", help=f"{live}; e.g. --stream >(aplay -f S16_LE -r 22050)")
     add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
     add("--log-file", default="nvlog.json", help="its name inside --output")
     add_speaking_arguments(parser)

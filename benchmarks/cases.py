@@ -51,7 +51,7 @@ SECONDS_PER_FRAME = AUDIO.hop_length / AUDIO.sampling_rate
 SYMBOLS = 148  # ids to draw from
 MEDIAN_FRAMES, SPREAD, SHORTEST, LONGEST = 545, 0.4, 100, 870  # LJSpeech's clips, roughly: 566 frames on average
 FRAMES_PER_SYMBOL = 5.66
-PHRASE = "Good morning."
+HUM = 0.02  # standard deviation of what takes the place of weights that are all zeros
 POLL = 0.002  # seconds between two looks for a file
 
 
@@ -283,44 +283,60 @@ def text_to_wav(setting: Setting) -> Iterator[Case]:
 
 
 def first_sound(setting: Setting) -> Iterator[Case]:
-    """inference.py as a user starts it, from the start of its process to the wav being there; both models are on the disk."""
+    """inference.py as a user starts it, from the start of its process to the wav being there, or the first sound of --stream.
+
+    Both models are on the disk; what is all zeros at first is not, so that there is a hum to listen for.
+    """
     sizes = setting.sizes
-    args = synthesis_arguments(setting, sizes.first_frames)
+    args = synthesis_arguments(setting)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "phrase.txt").write_text(PHRASE + "\n", encoding="utf-8")
-        words = ["-i", folder / "phrase.txt", "-o", folder, "--gate-threshold", 1]
-        words += ["--max-decoder-steps", sizes.first_frames, *["--cpu"] * (setting.device.type == "cpu")]
+        words = ["-i", folder / "phrase.txt", "-o", folder, "--gate-threshold", 1, "--longest-piece", 0]
+        words += ["--cpu"] * (setting.device.type == "cpu")
         words += ["--fp16"] * (setting.amp and "--cpu" not in words)
+        (folder / "phrase.txt").write_text(latency.sentence(sizes.input_length) + "\n", encoding="utf-8")
         for role in ("acoustic", "vocoder"):
             spec, model = (loaded := make_ready(role, args, torch.device("cpu"), True, False)).spec, loaded.model
+            for weight in model.parameters():
+                if not weight.any():
+                    nn.init.normal_(weight, std=HUM)
             path = folder / f"{spec.flag}.pt"
             save_checkpoint(path, {"config": config_of(model), "state_dict": model.state_dict()})
             words += [f"--{spec.flag}", path]
-        yield Case(
-            f"Start to first sound, {sizes.first_frames} frames, WaveGlow-{sizes.inference_channels}",
-            "s",
-            None,
-            lambda: wait_for_sound(folder / "audio_0.wav", *words, "--plain"),
-            lambda: wait_for_sound(folder / "audio_0.wav", *words),
-            None,
-        )
+        made, live = folder / "audio_0.wav", folder / "live"
+        for frames, what, heard, more in (
+            (sizes.first_frames, "Start to sound", made, []),
+            (sizes.decoder_frames, "Start to first sound (reference: to all of it)", live, ["--stream", live]),
+        ):
+            said = [*words, "--max-decoder-steps", frames]
+            yield Case(
+                f"{what}, {frames} frames, WaveGlow-{sizes.inference_channels}",
+                "s",
+                None,
+                lambda said=said: wait_for(made, *said, "--plain"),
+                lambda said=said, heard=heard, more=more: wait_for(heard, *said, *more),
+                None,
+            )
 
 
-def wait_for_sound(wav: Path, *words: object) -> None:
-    """Run inference.py until it has written a wav, which it writes whole. RuntimeError, with what it said, where it does not."""
-    wav.unlink(missing_ok=True)
+def wait_for(sound: Path, *words: object) -> None:
+    """Run inference.py until a file has sound in it. RuntimeError, with what it said, where there is none."""
+    sound.unlink(missing_ok=True)
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     command = [sys.executable, "inference.py", *map(str, words)]
     pipe = subprocess.PIPE
+
+    def is_there() -> bool:
+        return sound.exists() and sound.stat().st_size > 0
+
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT) as process:
         try:
-            while not wav.exists() and process.poll() is None:
+            while not is_there() and process.poll() is None:
                 time.sleep(POLL)
         finally:
-            process.kill()  # its picture is not waited for
+            process.kill()  # what follows is not waited for
         said, _ = process.communicate()
-    if not wav.exists():
+    if not is_there():
         raise RuntimeError(f"{' '.join(command)}: {said.decode()}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
@@ -120,12 +120,18 @@ class Denoiser(Protocol):
     def __call__(self, audio: Tensor, strength: float, /) -> Tensor: ...
 
 
+def _all_at_once(model: Any, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+    yield finish(model.infer(mels, sigma=sigma))
+
+
 @dataclass(frozen=True, kw_only=True)
 class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
     prepare: Prepare = field(default=lambda model, half, int8: model)
+    # model, mels (1, M, T), sigma, what is done to a part and the sound around it -> infer's audio in parts, the first one soon
+    stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor]], Iterator[Tensor]] = field(default=_all_at_once)
 
 
 class WarmStart(NamedTuple):

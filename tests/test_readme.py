@@ -33,7 +33,9 @@ def commands() -> list[list[str]]:
     """The words of every command line in the README, without comments and settings of variables."""
     lines = [line.strip() for block in BLOCKS for line in block.splitlines()] + [" ".join(c.split()) for c in INLINE]
     words = [
-        shlex.split(line, comments=True)
+        shlex.split(
+            re.sub(r">\([^)]*\)", "/dev/fd/63", line), comments=True
+        )  # to bash, the name of a pipe to what is in ()
         for line in lines
         if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun|sbatch) ", line)
     ]

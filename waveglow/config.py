@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -52,6 +53,12 @@ class WaveGlowConfig:
     def n_exits(self) -> int:
         """How many times channels leave before the last flow."""
         return (self.n_flows - 1) // self.n_early_every
+
+    @property
+    def reach(self) -> int:
+        """How many frames to each side the layers of one flow hear, the last one counted whole."""
+        groups = (2**self.WN_config.n_layers - 1) * (self.WN_config.kernel_size // 2)
+        return math.ceil(groups * self.n_group / self.hop_length)
 
     def problems(self) -> list[str]:
         """What cannot work, one line per flag."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import torch
@@ -48,9 +47,7 @@ class Denoiser(nn.Module):
             silence = torch.zeros(1, model.config.n_mel_channels, n_frames, device=model.upsample.weight.device)
             return self.stft.spectrum(model.infer(silence, sigma=0.0)).abs()[:, :, :1]
 
-        config = model.config
-        groups = (2**config.WN_config.n_layers - 1) * (config.WN_config.kernel_size // 2)
-        lengths = [math.ceil(n * groups * config.n_group / model.hop_length) for n in N_REACHES]
+        lengths = [n * model.config.reach for n in N_REACHES]
         fitting = lengths[0] * model.hop_length >= self.stft.filter_length and lengths[-1] < N_BIAS_FRAMES
         if fitting and not model.plain:
             for shorter, longer in pairwise(map(bias, lengths)):

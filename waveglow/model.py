@@ -218,7 +218,7 @@ class WaveGlow(nn.Module):
         frames = (n_samples + self.hop_length - 1) // self.hop_length  # later ones would touch only what is cut
         condition = self._condition(mels[:, :, :frames], n_samples)
         x = audio[:, :n_samples].reshape(-1, n_groups, self.n_group).transpose(1, 2)
-        x = x.to(self._flow_dtype())
+        x = x.to(self.flow_dtype())
         z: list[Tensor] = []
         log_s_list: list[Tensor] = []
         log_det_W_list: list[Tensor] = []
@@ -253,10 +253,10 @@ class WaveGlow(nn.Module):
         condition = self._condition(mels, n_groups * self.n_group).to(self._network_dtype())
         shape = [mels.shape[0], self.n_group, n_groups]
         if z is None:
-            z = torch.randn(shape, dtype=self._flow_dtype(), device=mels.device)
+            z = torch.randn(shape, dtype=self.flow_dtype(), device=mels.device)
         if list(z.shape) != shape:
             raise DataError(f"z of shape {list(z.shape)}, expected {shape} for mels of shape {list(mels.shape)}")
-        z = sigma * z.to(self._flow_dtype())
+        z = sigma * z.to(self.flow_dtype())
         early = self.n_exits * self.n_early_size
         x = z[:, early:]
         last = len(self.WN) - 1
@@ -312,7 +312,7 @@ class WaveGlow(nn.Module):
         # WN draws no random numbers, so that no state of a generator has to be kept and put back.
         return checkpoint(wn, fixed, condition, use_reentrant=False, preserve_rng_state=False)
 
-    def _flow_dtype(self) -> torch.dtype:
+    def flow_dtype(self) -> torch.dtype:
         """The dtype that audio and noise go through the flow in: the weights', but at least float32."""
         return torch.promote_types(self.upsample.weight.dtype, torch.float32)
 

@@ -13,6 +13,7 @@ from waveglow.loss_function import LossConfig, WaveGlowLoss
 from waveglow.model import WaveGlow
 from waveglow.preview import preview
 from waveglow.state_dict import upgrade_state_dict
+from waveglow.streaming import stream
 
 FLAGS = {  # config key: flag
     "n_mel_channels": "n_mel_channels",
@@ -67,5 +68,5 @@ SPEC = ModelSpec(
     upgrade_state_dict=upgrade_state_dict,
     prepare_training=prepare_training,
     use_plain=WaveGlow.use_plain,
-    inference=VocoderInference(prepare=WaveGlow.prepare, denoiser=make_denoiser),
+    inference=VocoderInference(prepare=WaveGlow.prepare, denoiser=make_denoiser, stream=stream),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -18,11 +19,12 @@ from common.errors import UsageError
 from common.sound.audio_processing import griffin_lim
 from common.sound.layers import length_mask
 from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.spec import AcousticInference, Denoiser, ModelSpec, VocoderInference, from_options
+from common.spec import AcousticInference, Denoiser, ModelSpec, Piece, VocoderInference, from_options
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
 PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # endings of the numbers in the log
+TEXT_PAUSE = 0.5  # seconds that who hears texts hears nothing after each
 BATCH = 16  # pieces that are spoken at once where texts are cut: memory grows with it
 SIGMA_INFER = 0.9  # standard deviation of a vocoder's noise, unless told otherwise
 DENOISING_STRENGTH = 0.01  # how much of its own hum is taken out, likewise
@@ -57,10 +59,16 @@ class Speech(NamedTuple):
     pieces: int
 
 
-class Vocoder(Protocol):
-    """Mels (B, M, T) and lengths (B,) in frames -> audio (B, N), and the numbers for the log."""
+Hear = Callable[[Tensor], None]  # takes the next sound (N,) of a text as soon as it is made
 
-    def __call__(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]: ...
+
+class Vocoder(Protocol):
+    """Mels (B, M, T) and lengths (B,) in frames -> audio (B, N), and the numbers for the log.
+
+    With `hear` the batch is one item, whose sound is given to it in parts, up to its length, before all of it is made.
+    """
+
+    def __call__(self, mels: Tensor, lengths: Tensor, hear: Hear | None = None) -> tuple[Tensor, dict[str, float]]: ...
 
 
 def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
@@ -106,35 +114,43 @@ def speak(texts: list[str], acoustic: Loaded, device: torch.device, half: bool) 
 
 
 def say(
-    texts: list[str], acoustic: Loaded, vocoder: Vocoder, device: torch.device, half: bool, longest: int = 0
+    texts: list[str],
+    acoustic: Loaded,
+    vocoder: Vocoder,
+    device: torch.device,
+    half: bool,
+    longest: int = 0,
+    hear: Hear | None = None,
 ) -> tuple[list[Speech], dict[str, float]]:
     """Texts -> sounds, those of more than `longest` characters (0: none) in pieces with pauses between, and the stages' speeds.
 
-    One batch speaks all texts, unless any is cut: then batches of BATCH pieces do, the longest first. BadRows as encode has it.
+    One batch speaks all texts, unless any is cut: then batches of BATCH pieces do, the longest first. Where someone hears, it is
+    one piece after the other, in their order. BadRows as encode has it.
     """
     stages, options = acoustic.spec.inference, acoustic.options
     assert isinstance(stages, AcousticInference)
     audio = from_options(AudioConfig, options)
     cut = [stages.pieces(text, longest, options) for text in texts]
     parts = [piece.text for pieces in cut for piece in pieces]
-    if len(parts) == len(texts):
+    if hear is None and len(parts) == len(texts):
         return _say_batch(texts, acoustic, vocoder, audio.hop_length, device, half)
     stages.encode(texts, options)  # mistakes are those of texts, not of pieces
-    order = sorted(range(len(parts)), key=lambda part: -len(parts[part]))
+    order = sorted(range(len(parts)), key=lambda part: -len(parts[part]) if hear is None else part)
+    size, voice = (BATCH, vocoder) if hear is None else (1, partial(vocoder, hear=hear))
+    pauses = [pause for pieces in cut for pause in [*(piece.pause for piece in pieces[:-1]), TEXT_PAUSE]]
     spoken: dict[int, Speech] = {}
     numbers = []
-    for start in range(0, len(order), BATCH):
-        batch = order[start : start + BATCH]
+    for start in range(0, len(order), size):
+        batch = order[start : start + size]
         of_batch = [parts[part] for part in batch]
-        speeches, speeds = _say_batch(of_batch, acoustic, vocoder, audio.hop_length, device, half)
+        speeches, speeds = _say_batch(of_batch, acoustic, voice, audio.hop_length, device, half)
         spoken |= zip(batch, speeches, strict=True)
         numbers.append((len(batch), speeds))
+        if hear is not None:
+            hear(torch.zeros(round(pauses[start] * audio.sampling_rate)))
     in_order = (spoken[part] for part in range(len(parts)))
-    joined = [
-        _joined(list(islice(in_order, len(pieces))), [piece.pause for piece in pieces], audio.sampling_rate)
-        for pieces in cut
-    ]
-    return joined, _in_all(numbers)
+    rate = audio.sampling_rate
+    return [_joined(list(islice(in_order, len(pieces))), pieces, rate) for pieces in cut], _in_all(numbers)
 
 
 def _say_batch(
@@ -151,13 +167,13 @@ def _say_batch(
     return speeches, numbers | vocoder_numbers
 
 
-def _joined(parts: list[Speech], pauses: list[float], sampling_rate: int) -> Speech:
+def _joined(parts: list[Speech], pieces: list[Piece], sampling_rate: int) -> Speech:
     """Pieces as one speech, with silence in place of every pause but the last."""
     if len(parts) == 1:
         return parts[0]
     sounds: list[Tensor] = []
-    for part, pause in zip(parts, pauses, strict=True):
-        sounds += [part.sound, torch.zeros(round(pause * sampling_rate))]
+    for part, piece in zip(parts, pieces, strict=True):
+        sounds += [part.sound, torch.zeros(round(piece.pause * sampling_rate))]
     symbols = max(part.alignment.shape[1] for part in parts)
     blank = [F.pad(part.alignment, (0, symbols - part.alignment.shape[1]), value=math.nan) for part in parts]
     return Speech(torch.cat(sounds[:-1]), torch.cat(blank), all(part.finished for part in parts), len(parts))
@@ -194,16 +210,44 @@ def neural_vocoder(
     denoise: Denoiser | None = stages.denoiser(model, audio) if strength > 0 else None
 
     @torch.inference_mode()
-    def vocode(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
-        with precision.autocast(device, precision.half_dtype(device, half)):
-            sound, seconds = timed(lambda: model.infer(mels, sigma=sigma), device)
-        flag, samples = loaded.spec.flag, lengths.sum().item() * audio.hop_length
-        numbers = {f"{flag}_items_per_sec": samples / seconds, f"{flag}_latency": seconds, "denoiser_latency": 0.0}
-        if denoise is not None:
-            sound, numbers["denoiser_latency"] = timed(lambda: denoise(sound.float(), strength), device)
-        return sound.float(), numbers
+    def vocode(mels: Tensor, lengths: Tensor, hear: Hear | None = None) -> tuple[Tensor, dict[str, float]]:
+        denoising = 0.0
+
+        def finish(sound: Tensor) -> Tensor:
+            nonlocal denoising
+            if denoise is None:
+                return sound.float()
+            with precision.autocast(device, None):
+                sound, seconds = timed(lambda: denoise(sound.float(), strength), device)
+            denoising += seconds
+            return sound
+
+        def make() -> Tensor:
+            with precision.autocast(device, precision.half_dtype(device, half)):
+                if hear is None:
+                    return finish(model.infer(mels, sigma=sigma))
+                return _heard(stages.stream(model, mels, sigma, finish), samples, hear)
+
+        flag, samples = loaded.spec.flag, int(lengths.sum()) * audio.hop_length
+        sound, seconds = timed(make, device)
+        seconds -= denoising
+        return sound, {
+            f"{flag}_items_per_sec": samples / seconds,
+            f"{flag}_latency": seconds,
+            "denoiser_latency": denoising,
+        }
 
     return vocode
+
+
+def _heard(parts: Iterator[Tensor], samples: int, hear: Hear) -> Tensor:
+    """Parts of a sound (1, n), of which the first `samples` are to be heard -> all of it (1, N)."""
+    made = []
+    for part in parts:
+        hear(part[0, : max(0, samples)])
+        samples -= part.shape[1]
+        made.append(part)
+    return torch.cat(made, dim=1)
 
 
 def griffin_lim_vocoder(audio: AudioConfig, device: torch.device, seed: int) -> Vocoder:
@@ -211,7 +255,7 @@ def griffin_lim_vocoder(audio: AudioConfig, device: torch.device, seed: int) -> 
     stft = TacotronSTFT.from_config(audio).to(device)
 
     @torch.inference_mode()
-    def vocode(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def vocode(mels: Tensor, lengths: Tensor, hear: Hear | None = None) -> tuple[Tensor, dict[str, float]]:
         def invert() -> Tensor:
             padded = F.pad(mels, (0, 1), value=SILENCE)  # n + 1 frames make n hops of sound
             clips = [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
@@ -220,7 +264,10 @@ def griffin_lim_vocoder(audio: AudioConfig, device: torch.device, seed: int) -> 
             return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
         sounds, seconds = timed(invert, device)
-        rate = lengths.sum().item() * audio.hop_length / seconds
+        samples = int(lengths.sum()) * audio.hop_length
+        if hear is not None:
+            _heard(iter([sounds]), samples, hear)
+        rate = samples / seconds
         return sounds, {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
 
     return vocode

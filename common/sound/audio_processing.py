@@ -126,6 +126,15 @@ def _ogg_has_an_end(name: str) -> bool:
     return marked_as_last and len(page) >= OGG_HEADER + len(segments) + sum(segments)
 
 
+def to_pcm(audio: Tensor) -> np.ndarray:
+    """Audio in [-1, 1], what is out of it clipped -> samples of 16 bits. ValueError where any is not finite."""
+    samples = audio.detach().float().cpu().numpy()
+    if not np.isfinite(samples).all():
+        raise ValueError("the audio has samples that are NaN or infinite")
+    # The exact inverse of load_audio: libsndfile's own conversion scales by 32767 one way and 32768 the other.
+    return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype("<i2")
+
+
 def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) -> None:
     """Write audio (N,) as a 16-bit mono wav; values out of [-1, 1] are clipped. A reader never sees half a file.
 
@@ -140,11 +149,10 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
     target = Path(path)
     if audio.dim() != 1:
         raise DataError(f"{target}: audio of shape {tuple(audio.shape)}, expected (samples,)")
-    samples = audio.detach().float().cpu().numpy()
-    if not np.isfinite(samples).all():
-        raise DataError(f"{target}: not written, the audio has samples that are NaN or infinite")
-    # The exact inverse of load_audio: libsndfile's own conversion scales by 32767 one way and 32768 the other.
-    pcm = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
+    try:
+        pcm = to_pcm(audio)
+    except ValueError as error:
+        raise DataError(f"{target}: not written, {error}") from None
     wav = io.BytesIO()
     soundfile.write(wav, pcm, sampling_rate, format="WAV", subtype="PCM_16")
     try:

@@ -120,20 +120,22 @@ def encode_joined(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
     return encode([text.replace("-", "") for text in texts], options)
 
 
-def first_mels(mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
+def first_mels(mels: Tensor, lengths: Tensor, hear=None) -> tuple[Tensor, dict[str, float]]:
     """Four samples a frame, and numbers that are easy to add up."""
     seconds = float(len(mels))
+    if hear:
+        hear(mels[0, 0, : int(lengths[0])].repeat_interleave(4))
     return mels[:, 0].repeat_interleave(4, dim=1), {
         "vocoder_items_per_sec": lengths.sum().item() / seconds,
         "vocoder_latency": seconds,
     }
 
 
-def said(texts: list[str], limit: int) -> tuple[list, dict[str, float], Batches]:
+def said(texts: list[str], limit: int, hear=None) -> tuple[list, dict[str, float], Batches]:
     stages = AcousticInference(encode=encode_joined, spell=lambda text, options: list(text), pieces=in_pieces)
     model = Batches()
     loaded = Loaded(argparse.Namespace(flag="reader", inference=stages), model, OPTIONS)  # type: ignore[arg-type]
-    return *say(texts, loaded, first_mels, CPU, False, limit), model
+    return *say(texts, loaded, first_mels, CPU, False, limit, hear), model
 
 
 def test_pieces_are_joined_with_their_pauses() -> None:
@@ -179,6 +181,17 @@ def test_pieces_are_spoken_in_batches_of_like_lengths() -> None:
     assert numbers["vocoder_items_per_sec"] * 19 == pytest.approx(frames)
     assert numbers["reader_items_per_sec"] * numbers["reader_latency"] == pytest.approx(frames)
     assert numbers["attention_focus"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_who_hears_texts_hears_them_in_their_order_with_pauses(limit: int) -> None:
+    texts, heard = ["a", "ab-c-de", "b"], []
+    speeches, numbers, model = said(texts, limit, heard.append)
+    assert model.sizes == ([[1], [5], [1]] if limit == 0 else [[1], [2], [1], [2], [1]])
+    after = torch.zeros(4)  # half a second of 8 Hz
+    wanted = [part for speech in speeches for part in (speech.sound, after)]
+    assert torch.cat(heard).tolist() == torch.cat(wanted).tolist()
+    assert numbers["vocoder_latency"] == len(model.sizes)
 
 
 def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
@@ -241,6 +254,20 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)
     assert (numbers["denoiser_latency"] > 0) == (strength > 0)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.25])
+def test_a_vocoder_is_heard_up_to_the_length(strength: float) -> None:
+    heard: list[Tensor] = []
+    mels = torch.randn(1, 4, 9)
+    vocode = vocoder_of(Calls(), strength, plain=False)
+    sound, numbers = vocode(mels, torch.tensor([5]), hear=heard.append)
+    assert torch.equal(sound, vocode(mels, torch.tensor([5]))[0])
+    assert torch.equal(torch.cat(heard), sound[0, : 5 * 256])
+    assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
+    vocode = griffin_lim_vocoder(AudioConfig(n_mel_channels=4), CPU, seed=3)
+    sound, _ = vocode(mels, torch.tensor([9]), hear=heard.append)
+    assert torch.equal(heard[-1], sound[0, : 9 * 256])
 
 
 def test_griffin_lim_speaks_the_mels_alone_and_in_a_batch() -> None:

@@ -1,0 +1,83 @@
+"""Sound in parts: what `infer` makes, and all of what it makes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from waveglow import streaming
+from waveglow.streaming import stream
+
+
+def both(model, mels: Tensor) -> tuple[list[Tensor], Tensor]:
+    """The parts, and the whole of the same noise."""
+    with torch.no_grad():
+        torch.manual_seed(7)
+        whole = model.infer(mels, sigma=0.6)
+        torch.manual_seed(7)
+        return list(stream(model, mels, 0.6, lambda sound: sound)), whole
+
+
+@pytest.mark.parametrize("frames", [1, 7, 8, 9, 24, 61])
+def test_parts_are_the_whole_where_everything_is_listened_to(small_model, monkeypatch, frames):
+    model = small_model()
+    monkeypatch.setattr(streaming, "N_REACHES", model.config.n_flows)
+    parts, whole = both(model, torch.randn(1, 3, frames, dtype=torch.float64))
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-12, atol=1e-12)
+    sizes = [part.shape[1] // model.hop_length for part in parts]
+    assert sum(sizes) == frames
+    assert sizes[:-1] == [8, 16, 32][: len(sizes) - 1]
+
+
+def test_a_hop_that_is_no_whole_number_of_groups(small_model, monkeypatch):
+    model = small_model(hop_length=20, upsample_kernel_size=60)  # 2 frames are 5 groups
+    monkeypatch.setattr(streaming, "FIRST_FRAMES", 5)
+    monkeypatch.setattr(streaming, "N_REACHES", 5)
+    parts, whole = both(model, torch.randn(1, 3, 31, dtype=torch.float64))
+    assert len(parts) == 3
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_not_listened_to_is_not_heard(small_model):
+    """Two reaches in place of five, with weights far larger than what is trained: the sound is that of the whole to 1e-4."""
+    parts, whole = both(small_model(), torch.randn(1, 3, 80, dtype=torch.float64))
+    made = torch.cat(parts, dim=1)
+    assert 0 < (made - whole).norm() < 1e-4 * whole.norm()
+
+
+def test_parts_are_finished_with_the_sound_around_them(small_model):
+    model = small_model()
+    mels = torch.randn(1, 3, 60, dtype=torch.float64)
+    lengths = []
+
+    def smooth(sound: Tensor) -> Tensor:
+        lengths.append(sound.shape[1] // model.hop_length)
+        return torch.nn.functional.avg_pool1d(sound, 31, stride=1, padding=15)
+
+    with torch.no_grad():
+        torch.manual_seed(7)
+        whole = smooth(model.infer(mels, sigma=0.6))
+        torch.manual_seed(7)
+        made = torch.cat(list(stream(model, mels, 0.6, smooth)), dim=1)
+    torch.testing.assert_close(made, whole, rtol=0, atol=1e-4 * whole.abs().max().item())
+    around = 2 * model.config.reach + 4
+    assert lengths == [
+        60,
+        8 + around,
+        8 + 16 + around,
+        around + 32 + 4,
+        around + 4,
+    ]  # all, then parts with what is there
+
+
+def test_reach_is_what_one_flow_sees(small_model):
+    model = small_model(n_flows=1)
+    mels = torch.randn(1, 3, 60, dtype=torch.float64)
+    z = torch.randn(1, 8, 120, dtype=torch.float64)
+    with torch.no_grad():
+        before = model.infer(mels, 1.0, z)
+        z[:, :, 60:62] += 1.0  # frame 30
+        moved = (model.infer(mels, 1.0, z) != before).reshape(60, 16).any(1).nonzero()[:, 0].tolist()
+    assert model.config.reach == 4  # 7 groups of 8 samples are 3.5 hops of 16
+    assert (moved[0], moved[-1]) == (30 - 4, 30 + 4)
