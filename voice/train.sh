@@ -9,9 +9,9 @@ export OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD
 shared="--seed 1 -d $corpus --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
   --checkpoint-every-minutes 5 --keep-checkpoints 2 --resume-from-last"
 case ${1:-} in
-  Tacotron2) flags="--epochs 16 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
+  Tacotron2) flags="--epochs 28 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
     --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt
-    --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0 --disable-uniform-initialize-bn-weight
+    --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0 --p-convolution-dropout 0.1 --disable-uniform-initialize-bn-weight
     --guided-attention-weight 100 --guided-attention-sigma 0.2 --guided-attention-decay 0.9995
     --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 3 --prenet-dim 256
     --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448

@@ -14,9 +14,7 @@ from waveglow.model import WaveGlow
 
 FIRST_FRAMES = 8  # of the first part; each one after it is twice as long, so that less and less is made twice
 MOST_FRAMES = 256
-N_REACHES = (
-    2  # how far a part listens to both sides, in lengths that one flow's layers see; its flows together see more
-)
+N_REACHES = 2  # how far a part listens to both sides, in lengths that one flow's layers see; all flows see more
 
 
 def stream(model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
