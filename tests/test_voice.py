@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,14 @@ def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
         "error: no vocoder model: there is no output/checkpoint_WaveGlow_last.pt; name one with"
     )
     assert result.err.strip().endswith("the embedded voice, voice/, speaks where no checkpoint is named")
+
+
+def test_pytorchs_compiler_is_not_loaded_to_build_a_model() -> None:
+    """It takes seconds, and several operations on tensors of the meta device load it."""
+    for model in MODELS:
+        build = f"load_model('{model}', '{trained(model)}').prepare(False)"
+        code = f"import sys; from models import load_model; {build}; sys.exit('torch._dynamo' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0, model
 
 
 def test_a_vocoder_alone_is_no_voice(clone: Path) -> None:
