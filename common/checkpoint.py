@@ -31,7 +31,7 @@ LAYOUTS = {
     re.compile(r"\.cond_layer\."): "one fused cond_layer where others have cond_layers",
 }
 # Config keys that came later, and what the published models have built in instead.
-ADDED_CONFIG = {"hop_length": 256, "upsample_kernel_size": 1024}
+ADDED_CONFIG = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}
 
 
 @dataclass(frozen=True, kw_only=True)

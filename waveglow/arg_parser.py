@@ -17,6 +17,12 @@ def add_waveglow_arguments(parser: argparse.ArgumentParser) -> None:
     flow.add_argument("--groups", type=int, default=Model.n_group, help="samples a group, the flow's channels; even")
     flow.add_argument("--early-every", type=int, default=Model.n_early_every, help="flows between early outputs")
     flow.add_argument("--early-size", type=int, default=Model.n_early_size, help="channels that leave there")
+    flow.add_argument(
+        "--upsample-channels",
+        type=int,
+        default=Model.upsample_channels,
+        help="channels of the upsampled mels; default: as many as the mels'. A few, with larger --groups, train far faster",
+    )
     wn = parser.add_argument_group("WaveGlow: network of a coupling (WN)")
     wn.add_argument("--wn-kernel-size", type=int, default=WN.kernel_size, help="width of its convolutions, odd")
     wn.add_argument("--wn-channels", type=int, default=WN.n_channels, help="channels; 256 is twice as fast")

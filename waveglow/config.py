@@ -44,10 +44,17 @@ class WaveGlowConfig:
     WN_config: WNConfig = field(default_factory=WNConfig)
     hop_length: int = 256  # samples between two mel frames
     upsample_kernel_size: int = 1024
+    upsample_channels: int | None = None  # of the upsampled mels, as each flow hears them; None: n_mel_channels
 
     def __post_init__(self) -> None:
         if problems := self.problems():
             raise UsageError("\n".join(problems))
+
+    @property
+    def condition_channels(self) -> int:
+        """Channels of one group of upsampled mels."""
+        channels = self.n_mel_channels if self.upsample_channels is None else self.upsample_channels
+        return channels * self.n_group
 
     @property
     def n_exits(self) -> int:
@@ -70,6 +77,8 @@ class WaveGlowConfig:
             "n_early_size": "--early-size",
             "hop_length": "--hop-length",
         }
+        if self.upsample_channels is not None:
+            positive["upsample_channels"] = "--upsample-channels"
         problems = _not_positive(self, positive) + self.WN_config.problems()
         if self.n_group % 2:
             problems.append(

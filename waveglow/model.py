@@ -13,7 +13,8 @@ from common.errors import DataError
 from waveglow.config import WaveGlowConfig, WNConfig
 from waveglow.gated_layers import gated_layers
 
-# B batch, N samples, T frames, M mels, g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
+# B batch, N samples, T frames, M mels, U channels of upsampled mels (M, unless the config says otherwise)
+# g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
 
 
 class WaveGlowOutput(NamedTuple):
@@ -142,7 +143,7 @@ class WN(nn.Module):
         nn.init.zeros_(self.end.bias)  # type: ignore[arg-type]
 
     def forward(self, half: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """Half of the channels (B, C/2, G) and the condition (B, M * g, G) -> shift b and log s, (B, C/2, G) each."""
+        """Half of the channels (B, C/2, G) and the condition (B, U * g, G) -> shift b and log s, (B, C/2, G) each."""
         x = self.start(half.to(self.end.weight.dtype))
         if torch.jit.is_scripting():  # TorchScript knows no function with a backward of its own
             skip_sum = self._plain_layers(x, condition)
@@ -202,9 +203,9 @@ class WaveGlow(nn.Module):
         # channels of each flow: n_early_size fewer after every n_early_every flows
         channels = [c.n_group - k // c.n_early_every * c.n_early_size for k in range(c.n_flows)]
         self.upsample = nn.ConvTranspose1d(
-            c.n_mel_channels, c.n_mel_channels, c.upsample_kernel_size, stride=c.hop_length
+            c.n_mel_channels, c.condition_channels // c.n_group, c.upsample_kernel_size, stride=c.hop_length
         )
-        self.WN = nn.ModuleList(WN(n // 2, c.n_mel_channels * c.n_group, c.WN_config) for n in channels)
+        self.WN = nn.ModuleList(WN(n // 2, c.condition_channels, c.WN_config) for n in channels)
         self.convinv = nn.ModuleList(Invertible1x1Conv(n) for n in channels)
 
     def forward(self, mels: Tensor, audio: Tensor) -> WaveGlowOutput:
@@ -336,10 +337,10 @@ class WaveGlow(nn.Module):
         return n_samples // self.n_group
 
     def _condition(self, mels: Tensor, n_samples: int) -> Tensor:
-        """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, M * g, G), by mel, then by sample."""
+        """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, U * g, G), by channel, then by sample."""
         upsampled = self.upsample(mels.to(self.upsample.weight.dtype))[:, :, :n_samples]
-        batch, n_mels = upsampled.shape[0], upsampled.shape[1]
-        grouped = upsampled.reshape(batch, n_mels, -1, self.n_group)
+        batch, channels = upsampled.shape[0], upsampled.shape[1]
+        grouped = upsampled.reshape(batch, channels, -1, self.n_group)
         if self.plain or torch.jit.is_scripting():
-            return grouped.transpose(2, 3).reshape(batch, n_mels * self.n_group, -1)
-        return grouped.transpose(1, 2).reshape(batch, -1, n_mels * self.n_group).transpose(1, 2)  # channels innermost
+            return grouped.transpose(2, 3).reshape(batch, channels * self.n_group, -1)
+        return grouped.transpose(1, 2).reshape(batch, -1, channels * self.n_group).transpose(1, 2)  # channels innermost

@@ -22,6 +22,7 @@ FLAGS = {  # config key: flag
     "n_early_every": "early_every",
     "n_early_size": "early_size",
     "hop_length": "hop_length",
+    "upsample_channels": "upsample_channels",
 }
 WN_FLAGS = {"n_layers": "wn_layers", "kernel_size": "wn_kernel_size", "n_channels": "wn_channels"}
 

@@ -58,16 +58,17 @@ def plain_forward(model, mels, audio):
     w = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
     c = model.config
     kernel = w["upsample.weight"].shape[2]
-    upsampled = np.zeros((c.n_mel_channels, (mels.shape[1] - 1) * c.hop_length + kernel)) + w["upsample.bias"][:, None]
+    channels = len(w["upsample.bias"])
+    upsampled = np.zeros((channels, (mels.shape[1] - 1) * c.hop_length + kernel)) + w["upsample.bias"][:, None]
     for t in range(mels.shape[1]):
         upsampled[:, t * c.hop_length : t * c.hop_length + kernel] += np.einsum(
             "i,iok->ok", mels[:, t], w["upsample.weight"]
         )
     n_groups = len(audio) // c.n_group
-    condition = np.zeros((c.n_mel_channels * c.n_group, n_groups))
-    for mel in range(c.n_mel_channels):
+    condition = np.zeros((channels * c.n_group, n_groups))
+    for channel in range(channels):
         for j in range(c.n_group):
-            condition[mel * c.n_group + j] = upsampled[mel, j : len(audio) : c.n_group]
+            condition[channel * c.n_group + j] = upsampled[channel, j : len(audio) : c.n_group]
     x = np.stack([audio[j :: c.n_group] for j in range(c.n_group)])
     z, log_s_list, log_det_list = [], [], []
     for k in range(c.n_flows):
@@ -84,8 +85,10 @@ def plain_forward(model, mels, audio):
     return np.concatenate([*z, x]), log_s_list, log_det_list
 
 
-def test_forward_equals_the_plain_version(small_model):
-    model = small_model()
+@pytest.mark.parametrize("upsample_channels", [None, 1, 5])
+def test_forward_equals_the_plain_version(small_model, upsample_channels):
+    model = small_model(upsample_channels=upsample_channels)
+    assert model.upsample.weight.shape[:2] == (3, upsample_channels or 3)
     mels, audio = speech(5)
     out = model(mels, audio)
     for b in range(2):
@@ -331,7 +334,8 @@ def test_published_config_takes_our_keys_by_default():
     }
     config = WaveGlowConfig.from_dict(published)
     assert config == WaveGlowConfig()
-    assert config.to_dict() == {**published, "hop_length": 256, "upsample_kernel_size": 1024} == asdict(config)
+    added = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}
+    assert config.to_dict() == {**published, **added} == asdict(config)
     assert WaveGlowConfig.from_dict(config.to_dict()) == config
 
 
@@ -345,6 +349,7 @@ def test_published_config_takes_our_keys_by_default():
         ({"n_early_size": 3}, ["--early-size 3"]),
         ({"n_early_size": 4}, ["--early-size 4: 2 early outputs", "--groups 8, --flows 12, --early-every 4"]),
         ({"n_mel_channels": -1}, ["--n-mel-channels -1"]),
+        ({"upsample_channels": 0}, ["--upsample-channels 0: expected at least 1"]),
         ({"hop_length": 2048}, ["--hop-length 2048: expected at most 1024"]),
         ({"WN_config": {"n_layers": 0}}, ["--wn-layers 0"]),
         ({"WN_config": {"kernel_size": 4}}, ["--wn-kernel-size 4: expected an odd number"]),
