@@ -65,7 +65,8 @@ WAVEGLOW = Part(
     (0.8,),
     "--training-files filelists/clock_audio_text_train_filelist.txt"
     " --validation-files filelists/clock_audio_text_val_filelist.txt"
-    " -bs 8 -lr 1e-3 --segment-length 4000 --flows 6 --early-every 3 --wn-channels 64 --wn-layers 6",
+    " -bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 --flows 8 --groups 32 --early-size 8 --upsample-channels 8"
+    " --wn-channels 64 --wn-layers 5",
 )
 
 

@@ -1,0 +1,115 @@
+"""Write the mels that Tacotron 2 predicts for recorded clips, frame by frame in time with them, to train a vocoder on.
+
+A vocoder that was trained on the recordings' mels hears smoother ones when it is used. Tuned on these, it hears what it will hear:
+
+    python -m scripts.predict_mels output/checkpoint_Tacotron2_last.pt filelists/ljs_mel_text_{train,val}_filelist.txt
+    python train.py -m WaveGlow -o output/tuned -d output/predicted --load-mel-from-disk \\
+        --warm-start output/checkpoint_WaveGlow_last.pt -lr 1e-5
+
+Each clip is teacher-forced (Shen et al. 2018, section 3.3). Reads filelists of mels, as scripts/prepare_mels.sh makes them, and
+writes
+OUTPUT/FOLDER/mels/ID.pt for each DATASET_PATH/FOLDER/mels/ID.pt, with a link to the recordings at OUTPUT/FOLDER/wavs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from common.arguments import HelpFormatter, positive
+from common.data.filelist import check_files, lines_of, read_filelist
+from common.data.mel_settings import write_settings
+from common.data.mels import save_mel
+from common.engine.checkpoint import load_checkpoint
+from common.engine.precision import pick_device, separate_rng
+from common.engine.training import to_device
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.sound.stft import AudioConfig
+from common.spec import Key, Options, from_options
+from models import restore_model
+from tacotron2.data_function import TextMelDataset
+from tacotron2.spec import SPEC
+
+
+def read_clips(filelists: Iterable[Path], options: Options) -> list[TextMelDataset]:
+    """The clips of each filelist. DataError names every row that cannot be used."""
+    datasets = []
+    for filelist in filelists:
+        utterances = read_filelist(filelist)
+        check_files(utterances, filelist, options["dataset_path"])
+        with lines_of(filelist):
+            datasets.append(TextMelDataset(options, utterances))
+    return datasets
+
+
+def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output: Path, audio: AudioConfig) -> None:
+    """Beneath output, for every folder of mels one with the same settings, and beside it a link to the recordings."""
+    folders = sorted({Path(row.path).parent for dataset in datasets for row in dataset.utterances})
+    if wrong := [str(folder) for folder in folders if folder.name != "mels"]:
+        raise DataError(f"{', '.join(wrong)}: expected rows FOLDER/mels/ID.pt|text, of mels beside their FOLDER/wavs")
+    recordings = {folder.parent / "wavs": dataset_path / folder.parent / "wavs" for folder in folders}
+    if absent := [str(wavs) for wavs in recordings.values() if not wavs.is_dir()]:
+        raise DataError(f"{', '.join(absent)}: no such folder, expected the recordings that the mels were made from")
+    for folder in folders:
+        write_settings(output / folder, audio)
+    for name, wavs in recordings.items():
+        link = output / name
+        if not link.exists():
+            link.symlink_to(wavs.resolve(), target_is_directory=True)
+
+
+def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, device: torch.device) -> None:
+    """Write the mel that a model in evaluation mode predicts of each clip, as long as the recorded one."""
+    names = {str(Path(dataset.config.dataset_path, row.path)): row.path for row in dataset.utterances}
+    order = sorted(range(len(dataset)), key=lambda item: dataset.lengths[item])  # little padding in a batch
+    for start in tqdm(range(0, len(order), batch_size), desc="predict mels", unit="batch", disable=None):
+        batch = dataset.collate([dataset[Key(0, item)] for item in order[start : start + batch_size]])
+        batch = to_device(batch, device)
+        with torch.inference_mode(), separate_rng(device, start):  # the prenet drops out here too
+            mels = model(*batch.inputs).mel_outputs_postnet.float().cpu()
+        for name, mel, frames in zip(batch.names, mels, batch.mel_lengths.tolist(), strict=True):
+            save_mel(output / names[name], mel[:, :frames])
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command's flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.predict_mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+    )
+    parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")
+    parser.add_argument("filelists", type=Path, nargs="+", help="rows mel|text")
+    parser.add_argument("-o", "--output", type=Path, default=Path("output/predicted"), help="the new dataset's folder")
+    parser.add_argument(
+        "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
+    )
+    parser.add_argument("-bs", "--batch-size", type=positive, default=16, help="clips at once")
+    parser.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Predict every mel of the filelists, also those that are there: another checkpoint predicts others."""
+    args = parse_args(argv)
+    if args.output.resolve() == args.dataset_path.resolve():
+        raise UsageError(f"--output {args.output}: is the dataset's own folder, whose mels would be lost; name another")
+    device = pick_device(cpu=args.cpu)
+    checkpoint = load_checkpoint(args.checkpoint)
+    model = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()
+    options = checkpoint["config"] | checkpoint.get("data", {})
+    options |= {"dataset_path": str(args.dataset_path), "load_mel_from_disk": True}
+    model.mask_padding = True  # a clip does not hear what fills up its batch, as in inference
+    datasets = read_clips(args.filelists, options)
+    make_folders(datasets, args.dataset_path, args.output, from_options(AudioConfig, options))
+    for dataset in datasets:
+        predict(model, dataset, args.output, args.batch_size, device)
+    print(f"{sum(map(len, datasets))} mels; train.py -m WaveGlow reads them with -d {args.output} --load-mel-from-disk")
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

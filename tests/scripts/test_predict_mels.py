@@ -1,0 +1,123 @@
+"""scripts/predict_mels.py: what Tacotron 2 says of each recorded clip, and a vocoder that trains on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.data import mels as prepare_mels
+from common.data.filelist import read_filelist
+from common.data.mels import load_mel
+from common.errors import DataError, UsageError
+from models import load_model
+from scripts import predict_mels
+from tacotron2.text import text_to_sequence
+from tests.recipe import ROOT, flags, run, succeed, trained
+
+MELS = 10  # channels of the tiny models
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """A dataset of four short clips: wavs, mels, audio.txt and mel.txt."""
+    folder = tmp_path / "voice"
+    (folder / "wavs").mkdir(parents=True)
+    words = flags("Tacotron2", tmp_path / "unused")  # for the rows that it writes
+    rows = read_filelist(words[words.index("--training-files") + 1])[:4]
+    for row in rows:
+        shutil.copy(ROOT / row.path, folder / "wavs")
+    stems = {Path(row.path).stem: (Path(row.path).name, row.text) for row in rows}
+    (folder / "audio.txt").write_text("".join(f"wavs/{name}|{text}\n" for name, text in stems.values()))
+    (folder / "mel.txt").write_text("".join(f"mels/{stem}.pt|{text}\n" for stem, (_, text) in stems.items()))
+    lists = ["--audio-filelist", folder / "audio.txt", "--mel-filelist", folder / "mel.txt"]
+    words = [*lists, "--dataset-path", folder, "--n-mel-channels", MELS, "--num-workers", 1]
+    prepare_mels.main([str(word) for word in words])
+    return folder
+
+
+def predict(dataset: Path, output: Path, *words: object) -> None:
+    """Run the command in this process."""
+    start = [trained("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", *words]
+    predict_mels.main([str(word) for word in start])
+
+
+@pytest.fixture
+def no_dropout(monkeypatch) -> None:
+    """Predictions that do not depend on the batch: the prenet's dropout, which never rests, leaves everything."""
+    monkeypatch.setattr("tacotron2.decoder.dropout", lambda x, p: x)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_each_mel_is_what_the_model_says_of_its_clip_alone(dataset, tmp_path, no_dropout, batch):
+    predict(dataset, tmp_path / "out", "-bs", batch)
+    model = load_model("Tacotron2", trained("Tacotron2"))
+    for row in read_filelist(dataset / "mel.txt"):
+        made, mel = load_mel(tmp_path / "out" / row.path, MELS), load_mel(dataset / row.path, MELS)
+        ids = torch.tensor([text_to_sequence(row.text, ["english_cleaners"])])
+        with torch.no_grad():
+            wanted = model(ids, torch.tensor([ids.shape[1]]), mel[None], torch.tensor([mel.shape[1]]))
+        assert made.shape == mel.shape
+        torch.testing.assert_close(made, wanted.mel_outputs_postnet[0], atol=1e-4, rtol=0)
+        assert (made - mel).abs().mean() > 0.1  # no copy
+
+
+def test_a_vocoder_trains_on_them(dataset, tmp_path):
+    predict(dataset, tmp_path / "out")
+    words = flags("WaveGlow", tmp_path / "run")
+    for name in ("--training-files", "--validation-files"):
+        words[words.index(name) + 1] = str(dataset / "audio.txt")
+    words[words.index("--dataset-path") + 1] = str(tmp_path / "out")
+    succeed("train.py", *words, "--epochs", 1, "--load-mel-from-disk")
+    assert (tmp_path / "run" / "checkpoint_WaveGlow_0.pt").is_file()
+
+
+def test_twice_is_as_once(dataset, tmp_path):
+    predict(dataset, tmp_path / "out")
+    first = {path.name: path.read_bytes() for path in (tmp_path / "out" / "mels").iterdir()}
+    predict(dataset, tmp_path / "out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out" / "mels").iterdir()} == first
+    assert (tmp_path / "out" / "wavs").resolve() == (dataset / "wavs").resolve()
+
+
+def test_the_dataset_itself_is_not_written_over(dataset):
+    before = {path: path.read_bytes() for path in (dataset / "mels").iterdir()}
+    with pytest.raises(UsageError, match=r"--output .*: is the dataset's own folder"):
+        predict(dataset, dataset / "wavs" / "..")
+    assert {path: path.read_bytes() for path in (dataset / "mels").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "mel.txt").write_text("mels/absent.pt|One.\nmels/none.pt|Two.\n"), "2 of 2 files are missing"),
+        (lambda folder: shutil.rmtree(folder / "wavs"), r"wavs: no such folder, expected the recordings"),
+        (lambda folder: (folder / "mels").rename(folder / "other"), "4 of 4 files are missing"),
+        (
+            lambda folder: [
+                (folder / "mels").rename(folder / "other"),
+                (folder / "mel.txt").write_text((folder / "mel.txt").read_text().replace("mels/", "other/")),
+            ],
+            "other: expected rows FOLDER/mels/ID.pt",
+        ),
+        (
+            lambda folder: (folder / "mel.txt").write_text((folder / "mel.txt").read_text().replace("|", "|{QQ} ")),
+            r"(?s)mel.txt:1: .*mel.txt:4: ",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_and_nothing_is_written(dataset, tmp_path, spoil, message):
+    spoil(dataset)
+    with pytest.raises(DataError, match=message):
+        predict(dataset, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_checkpoint_of_another_model(dataset, tmp_path):
+    result = run(
+        "scripts/predict_mels.py", trained("WaveGlow"), dataset / "mel.txt", "-d", dataset, "-o", tmp_path / "out"
+    )
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "is it a checkpoint of Tacotron2?" in result.err
