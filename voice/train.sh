@@ -1,25 +1,31 @@
 #!/usr/bin/env bash
-# Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow, each in a terminal of its own. Safe to stop and to run again.
-# First, once: the corpus and its mels, as scripts/make_voice_corpus.py says.
+# Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned. Safe to stop and to run again.
+# First, once: the corpus and its mels, as scripts/make_voice_corpus.py says. The first two may share two cores, each in a terminal of
+# its own; "tuned", after them, trains that WaveGlow further, on the mels that that Tacotron 2 predicts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus
-# two models share two cores: a thread each, and memory that is kept for the next step
+predicted=output/voice_predicted
+# a thread each, and memory that is kept for the next step
 export OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296
-shared="--seed 1 -d $corpus --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
+shared="--seed 1 --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
   --checkpoint-every-minutes 5 --keep-checkpoints 2 --resume-from-last"
+waveglow="-m WaveGlow --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt -bs 4 --segment-length 8000
+  --flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5"
 case ${1:-} in
-  Tacotron2) flags="--epochs 28 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
+  Tacotron2) flags="-m Tacotron2 -d $corpus --epochs 38 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
     --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt
     --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0 --p-convolution-dropout 0.1 --disable-uniform-initialize-bn-weight
     --guided-attention-weight 100 --guided-attention-sigma 0.2 --guided-attention-decay 0.9995
     --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 3 --prenet-dim 256
     --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448
     --postnet-embedding-dim 128 --postnet-n-convolutions 3" ;;
-  WaveGlow) flags="--epochs 12 -bs 2 -lr 1e-3 --warmup-steps 50 --segment-length 4000
-    --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
-    --flows 6 --early-every 3 --wn-channels 64 --wn-layers 6" ;;
-  *) echo "usage: bash voice/train.sh Tacotron2 | WaveGlow" >&2; exit 2 ;;
+  WaveGlow) flags="$waveglow -d $corpus --epochs 8 -lr 2e-3 --warmup-steps 100" ;;
+  tuned) flags="$waveglow -d $predicted --load-mel-from-disk --epochs 4 -lr 1e-3 --warmup-steps 100
+    --warm-start output/voice/WaveGlow/checkpoint_WaveGlow_last.pt"
+    [ -e output/voice/tuned ] || .venv/bin/python -m scripts.predict_mels output/voice/Tacotron2/checkpoint_Tacotron2_last.pt \
+      $corpus/mel_train.txt $corpus/mel_val.txt -d $corpus -o $predicted ;;
+  *) echo "usage: bash voice/train.sh Tacotron2 | WaveGlow | tuned" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086
-exec .venv/bin/python train.py -m "$1" -o "output/voice/$1" $shared $flags "${@:2}"
+exec .venv/bin/python train.py -o "output/voice/$1" $shared $flags "${@:2}"
