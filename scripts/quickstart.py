@@ -164,14 +164,14 @@ def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
 
 def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
     """Show a training's progress, as its log tells it, until it ends."""
-    said = time.monotonic()
+    said, told = time.monotonic(), 0
     while process.poll() is None:
         time.sleep(1.0)
         done, loss = progress_of(log)
         bar.update(done - bar.n)
         bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
-        if bar.disable and done and time.monotonic() - said > SAID_EVERY:
-            said = time.monotonic()
+        if bar.disable and done > told and time.monotonic() - said > SAID_EVERY:
+            said, told = time.monotonic(), done
             print(f"   epoch {done} of {bar.total}, loss {loss:.3f}", flush=True)
 
 
