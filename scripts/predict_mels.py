@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> None:
         raise UsageError(f"--output {args.output}: is the dataset's own folder, whose mels would be lost; name another")
     device = pick_device(cpu=args.cpu)
     checkpoint = load_checkpoint(args.checkpoint)
-    model = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()
+    model: Any = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()
     options = checkpoint["config"] | checkpoint.get("data", {})
     options |= {"dataset_path": str(args.dataset_path), "load_mel_from_disk": True}
     model.mask_padding = True  # a clip does not hear what fills up its batch, as in inference
