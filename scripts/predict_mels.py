@@ -7,13 +7,13 @@ A vocoder that was trained on the recordings' mels hears smoother ones when it i
         --warm-start output/checkpoint_WaveGlow_last.pt -lr 1e-5
 
 Each clip is teacher-forced (Shen et al. 2018, section 3.3). Reads filelists of mels, as scripts/prepare_mels.sh makes them, and
-writes
-OUTPUT/FOLDER/mels/ID.pt for each DATASET_PATH/FOLDER/mels/ID.pt, with a link to the recordings at OUTPUT/FOLDER/wavs.
+writes OUTPUT/FOLDER/mels/ID.pt for each DATASET_PATH/FOLDER/mels/ID.pt, with a link to the recordings at OUTPUT/FOLDER/wavs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -55,12 +55,16 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
     recordings = {folder.parent / "wavs": dataset_path / folder.parent / "wavs" for folder in folders}
     if absent := [str(wavs) for wavs in recordings.values() if not wavs.is_dir()]:
         raise DataError(f"{', '.join(absent)}: no such folder, expected the recordings that the mels were made from")
+    links = {output / name: wavs.resolve() for name, wavs in recordings.items()}
+    if taken := [str(link) for link, wavs in links.items() if os.path.lexists(link) and link.resolve() != wavs]:
+        raise DataError(
+            f"{', '.join(taken)}: in the way of a link to the recordings; delete it, or name another --output"
+        )
     for folder in folders:
         write_settings(output / folder, audio)
-    for name, wavs in recordings.items():
-        link = output / name
+    for link, wavs in links.items():
         if not link.exists():
-            link.symlink_to(wavs.resolve(), target_is_directory=True)
+            link.symlink_to(wavs, target_is_directory=True)
 
 
 def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, device: torch.device) -> None:

@@ -51,10 +51,9 @@ class WaveGlowConfig:
             raise UsageError("\n".join(problems))
 
     @property
-    def condition_channels(self) -> int:
-        """Channels of one group of upsampled mels."""
-        channels = self.n_mel_channels if self.upsample_channels is None else self.upsample_channels
-        return channels * self.n_group
+    def upsampled_channels(self) -> int:
+        """Channels of the upsampled mels."""
+        return self.n_mel_channels if self.upsample_channels is None else self.upsample_channels
 
     @property
     def n_exits(self) -> int:

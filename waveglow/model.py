@@ -203,9 +203,9 @@ class WaveGlow(nn.Module):
         # channels of each flow: n_early_size fewer after every n_early_every flows
         channels = [c.n_group - k // c.n_early_every * c.n_early_size for k in range(c.n_flows)]
         self.upsample = nn.ConvTranspose1d(
-            c.n_mel_channels, c.condition_channels // c.n_group, c.upsample_kernel_size, stride=c.hop_length
+            c.n_mel_channels, c.upsampled_channels, c.upsample_kernel_size, stride=c.hop_length
         )
-        self.WN = nn.ModuleList(WN(n // 2, c.condition_channels, c.WN_config) for n in channels)
+        self.WN = nn.ModuleList(WN(n // 2, c.upsampled_channels * c.n_group, c.WN_config) for n in channels)
         self.convinv = nn.ModuleList(Invertible1x1Conv(n) for n in channels)
 
     def forward(self, mels: Tensor, audio: Tensor) -> WaveGlowOutput:

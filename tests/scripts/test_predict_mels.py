@@ -115,6 +115,17 @@ def test_bad_input_is_named_and_nothing_is_written(dataset, tmp_path, spoil, mes
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("other", ["folder", "link", "gone"])
+def test_recordings_of_another_dataset_are_not_taken_for_these(dataset, tmp_path, other):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "theirs").mkdir()
+    place = tmp_path / "out" / "wavs"
+    place.mkdir() if other == "folder" else place.symlink_to(tmp_path / {"link": "theirs", "gone": "nowhere"}[other])
+    with pytest.raises(DataError, match="wavs: in the way of a link to the recordings"):
+        predict(dataset, tmp_path / "out")
+    assert not (tmp_path / "out" / "mels").exists()
+
+
 def test_a_checkpoint_of_another_model(dataset, tmp_path):
     result = run(
         "scripts/predict_mels.py", trained("WaveGlow"), dataset / "mel.txt", "-d", dataset, "-o", tmp_path / "out"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import copy
 import io
 import pickle
@@ -11,8 +12,10 @@ import torch
 from torch import nn
 
 from common.errors import DataError, UsageError
+from waveglow.arg_parser import add_waveglow_arguments
 from waveglow.config import WaveGlowConfig
 from waveglow.model import WaveGlow, WeightNormConv1d
+from waveglow.spec import config_from_options
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
 
@@ -337,6 +340,17 @@ def test_published_config_takes_our_keys_by_default():
     added = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}
     assert config.to_dict() == {**published, **added} == asdict(config)
     assert WaveGlowConfig.from_dict(config.to_dict()) == config
+
+
+def test_every_flag_reaches_the_config():
+    parser = argparse.ArgumentParser()
+    add_waveglow_arguments(parser)
+    actions = [action for action in parser._actions if action.dest != "help"]
+    default = config_from_options(vars(parser.parse_args([])))
+    configs = [config_from_options(vars(parser.parse_args([action.option_strings[0], "6"]))) for action in actions]
+    assert len(configs) == 8 and all(config != default for config in configs)
+    given = config_from_options(vars(parser.parse_args(["--upsample-channels", "6"])))
+    assert WaveGlowConfig.from_dict(given).upsampled_channels == 6
 
 
 @pytest.mark.parametrize(
