@@ -18,6 +18,9 @@ from common.sound.audio_processing import load_audio
 from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
 
+# Sets dither's random numbers apart from those that place the segment; no word, whose hash differs from run to run.
+DITHER = 1
+
 # B batch, N samples, T frames, M mels
 
 
@@ -29,9 +32,14 @@ class WaveGlowDataConfig:
     segment_length: int = 8000
     groups: int = 8
     load_mel_from_disk: bool = False
+    dither: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.dither < 1:
+            raise UsageError(
+                f"--dither: {self.dither}, expected a standard deviation from 0 to below 1; 0.0005 is -66 dB"
+            )
         if self.segment_length < self.groups or self.segment_length % self.groups:
             raise UsageError(f"--segment-length: {self.segment_length}, expected a multiple of --groups {self.groups}")
 
@@ -90,7 +98,8 @@ class MelAudioDataset:
             start -= start % self.audio.hop_length  # frames of the whole clip are centred at multiples of the hop
         segment = audio[start : start + length]
         padded = F.pad(segment, (0, length - len(segment)))
-        return Item(self._mel(path, audio, start, padded), padded, len(segment), str(path))
+        noise = self.config.dither * torch.randn(length, generator=self._generator(key, DITHER))
+        return Item(self._mel(path, audio, start, padded), padded + noise, len(segment), str(path))
 
     def _path(self, item: int) -> Path:
         return Path(self.config.dataset_path, self.utterances[item].path)
@@ -126,8 +135,10 @@ class MelAudioDataset:
     def _start(self, key: Key, room: int) -> int:
         if room <= 0:
             return 0
-        generator = torch.Generator().manual_seed(hash((self.config.seed, *key)) % 2**63)
-        return int(torch.randint(room + 1, (), generator=generator))
+        return int(torch.randint(room + 1, (), generator=self._generator(key)))
+
+    def _generator(self, key: Key, *use: int) -> torch.Generator:
+        return torch.Generator().manual_seed(hash((self.config.seed, *key, *use)) % 2**63)
 
     def collate(self, items: list[Item]) -> WaveGlowBatch:
         """Stack segments to a batch."""

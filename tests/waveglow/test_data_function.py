@@ -50,6 +50,19 @@ def test_segments_depend_on_seed_epoch_and_clip_alone(folder: Path) -> None:
     assert (windows == first.audio.numpy()).all(1).any()
 
 
+def test_dither_is_white_noise_that_mels_do_not_hear(folder: Path) -> None:
+    quiet, noisy = dataset(folder), dataset(folder, dither=0.02)
+    noises = []
+    for key in (Key(0, 0), Key(1, 0), Key(0, 1)):
+        assert torch.equal(noisy[key].mel, quiet[key].mel) and torch.equal(noisy[key].audio, noisy[key].audio)
+        noises.append(noisy[key].audio - quiet[key].audio)
+        assert noises[-1].std().item() == pytest.approx(0.02, rel=0.04)  # five standard errors of 8,000 samples
+    assert torch.corrcoef(torch.stack(noises)).fill_diagonal_(0).abs().max() < 0.06
+    assert abs(noises[0][1:] @ noises[0][:-1]) / (noises[0] @ noises[0]) < 0.06
+    with pytest.raises(UsageError, match=r"--dither: -0\.1, expected"):
+        dataset(folder, dither=-0.1)
+
+
 @pytest.mark.parametrize("cached", [False, True])
 def test_mels_belong_to_their_segments(folder: Path, cached: bool) -> None:
     data = dataset(folder, load_mel_from_disk=cached)
