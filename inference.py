@@ -59,6 +59,7 @@ LONG_LIST = 8  # entries that a message still shows all of
 LONG_TEXT = 150  # characters of a phrase that are shown of it
 TRAINED = Path("output")  # where training leaves its checkpoints unless told otherwise
 EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
+EMBEDDED_DEFAULTS = {"denoising_strength": 0.25}  # its WaveGlow is small and hums: measured in voice/README.md
 
 Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
 
@@ -252,7 +253,9 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
     """A role's model as its checkpoint's stored config describes it, and the data options it was trained with."""
     spec, path = choose(role, args)
     checkpoint = load_checkpoint(path)
-    options = vars(args) | checkpoint.get("data", {})
+    own = EMBEDDED_DEFAULTS if path.resolve().parent == EMBEDDED else {}
+    unnamed = {name: value for name, value in own.items() if name not in given}
+    options = vars(args) | unnamed | checkpoint.get("data", {})
     wanted = spec.config_from_options(given)
     if "config" not in checkpoint:  # as in the oldest files
         checkpoint["config"] = spec.config_from_options(vars(args))
@@ -295,7 +298,8 @@ def settings(args: argparse.Namespace, *models: Loaded | None) -> dict[str, Any]
     theirs = {action.dest for add in adders for action in actions_of(add)}
     shown = {name: value for name, value in vars(args).items() if name not in theirs}
     for model in filter(None, models):
-        stored = [*(field.name for field in fields(AudioConfig)), *model.spec.stored_options, *model.spec.run_options]
+        audio = [field.name for field in fields(AudioConfig)]
+        stored = [*audio, *VOCODING, *model.spec.stored_options, *model.spec.run_options]
         shown |= {name: model.options[name] for name in stored}
         shown[f"{model.spec.flag}_config"] = config_of(model.model)
     return shown
@@ -321,7 +325,7 @@ def make_vocoder(
     """The vocoder with a model, or the one that needs none."""
     if vocoding is None:
         return griffin_lim_vocoder(audio, device, args.seed)
-    return neural_vocoder(vocoding, audio, device, args.fp16, args.sigma_infer, args.denoising_strength)
+    return neural_vocoder(vocoding, audio, device, args.fp16, *(vocoding.options[name] for name in VOCODING))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -384,7 +388,10 @@ def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
         default=SIGMA_INFER,
         help="standard deviation of the noise that becomes sound",
     )
-    hum = "how much of the vocoder's hum to take out; 0: none"
+    embedded_ = EMBEDDED_DEFAULTS["denoising_strength"]
+    hum = (
+        f"how much of the vocoder's hum to take out; 0: none (default: %(default)s; the embedded voice's: {embedded_})"
+    )
     add("-d", "--denoising-strength", type=float, default=DENOISING_STRENGTH, help=hum)
 
 

@@ -38,11 +38,19 @@ from common.arguments import (
 )
 from common.engine import precision
 from common.engine.nvlog import Log, NvLog
-from common.engine.synthesis import Loaded, Vocoder, make_ready, neural_vocoder, speak, timed
+from common.engine.synthesis import Loaded, Vocoder, make_ready, speak, timed
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.sound.stft import AudioConfig
 from common.spec import ModelSpec
-from inference import VOCODING, add_vocoding_arguments, common_audio, load, not_zero_or_more, settings
+from inference import (
+    VOCODING,
+    add_vocoding_arguments,
+    common_audio,
+    load,
+    make_vocoder,
+    not_zero_or_more,
+    settings,
+)
 from models import REGISTRY, get_model
 
 # B batch, T frames
@@ -74,7 +82,7 @@ def main(argv: list[str] | None = None) -> None:
     args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
     acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))
     audio = common_audio(acoustic, vocoding)
-    vocoder = neural_vocoder(vocoding, audio, device, args.fp16, args.sigma_infer, args.denoising_strength)
+    vocoder = make_vocoder(vocoding, args, audio, device)
     texts = [sentence(args.input_length)] * args.batch_size
     with NvLog(args.output / args.log_file) as log:
         log.parameters(settings(args, acoustic, vocoding))

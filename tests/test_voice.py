@@ -15,6 +15,7 @@ import torch
 import models
 from common import checkpoint
 from common.engine.checkpoint import load_checkpoint
+from common.engine.nvlog import read_log
 from tests.recipe import MODELS, ROOT, Result, run, succeed, trained
 
 pytest.importorskip("safetensors")
@@ -78,7 +79,7 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
         assert {value.dtype for value in stored.values() if value.is_floating_point()} == {torch.float16}
         weights = models.load_model(model, clone / path).state_dict()
         assert {value.dtype for value in weights.values() if value.is_floating_point()} == {torch.float32}
-    voice(clone)
+    voice(clone, "-d", 0.01)
     embedded = (clone / "spoken" / "audio_0.wav").read_bytes()
     words = []
     for model in MODELS:  # the same numbers in a float32 file
@@ -91,6 +92,20 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
         words += [f"--{model.lower()}", f"{model}.pt"]
     assert voice(clone, *words) == "Tacotron2.pt and WaveGlow.pt"
     assert (clone / "spoken" / "audio_0.wav").read_bytes() == embedded
+
+
+def test_it_denoises_as_it_sounds_best_unless_told_otherwise(clone: Path) -> None:
+    def strength(*words: object) -> tuple[float, bytes]:
+        voice(clone, *words)
+        said = [line["data"] for line in read_log(clone / "spoken" / "nvlog.json") if line.get("step") == "PARAMETER"]
+        used = [data["denoising_strength"] for data in said if "denoising_strength" in data]
+        return used[-1], (clone / "spoken" / "audio_0.wav").read_bytes()
+
+    own, (usual, other_sound) = strength(), strength("-d", 0.01)
+    assert own == strength("-d", own[0]) and own[0] > usual == 0.01 and own[1] != other_sound
+    assert strength("--waveglow", clone / EMBEDDED[1], "--tacotron2", clone / EMBEDDED[0]) == own
+    train(clone, *MODELS)
+    assert strength()[0] == usual
 
 
 def test_what_was_trained_here_comes_first(clone: Path) -> None:
