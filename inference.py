@@ -59,7 +59,7 @@ LONG_LIST = 8  # entries that a message still shows all of
 LONG_TEXT = 150  # characters of a phrase that are shown of it
 TRAINED = Path("output")  # where training leaves its checkpoints unless told otherwise
 EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
-EMBEDDED_DEFAULTS = {"denoising_strength": 0.25}  # its WaveGlow is small and hums: measured in voice/README.md
+EMBEDDED_DEFAULTS = {"denoising_strength": 0.15}  # its WaveGlow is small and hums: measured in voice/README.md
 
 Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
 
@@ -161,14 +161,23 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"
 
 
+def wanted_roles(args: argparse.Namespace) -> list[str]:
+    """The roles that take a checkpoint as far as flags say: no vocoder where Griffin-Lim is asked for."""
+    return ["acoustic"] if args.vocoder == GRIFFIN_LIM else ["acoustic", "vocoder"]
+
+
 def roles_of(args: argparse.Namespace) -> list[str]:
-    """The roles that take a checkpoint: no vocoder where Griffin-Lim is asked for, or is all that the embedded voice has."""
-    both = ["acoustic", "vocoder"]
-    settled = is_named(args) or args.vocoder or any(has_all(find, args, both) for find in (trained, embedded))
-    begun = any(has_all(trained, args, [role]) for role in both)  # then what is missing is to be said
-    if args.vocoder == GRIFFIN_LIM or (not settled and not begun and has_all(embedded, args, both[:1])):
-        return ["acoustic"]
-    return both
+    """The roles that take a checkpoint: the wanted ones, but no vocoder where the embedded voice speaks and none was asked for.
+
+    More of its words are understood through Griffin-Lim than through its WaveGlow (voice/README.md).
+    """
+    wanted = wanted_roles(args)
+    if is_named(args) or args.vocoder or has_all(trained, args, wanted):
+        return wanted
+    begun = any(has_all(trained, args, [role]) for role in wanted)
+    if begun and not has_all(embedded, args, wanted):
+        return wanted  # then what is missing is to be said
+    return ["acoustic"] if has_all(embedded, args, ["acoustic"]) else wanted
 
 
 def is_named(args: argparse.Namespace) -> bool:
@@ -208,8 +217,11 @@ def places(args: argparse.Namespace) -> list[Find]:
     def given(spec: ModelSpec) -> Path | None:
         return getattr(args, spec.flag)
 
-    roles = roles_of(args)
-    if not is_named(args) and not has_all(trained, args, roles) and has_all(embedded, args, roles):
+    if (
+        not is_named(args)
+        and not has_all(trained, args, wanted_roles(args))
+        and has_all(embedded, args, roles_of(args))
+    ):
         return [embedded]
     return [given, trained]
 
@@ -239,7 +251,7 @@ def voice(args: argparse.Namespace) -> str:
     files = " and ".join(map(str, shown)) + ("" if len(chosen) > 1 else f" through {GRIFFIN_LIM}")
     if EMBEDDED not in {path.parent for path in chosen}:
         return f"voice: {files}"
-    alone = [str(path) for role in roles_of(args) for spec in candidates(role, args) if (path := trained(spec))]
+    alone = [str(path) for role in wanted_roles(args) for spec in candidates(role, args) if (path := trained(spec))]
     return f"voice: the embedded one, {files}" + (f"; not {alone[0]}, which is alone in {TRAINED}/" if alone else "")
 
 

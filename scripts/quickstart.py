@@ -25,7 +25,6 @@ from common.errors import exit_on_user_error
 
 OUTPUT = Path("output/quickstart")
 VOICE = Path("voice/tacotron2.safetensors")
-VOICE_VOCODER = Path("voice/waveglow.safetensors")  # without it the voice speaks through Griffin-Lim
 FIRST_PHRASE = Path("phrases/phrase.txt")
 PHRASES = Path("phrases/clock.txt")
 HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
@@ -222,11 +221,8 @@ def compare() -> None:
 
 
 def voice_flags(prefix: str) -> list[str]:
-    """The flags that name the voice that is in this repository; none where it is not."""
-    if not VOICE.exists():
-        return []
-    vocoder = ["waveglow", str(VOICE_VOCODER)] if VOICE_VOCODER.exists() else ["vocoder", "griffin-lim"]
-    return [f"{prefix}tacotron2", str(VOICE), prefix + vocoder[0], vocoder[1]]
+    """The flags that name the voice that is in this repository, through Griffin-Lim; none where it is not."""
+    return [f"{prefix}tacotron2", str(VOICE), f"{prefix}vocoder", "griffin-lim"] if VOICE.exists() else []
 
 
 def last_checkpoint(part: Part) -> Path:

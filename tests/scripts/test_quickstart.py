@@ -72,12 +72,10 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     assert saved["iteration"] == sum(len(step) == 2 for step, _ in logged(log))
 
 
-def test_the_voice_speaks_through_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_voice_is_named_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     acoustic = ["--other-tacotron2", "voice/tacotron2.safetensors"]
     assert quickstart.voice_flags("--other-") == []
     (tmp_path / "voice").mkdir()
     (tmp_path / "voice/tacotron2.safetensors").touch()
     assert quickstart.voice_flags("--other-") == [*acoustic, "--other-vocoder", "griffin-lim"]
-    (tmp_path / "voice/waveglow.safetensors").touch()
-    assert quickstart.voice_flags("--other-") == [*acoustic, "--other-waveglow", "voice/waveglow.safetensors"]
