@@ -60,6 +60,7 @@ def main(argv: list[str] | None = None) -> None:
     args, given = parse_args(sys.argv[1:] if argv is None else argv)
     device = precision.pick_device(cpu=args.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.keep_freed_memory(device)
     if args.int8 and (note := precision.int8_note(device)):
         print(note)
     ours = load_voice(args, given, device)

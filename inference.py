@@ -70,6 +70,7 @@ def main(argv: list[str] | None = None) -> None:
     texts = read_phrases(args.input)
     device = precision.pick_device(cpu=args.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.keep_freed_memory(device)
     acoustic, vocoding = load_pair(args, given, device)
     parameters = settings(args, acoustic, vocoding)
     audio = common_audio(acoustic, vocoding)

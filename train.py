@@ -56,6 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest) -> bool:
     """Build or restore the state and train; returns False if a signal ended it early, after saving."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
+    precision.keep_freed_memory(dist.device)
     start = snapshot.find(args, spec.name, dist)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)

@@ -102,6 +102,17 @@ class Setting(NamedTuple):
     device: torch.device
     amp: bool
 
+    @property
+    def reference_amp(self) -> bool:
+        """Whether references are in half precision too: on a GPU alone, as the published recipe has none on a CPU."""
+        return self.amp and self.device.type != "cpu"
+
+    @property
+    def numbers(self) -> str:
+        """What a row says of its precision."""
+        ours, reference = (type_name(self.device, half) for half in (self.amp, self.reference_amp))
+        return ours if ours == reference else f"{ours} (reference: {reference})"
+
 
 class Case(NamedTuple):
     """A row of the table: two calls of the same work, and how much of its unit a call is; None where seconds are the figure."""
@@ -116,15 +127,19 @@ class Case(NamedTuple):
     ms_each: bool = False  # whether milliseconds of one unit are worth showing
 
 
-def training_case(name: str, step: TrainingStep, unit: str) -> Case:
-    """Training with plain layers against the fast ones, of the same weights."""
+def training_case(name: str, make: Callable[[bool], TrainingStep], setting: Setting, unit: str) -> Case:
+    """Training with plain layers against the fast ones, of the same weights; `make` takes whether it is in mixed precision."""
+    reference = ours = make(setting.amp)
+    if setting.amp != setting.reference_amp:
+        reference = make(setting.reference_amp)
 
     def work() -> list[Work]:
-        return [Work(count_flops(lambda: step(plain=True)), weight_bytes(step.state.model))]
+        return [Work(count_flops(lambda: reference(plain=True)), weight_bytes(reference.state.model))]
 
-    items = step.batch.num_items.item()
-    half = step.state.half is not None
-    return Case(name, unit, items, lambda: step(plain=True), lambda: step(plain=False), work, half)
+    items = ours.batch.num_items.item()
+    half = ours.state.half is not None
+    calls = (lambda: reference(plain=True)), (lambda: ours(plain=False))
+    return Case(f"{name}, {setting.numbers}", unit, items, *calls, work, half)
 
 
 class TrainingStep:
@@ -174,9 +189,9 @@ def tacotron2_training(setting: Setting) -> Iterator[Case]:
     sizes, dist = setting.sizes, alone(setting.device)
     lengths = "LJSpeech's lengths" if sizes.frames is None else f"{sizes.symbols} symbols, {sizes.frames} frames"
     for batch in sizes.batches:
-        step = TrainingStep("Tacotron2", sizes.tacotron2, clips(batch, sizes.symbols, sizes.frames), dist, setting.amp)
-        name = f"Tacotron 2 training, {batch} clips of {lengths}, {type_name(setting.device, setting.amp)}"
-        yield training_case(name, step, "frames/s")
+        noise = clips(batch, sizes.symbols, sizes.frames)
+        make = functools.partial(TrainingStep, "Tacotron2", sizes.tacotron2, noise, dist)
+        yield training_case(f"Tacotron 2 training, {batch} clips of {lengths}", make, setting, "frames/s")
 
 
 def waveglow_training(setting: Setting) -> Iterator[Case]:
@@ -185,10 +200,10 @@ def waveglow_training(setting: Setting) -> Iterator[Case]:
     precision.configure(cudnn_enabled=True, cudnn_benchmark=True)
     for channels in sizes.training_channels:
         flags = f"{sizes.waveglow} --wn-channels {channels}"
-        step = TrainingStep("WaveGlow", flags, segments(sizes.segments, sizes.segment_length), dist, setting.amp)
+        noise = segments(sizes.segments, sizes.segment_length)
+        make = functools.partial(TrainingStep, "WaveGlow", flags, noise, dist)
         shape = f"{sizes.segments} x {sizes.segment_length} samples"
-        name = f"WaveGlow-{channels} training, {shape}, {type_name(setting.device, setting.amp)}"
-        yield training_case(name, step, "samples/s")
+        yield training_case(f"WaveGlow-{channels} training, {shape}", make, setting, "samples/s")
 
 
 def tacotron2_inference(setting: Setting) -> Iterator[Case]:
@@ -225,12 +240,13 @@ def waveglow_inference(setting: Setting) -> Iterator[Case]:
     mels = torch.randn(1, AUDIO.n_mel_channels, sizes.vocoder_frames, device=device)
     lengths = torch.tensor([sizes.vocoder_frames])
     for half in (False, True) if precision.half_dtype(device, True) else (False,):
-        plain, ours = (make_ready("vocoder", args, device, plain, half) for plain in (True, False))
-        reference, fast = (neural_vocoder(loaded, AUDIO, device, half, 0.9, 0.0) for loaded in (plain, ours))
-
+        chosen = setting._replace(amp=half)
+        plain = make_ready("vocoder", args, device, True, chosen.reference_amp)
+        reference = neural_vocoder(plain, AUDIO, device, chosen.reference_amp, 0.9, 0.0)
+        fast = neural_vocoder(make_ready("vocoder", args, device, False, half), AUDIO, device, half, 0.9, 0.0)
         name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
         yield Case(
-            f"{name}, {type_name(device, half)}",
+            f"{name}, {chosen.numbers}",
             "x real time",
             sizes.vocoder_frames * SECONDS_PER_FRAME,
             lambda call=reference: call(mels, lengths),
@@ -247,38 +263,40 @@ def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> lis
 
 def text_to_wav(setting: Setting) -> Iterator[Case]:
     """A sentence of the latency benchmark: text, mels, sound, denoised sound."""
-    sizes, device, half = setting.sizes, setting.device, setting.amp
+    sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting), [latency.sentence(sizes.input_length)]
+    halves = {True: setting.reference_amp, False: setting.amp}  # by whether it is plain
     models = {
         plain: [make_ready(role, args, device, plain, half) for role in ("acoustic", "vocoder")]
-        for plain in (True, False)
+        for plain, half in halves.items()
     }
     vocoders = {
-        plain: neural_vocoder(vocoding, AUDIO, device, half, args.sigma_infer, args.denoising_strength)
+        plain: neural_vocoder(vocoding, AUDIO, device, halves[plain], args.sigma_infer, args.denoising_strength)
         for plain, (_, vocoding) in models.items()
     }
     steps = latency.decoder_steps(args)
 
     def say(plain: bool) -> None:
-        latency.synthesise(texts, models[plain][0], vocoders[plain], device, half)
+        latency.synthesise(texts, models[plain][0], vocoders[plain], device, halves[plain])
 
     def work() -> list[Work]:
         acoustic, vocoding = models[True]
         spoken: list[Any] = []
-        flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, half)))
-        sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, weight_bytes(vocoding.model, half))
-        return [Work(flops, step_bytes(acoustic.model, half), steps), *sounding]
+        flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, setting.reference_amp)))
+        n_bytes = weight_bytes(vocoding.model, setting.amp)
+        sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, n_bytes)
+        return [Work(flops, step_bytes(acoustic.model, setting.amp), steps), *sounding]
 
     seconds = steps * args.n_frames_per_step * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
     yield Case(
-        f"{name}, {type_name(device, half)}",
+        f"{name}, {setting.numbers}",
         "x real time",
         seconds,
         lambda: say(True),
         lambda: say(False),
         work,
-        half,
+        setting.amp,
     )
 
 

@@ -78,6 +78,7 @@ def main(argv: list[str] | None = None) -> None:
     args, given = parse_args(sys.argv[1:] if argv is None else argv)
     device = precision.pick_device(cpu=args.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.keep_freed_memory(device)
     precision.seed_everything(args.seed)
     args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
     acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))

@@ -5,7 +5,8 @@
     python -m benchmarks.speed --growth                          # and how the time grows with sizes, as pictures
 
 Reference and ours take turns, and a figure is the median of --repeats calls after one that warms up. The references are the same
-models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. The limit is the time that the operations (those
+models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. On a CPU they compute in float32 always, as the
+published recipe has no other precision there. The limit is the time that the operations (those
 of the plain way, counted) take at the rate of this machine's large matrix products, or, where that is longer, the time to read
 the weights as often as they must be; a share of 100 % cannot be passed. --output gets speed.md, speed.json and growth_*.png.
 Ctrl-C ends the run with the table of what was measured so far, exit code 130.
@@ -117,6 +118,7 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     device = precision.pick_device(cpu=args.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.keep_freed_memory(device)
     precision.seed_everything(0)
     try:
         args.output.mkdir(parents=True, exist_ok=True)

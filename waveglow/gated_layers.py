@@ -16,7 +16,8 @@ from torch.autograd.function import once_differentiable
 
 from common.sound.recurrence import compute_dtype, tanh_
 
-# B batch, G groups, C channels of WN, N channels of the condition, k kernel size
+BLOCK = 2048  # groups whose gates a CPU computes while they are in its cache
+# B batch, G groups, R rows (some of B x G), C channels of WN, N channels of the condition, k kernel size
 
 
 class Layer(NamedTuple):
@@ -57,17 +58,27 @@ def run_layers(
     channels = x.shape[2]
     condition = condition.flatten(0, 1)
     skips = torch.zeros_like(x)
+    block = BLOCK if x.device.type == "cpu" else max(len(condition), 1)
     for layer, dilation in zip(layers, dilations, strict=True):
         gate = _convolve(x, layer.dilated, layer.bias, dilation)
-        gate.flatten(0, 1).addmm_(condition, layer.condition.t())
-        signal, opening = gate.chunk(2, dim=2)
-        res_skip = F.linear(tanh_(signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
+        deeper = torch.empty_like(x) if len(layer.res_skip) > channels else None  # the last layer has no residual
+        for start in range(0, len(condition), block):
+            rows = slice(start, start + block)
+            res_skip = _open(gate.flatten(0, 1)[rows], condition[rows], layer)
+            skips.flatten(0, 1)[rows] += res_skip[:, -channels:]
+            if deeper is not None:
+                torch.add(x.flatten(0, 1)[rows], res_skip[:, :channels], out=deeper.flatten(0, 1)[rows])
         if kept is not None:
             kept.append(Kept(x, gate))
-        skips += res_skip[:, :, -channels:]
-        if res_skip.shape[2] > channels:  # the last layer has no residual
-            x = x + res_skip[:, :, :channels]
+        x = x if deeper is None else deeper
     return skips
+
+
+def _open(gate: Tensor, condition: Tensor, layer: Layer) -> Tensor:
+    """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R, N) -> residual and skip (R, 2C or C)."""
+    gate.addmm_(condition, layer.condition.t())
+    signal, opening = gate.chunk(2, dim=1)
+    return F.linear(tanh_(signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
 
 
 def _convolve(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:

@@ -37,6 +37,16 @@ def test_fast_is_plain(batch: int, layers: int, kernel: int, groups: int) -> Non
         torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
 
 
+def test_blocks_are_a_matter_of_caches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that end inside a clip, and the last one shorter."""
+    monkeypatch.setattr("waveglow.gated_layers.BLOCK", 8)
+    wn, x, condition = network(), torch.randn(3, 6, 7).double(), torch.randn(3, 10, 7).double()
+    for plain, fast in zip(*both(wn, x, condition), strict=True):
+        torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
+    with torch.no_grad():
+        torch.testing.assert_close(wn._fast_layers(x, condition), wn._plain_layers(x, condition), rtol=0, atol=1e-11)
+
+
 def test_gradients_are_slopes() -> None:
     weights = [torch.randn(8, 3, 4), torch.randn(8, 5), torch.randn(8), torch.randn(8, 4), torch.randn(8)]
     weights += [torch.randn(8, 3, 4), torch.randn(8, 5), torch.randn(8), torch.randn(4, 4), torch.randn(4)]
