@@ -31,14 +31,14 @@ if sys.argv[1:]:
     precision.keep_freed_memory(torch.device("cpu"))
 for _ in range(20):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    [torch.ones(2**22) for _ in range(4)]
+    [torch.ones(2**24), torch.ones(2**24)]
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
 def test_freed_memory_is_kept_for_the_next_tensors() -> None:
-    """64 MiB in four: without the switch the system clears them anew, counted in page faults; with it, only the first few."""
+    """64 MiB, twice: without the switch the system clears them anew, counted in page faults; with it, only the first few."""
 
     def faults(*words: str) -> int:
         done = subprocess.run(
