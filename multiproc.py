@@ -56,4 +56,9 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        code
+    )  # threads that torchrun leaves behind after a signal at times abort an interpreter that ends as usual

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from benchmarks.cases import ROWS, clips, segments
+from benchmarks.cases import QUICK as QUICK_SIZES
+from benchmarks.cases import ROWS, Setting, clips, segments
 from benchmarks.growth import SUBJECTS
 from benchmarks.speed import TITLES, Row
 from common.sound.packed import can_round
@@ -61,7 +62,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 def test_every_row_is_there(finished: Finished) -> None:
-    halved = [name for name in finished.table if name.endswith("bfloat16")]  # where the CPU has it
+    halved = [name for name in finished.table if "bfloat16" in name]  # where the CPU has it
     names = [name for name in finished.table if name not in halved]
     assert len(names) == len(NAMES)
     assert all(name.startswith(wanted) for name, wanted in zip(names, NAMES, strict=True))
@@ -110,6 +111,25 @@ def test_a_row_compares_the_better_way_round() -> None:
     assert (seconds.ratio, seconds.share) == (2.4, None)
     assert seconds.cells() == ["b", "3 s", "1.25 s", "2.40", "-", "-"]
     assert Row(name="c", unit="s", higher_is_better=False, reference=3, ours=2, limit=0.5).share == 0.25
+
+
+@pytest.mark.parametrize(
+    ("device", "amp", "has_bfloat16", "numbers"),
+    [
+        ("cpu", False, True, "float32"),
+        ("cpu", True, True, "bfloat16 (reference: float32)"),
+        ("cpu", True, False, "float32"),
+        ("cuda", False, False, "float32"),
+        ("cuda", True, False, "float16"),
+    ],
+)
+def test_references_of_a_cpu_are_in_float32(
+    monkeypatch: pytest.MonkeyPatch, device: str, amp: bool, has_bfloat16: bool, numbers: str
+) -> None:
+    """As the published recipe has nothing else there; a GPU's are in the precision that is asked for."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_bfloat16)
+    setting = Setting(QUICK_SIZES, torch.device(device), amp)
+    assert (setting.reference_amp, setting.numbers) == (amp and device == "cuda", numbers)
 
 
 def test_clips_have_the_lengths_that_are_asked_for() -> None:
