@@ -11,7 +11,7 @@ predicted=output/voice_predicted
 export OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296
 shared="--seed 1 --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
   --checkpoint-every-minutes 5 --keep-checkpoints 2 --resume-from-last"
-waveglow="-m WaveGlow -bs 4 --segment-length 8000 --dither 0.0005
+waveglow="-m WaveGlow -bs 4 --segment-length 8000 --dither 0.0005 --amp --load-mel-from-disk
   --flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5"
 case ${1:-} in
   Tacotron2) flags="-m Tacotron2 -d $corpus --epochs 38 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
@@ -22,9 +22,9 @@ case ${1:-} in
     --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448
     --postnet-embedding-dim 128 --postnet-n-convolutions 3" ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
-    --epochs 20 -lr 2e-3 --warmup-steps 100" ;;
-  tuned) flags="$waveglow -d output --load-mel-from-disk --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
-    --epochs 10 -lr 1e-3 --warmup-steps 100 --warm-start output/voice/WaveGlow/checkpoint_WaveGlow_last.pt"
+    --epochs 60 -lr 1.5e-3 --warmup-steps 300" ;;
+  tuned) flags="$waveglow -d output --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
+    --epochs 15 -lr 6e-4 --warmup-steps 100 --warm-start output/voice/WaveGlow/checkpoint_WaveGlow_last.pt"
     [ -e output/voice/tuned ] || .venv/bin/python -m scripts.predict_mels output/voice/Tacotron2/checkpoint_Tacotron2_last.pt \
       $corpus/mel_train.txt $corpus/mel_val.txt -d $corpus -o $predicted
     for part in train val; do
