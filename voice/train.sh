@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned. Safe to stop and to run again.
 # First, once: the corpus and its mels, as scripts/make_voice_corpus.py says. The first two may share two cores, each in a terminal of
-# its own; "tuned", after them, trains that WaveGlow further, on mels two thirds of which are that Tacotron 2's predictions. WaveGlow alone
-# is faster in two processes of a thread and four clips each: PROCESSES=2.
+# its own; "tuned", after them, trains that WaveGlow further, on mels two thirds of which are that Tacotron 2's predictions, which made
+# the shipped one no better (README.md). WaveGlow alone is faster in two processes of a thread and four clips each: PROCESSES=2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus
 predicted=output/voice_predicted
-# a thread each, and memory that is kept for the next step
-export OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296
+export OMP_NUM_THREADS=1
 shared="--seed 1 --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
   --checkpoint-every-minutes 5 --keep-checkpoints 2 --resume-from-last"
 waveglow="-m WaveGlow -bs 4 --segment-length 8000 --dither 0.0005 --amp --load-mel-from-disk

@@ -42,7 +42,8 @@ def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> 
 def keep_freed_memory(device: torch.device) -> None:
     """On a CPU, let the C library keep what tensors leave for the next ones; does nothing where that is not glibc.
 
-    By itself it gives large blocks back to the system, which clears each page of the next one anew: a fifth of a step's time.
+    By itself it gives large blocks back to the system, which clears each page of the next one anew: up to a fifth of a large
+    model's step.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device.type == "cpu" else None
     if mallopt:
