@@ -202,7 +202,8 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
     try:
         with package.safe_open(path, framework="pt", device=str(map_location)) as file:
             metadata = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            # copies, because products round otherwise where numbers begin at odd addresses, as they do in the file
+            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no dict)
         described = {key: json.loads(metadata[key]) for key in DESCRIBED if key in metadata}
     except Exception as error:  # the package has errors of its own, and old versions raise plain ones
         raise DataError(_unreadable(path, error)) from error
