@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from benchmarks.cases import QUICK as QUICK_SIZES
 from benchmarks.cases import ROWS, Setting, clips, segments
@@ -130,6 +132,30 @@ def test_references_of_a_cpu_are_in_float32(
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_bfloat16)
     setting = Setting(QUICK_SIZES, torch.device(device), amp)
     assert (setting.reference_amp, setting.numbers) == (amp and device == "cuda", numbers)
+
+
+class Seen(TorchDispatchMode):
+    """The types of what operations give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        self.dtypes |= {tensor.dtype for tensor in tree_leaves(made) if isinstance(tensor, torch.Tensor)}
+        return made
+
+
+@pytest.mark.parametrize("row", ["waveglow-training", "waveglow-inference"])
+def test_a_cpus_reference_computes_in_float32_beside_bfloat16(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    (*_, case) = ROWS[row](Setting(QUICK_SIZES, torch.device("cpu"), True))
+    with Seen() as reference:
+        case.reference()
+    with Seen() as ours:
+        case.ours()
+    assert torch.bfloat16 in ours.dtypes and torch.bfloat16 not in reference.dtypes
 
 
 def test_clips_have_the_lengths_that_are_asked_for() -> None:
