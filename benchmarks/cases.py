@@ -34,6 +34,7 @@ from common.engine.distributed import Dist
 from common.engine.optimization import Pace
 from common.engine.synthesis import Loaded, Vocoder, neural_vocoder, speak
 from common.engine.training import to_device, train_step
+from common.sound.int8 import can_multiply
 from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
 from common.spec import config_of
@@ -52,6 +53,7 @@ SYMBOLS = 148  # ids to draw from
 MEDIAN_FRAMES, SPREAD, SHORTEST, LONGEST = 545, 0.4, 100, 870  # LJSpeech's clips, roughly: 566 frames on average
 FRAMES_PER_SYMBOL = 5.66
 HUM = 0.02  # standard deviation of what takes the place of weights that are all zeros
+IN_INT8 = "int8 (reference: float32)"
 POLL = 0.002  # seconds between two looks for a file
 
 
@@ -125,6 +127,7 @@ class Case(NamedTuple):
     work: Callable[[], list[Work]] | None  # counts while the reference runs once
     half: bool = False  # whether products may be in half precision
     ms_each: bool = False  # whether milliseconds of one unit are worth showing
+    int8: bool = False  # whether products may be in 8 bits
 
 
 def training_case(name: str, make: Callable[[bool], TrainingStep], setting: Setting, unit: str) -> Case:
@@ -239,20 +242,22 @@ def waveglow_inference(setting: Setting) -> Iterator[Case]:
     args = synthesis_arguments(setting, sizes.decoder_frames)
     mels = torch.randn(1, AUDIO.n_mel_channels, sizes.vocoder_frames, device=device)
     lengths = torch.tensor([sizes.vocoder_frames])
-    for half in (False, True) if precision.half_dtype(device, True) else (False,):
+    name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
+    halves = (False, True) if precision.half_dtype(device, True) else (False,)
+    for half, int8 in [(half, False) for half in halves] + [(False, True)] * can_multiply(device):
         chosen = setting._replace(amp=half)
         plain = make_ready("vocoder", args, device, True, chosen.reference_amp)
         reference = neural_vocoder(plain, AUDIO, device, chosen.reference_amp, 0.9, 0.0)
-        fast = neural_vocoder(make_ready("vocoder", args, device, False, half), AUDIO, device, half, 0.9, 0.0)
-        name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
+        fast = neural_vocoder(make_ready("vocoder", args, device, False, half, int8), AUDIO, device, half, 0.9, 0.0)
         yield Case(
-            f"{name}, {chosen.numbers}",
+            f"{name}, {IN_INT8 if int8 else chosen.numbers}",
             "x real time",
             sizes.vocoder_frames * SECONDS_PER_FRAME,
             lambda call=reference: call(mels, lengths),
             lambda call=fast: call(mels, lengths),
-            functools.partial(counted, reference, mels, lengths, weight_bytes(plain.model, half)),
+            functools.partial(counted, reference, mels, lengths, weight_bytes(plain.model, half, int8)),
             half,
+            int8=int8,
         )
 
 
@@ -263,11 +268,18 @@ def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> lis
 
 def text_to_wav(setting: Setting) -> Iterator[Case]:
     """A sentence of the latency benchmark: text, mels, sound, denoised sound."""
+    yield whole_sentence(setting, False)
+    if can_multiply(setting.device) and not setting.amp:
+        yield whole_sentence(setting, True)
+
+
+def whole_sentence(setting: Setting, int8: bool) -> Case:
+    """Both models plain against both made fast, in 8 bits or the setting's precision."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting), [latency.sentence(sizes.input_length)]
     halves = {True: setting.reference_amp, False: setting.amp}  # by whether it is plain
     models = {
-        plain: [make_ready(role, args, device, plain, half) for role in ("acoustic", "vocoder")]
+        plain: [make_ready(role, args, device, plain, half, int8 and not plain) for role in ("acoustic", "vocoder")]
         for plain, half in halves.items()
     }
     vocoders = {
@@ -283,21 +295,15 @@ def text_to_wav(setting: Setting) -> Iterator[Case]:
         acoustic, vocoding = models[True]
         spoken: list[Any] = []
         flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, setting.reference_amp)))
-        n_bytes = weight_bytes(vocoding.model, setting.amp)
+        n_bytes = weight_bytes(vocoding.model, setting.amp, int8)
         sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, n_bytes)
-        return [Work(flops, step_bytes(acoustic.model, setting.amp), steps), *sounding]
+        return [Work(flops, step_bytes(acoustic.model, setting.amp, int8), steps), *sounding]
 
     seconds = steps * args.n_frames_per_step * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
-    yield Case(
-        f"{name}, {setting.numbers}",
-        "x real time",
-        seconds,
-        lambda: say(True),
-        lambda: say(False),
-        work,
-        setting.amp,
-    )
+    calls = (lambda: say(True)), (lambda: say(False))
+    numbers = IN_INT8 if int8 else setting.numbers
+    return Case(f"{name}, {numbers}", "x real time", seconds, *calls, work, setting.amp, int8=int8)
 
 
 def first_sound(setting: Setting) -> Iterator[Case]:
@@ -384,9 +390,9 @@ def type_name(device: torch.device, half: bool) -> str:
     return str(precision.half_dtype(device, half) or torch.float32).removeprefix("torch.")
 
 
-def weight_bytes(model: nn.Module, half: bool = False) -> int:
+def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> int:
     """Bytes of a model's weights, each read once."""
-    return sum(weight.numel() for weight in model.parameters()) * (2 if half else 4)
+    return sum(weight.numel() for weight in model.parameters()) * (1 if int8 else 2 if half else 4)
 
 
 def step_bytes(model: Any, half: bool, int8: bool = False) -> int:

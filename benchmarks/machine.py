@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from common.engine import precision
 from common.engine.synthesis import timed
+from common.sound.int8 import can_multiply
 
 SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # of square products
 BYTES, BYTES_QUICK = 2**28, 2**22  # more than caches hold
@@ -41,11 +42,15 @@ class Machine:
     def __init__(self, device: torch.device, quick: bool = False) -> None:
         self.device, self.quick = device, quick
         self.half = precision.half_dtype(device, True)
-        self.rates = {dtype: self._best_product(dtype) for dtype in (torch.float32, self.half) if dtype}
+        eighths = torch.int8 if can_multiply(device) else None
+        self.rates = {dtype: self._best_product(dtype) for dtype in (torch.float32, self.half, eighths) if dtype}
 
-    def product_rate(self, half: bool) -> float:
-        """Operations a second of large products in float32 (TF32 where the GPU has it), or the half precision that pays, if any."""
-        return self.rates[self.half if half and self.half else torch.float32]
+    def product_rate(self, half: bool, int8: bool = False) -> float:
+        """Operations a second of large products: float32 (TF32 where a GPU has it), the half precision that pays, if any, or int8.
+
+        KeyError for int8 where inference does not multiply in it.
+        """
+        return self.rates[torch.int8 if int8 else self.half if half and self.half else torch.float32]
 
     @functools.cached_property
     def read_rate(self) -> Callable[[int], float]:
@@ -91,6 +96,10 @@ class Machine:
 def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[Callable[[], Any]]:
     """The same number of operations in the orders and libraries that products come in: 2 x size^3 each."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    if dtype == torch.int8:
+        yield lambda: torch._int_mm(a, b)
+        yield lambda: torch._int_mm(a, b.t())
+        return
     yield lambda: a @ b
     yield lambda: a @ b.t()
     signal, kernel = a[None], b.view(size, size // 4, 4)

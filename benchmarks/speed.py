@@ -162,7 +162,7 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
     """Count a case's work, which warms its reference up, and time both calls."""
     limit = None
     if case.work:
-        limit = limit_seconds(case.work(), machine.product_rate(case.half), machine.read_rate)
+        limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
     if not case.work or machine.device.type != "cpu":  # to count, libraries are off that a GPU then has to set up
         case.reference()
     case.ours()

@@ -50,11 +50,12 @@ def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_int8_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the switch to weights in 8 bits."""
+    """Add the switch to 8 bits."""
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="on an x86 CPU keep the acoustic model's large weights in 8 bits: faster for few texts at once, less exact",
+        help="on an x86 CPU keep the acoustic model's large weights in 8 bits and, where it has VNNI instructions, multiply in"
+        " 8 bits in the vocoder: faster for few texts at once, less exact",
     )
 
 

@@ -10,8 +10,10 @@ from torch.utils.checkpoint import checkpoint
 
 from common.engine.precision import half_dtype
 from common.errors import DataError
+from common.sound.int8 import can_multiply
 from waveglow.config import WaveGlowConfig, WNConfig
-from waveglow.gated_layers import gated_layers
+from waveglow.gated_layers import Layer, gated_layers
+from waveglow.int8_layers import Int8Layer, int8_layers
 
 # B batch, N samples, T frames, M mels, U channels of upsampled mels (M, unless the config says otherwise)
 # g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
@@ -132,6 +134,7 @@ class WN(nn.Module):
         super().__init__()
         n = config.n_channels
         self.plain = False  # how to compute, and so no part of the config
+        self.in_8_bits: list[Int8Layer] | None = None
         layers = range(config.n_layers)
         self.n_channels = n
         self.in_layers = nn.ModuleList(WeightNormConv1d(n, 2 * n, config.kernel_size, dilation=2**i) for i in layers)
@@ -166,15 +169,30 @@ class WN(nn.Module):
 
     @torch.jit.unused
     def _fast_layers(self, x: Tensor, condition: Tensor) -> Tensor:
-        """The same, to rounding, by waveglow/gated_layers.py."""
-        weights: list[Tensor] = []
+        """The same, to rounding, by waveglow/gated_layers.py, or in 8 bits."""
+        x, condition = x.transpose(1, 2), condition.transpose(1, 2)
+        if self.in_8_bits is not None:
+            return int8_layers(x, condition, self.in_8_bits).transpose(1, 2)
+        weights = [weight for layer in self._layers() for weight in layer]
+        return gated_layers(x, condition, self._dilations(), weights).transpose(1, 2)
+
+    @torch.jit.unused
+    def use_int8(self) -> None:
+        """Run the layers' products in 8 bits from now on, with today's weights, for inference on a CPU that has them."""
+        self.in_8_bits = [Int8Layer(*parts) for parts in zip(self._layers(), self._dilations(), strict=True)]
+
+    @torch.jit.unused
+    def _layers(self) -> list[Layer]:
+        layers = []
         for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
             (dilated, bias), (of_condition, condition_bias), (res_skip, res_skip_bias) = map(_effective, parts)
-            weights += [dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias]
-            weights += [res_skip[:, :, 0], res_skip_bias]
-        dilations = [2**i for i in range(len(self.in_layers))]
-        made = gated_layers(x.transpose(1, 2), condition.transpose(1, 2), dilations, weights)
-        return made.transpose(1, 2)
+            heard = (dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias)
+            layers.append(Layer(*heard, res_skip[:, :, 0], res_skip_bias))
+        return layers
+
+    @torch.jit.unused
+    def _dilations(self) -> list[int]:
+        return [2**i for i in range(len(self.in_layers))]
 
 
 def gate(x: Tensor, condition: Tensor) -> Tensor:
@@ -280,12 +298,16 @@ class WaveGlow(nn.Module):
 
     @torch.jit.unused
     def prepare(self, half: bool, int8: bool = False) -> WaveGlow:
-        """Fold, and with `half` keep WN's weights in the half precision that pays on the device, if one does; return the model.
+        """Fold, and keep WN's weights in the half precision that pays on the device, if one does; return the model.
 
-        With `int8` there is nothing to do: convolutions of many frames are not bound by reading weights.
+        With `int8` a CPU that can multiplies WN's layers in 8 bits, and computes the rest of WN in half precision.
         """
-        dtype = half_dtype(self.upsample.weight.device, half)
+        weight = self.upsample.weight
+        rounded = int8 and weight.dtype == torch.float32 and can_multiply(weight.device)
+        dtype = half_dtype(weight.device, half or rounded)
         self.fold_weight_norm()
+        for wn in self.WN if rounded else ():
+            wn.use_int8()  # type: ignore[operator]
         if dtype is not None:
             self.WN.to(dtype)
         return self

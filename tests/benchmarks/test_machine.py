@@ -9,6 +9,7 @@ from torch import nn
 
 from benchmarks.cases import step_bytes
 from benchmarks.machine import Machine, Work, count_flops, limit_seconds
+from common.sound.int8 import can_multiply
 from tacotron2.model import Tacotron2
 
 
@@ -66,5 +67,7 @@ def test_rates_of_this_machine() -> None:
     said = machine.describe()
     assert said["flops_per_sec"]["float32"] == machine.product_rate(half=False) > 1e8
     assert machine.product_rate(half=True) == machine.rates[machine.half or torch.float32]
+    if can_multiply(machine.device):
+        assert said["flops_per_sec"]["int8"] == machine.product_rate(half=False, int8=True)
     assert said["read_bytes_per_sec"] == machine.read_rate(2**22) > 1e8
     assert (said["device"], said["threads"], said["torch"]) == ("cpu", 1, torch.__version__)

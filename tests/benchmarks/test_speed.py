@@ -19,6 +19,7 @@ from benchmarks.cases import QUICK as QUICK_SIZES
 from benchmarks.cases import ROWS, Setting, clips, segments
 from benchmarks.growth import SUBJECTS
 from benchmarks.speed import TITLES, Row
+from common.sound.int8 import can_multiply
 from common.sound.packed import can_round
 from tests.recipe import ROOT, run, start
 
@@ -31,7 +32,9 @@ NAMES = [  # of the rows, by their beginnings
     "Tacotron 2 inference, 12 symbols, half-precision weights (",
     *["Tacotron 2 inference, 12 symbols, LSTMs in int8 ("] * can_round(torch.device("cpu")),
     "WaveGlow-8 inference, 20 frames, float32",
+    *["WaveGlow-8 inference, 20 frames, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
     "Text to wav, 12 characters, WaveGlow-8, float32",
+    *["Text to wav, 12 characters, WaveGlow-8, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
     "Start to sound, 10 frames, WaveGlow-8",
     "Start to first sound (reference: to all of it), 20 frames, WaveGlow-8",
 ]

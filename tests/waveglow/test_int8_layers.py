@@ -1,0 +1,80 @@
+"""WN's layers in 8 bits: within rounding of float64, item by item, and where a CPU cannot, not at all."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.sound.int8 import can_multiply
+from waveglow.config import WNConfig
+from waveglow.model import WN
+
+needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="the CPU has no VNNI instructions")
+
+
+def network(layers: int = 4, kernel: int = 3) -> WN:
+    return WN(4, 10, WNConfig(n_layers=layers, kernel_size=kernel, n_channels=32)).requires_grad_(False)
+
+
+def noise(made: Tensor, want: Tensor) -> float:
+    """The error's norm over the result's."""
+    return ((made - want).norm() / want.norm()).item()
+
+
+@needs_vnni
+@pytest.mark.parametrize("groups", [1, 2, 7, 60])
+@pytest.mark.parametrize(("batch", "layers", "kernel"), [(1, 1, 3), (3, 4, 3), (2, 2, 1), (2, 3, 5)])
+def test_it_is_the_plain_way_rounded(batch: int, layers: int, kernel: int, groups: int) -> None:
+    """Steps of 1/127 of the largest are errors of about 1 % a layer; a shift or a padding that is wrong would be 100 %."""
+    wn = network(layers, kernel)
+    x, condition = torch.randn(batch, 32, groups), torch.randn(batch, 10, groups)
+    wn.use_int8()
+    made = wn._fast_layers(x, condition)
+    want = wn.double()._plain_layers(x.double(), condition.double())
+    assert made.dtype == torch.float32 and made.shape == want.shape
+    assert 1e-4 < noise(made.double(), want) < 0.04
+
+
+@needs_vnni
+def test_blocks_and_neighbours_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wn, x, condition = network(), torch.randn(3, 32, 21), torch.randn(3, 10, 21)
+    wn.use_int8()
+    whole = wn._fast_layers(x, condition)
+    torch.testing.assert_close(wn._fast_layers(x[1:2], condition[1:2]), whole[1:2], rtol=0, atol=0)
+    monkeypatch.setattr("waveglow.int8_layers.BLOCK", 8)
+    monkeypatch.setattr("common.sound.int8.BLOCK", 5)
+    torch.testing.assert_close(wn._fast_layers(x, condition), whole, rtol=0, atol=1e-6)
+
+
+@needs_vnni
+def test_no_number_is_not_hidden() -> None:
+    wn, x, condition = network(), torch.randn(1, 32, 9), torch.randn(1, 10, 9)
+    wn.use_int8()
+    for tensor in (x, condition):
+        kept, tensor[0, 3, 4] = tensor[0, 3, 4].item(), torch.nan
+        assert wn._fast_layers(x, condition).isnan().all()
+        tensor[0, 3, 4] = kept
+    assert wn._fast_layers(x, condition).isfinite().all()
+
+
+@needs_vnni
+@pytest.mark.parametrize("frames", [1, 30])
+def test_a_prepared_model_speaks_nearly_as_a_plain_one(small_model, frames: int) -> None:
+    model = small_model(torch.float32)
+    mels, z = torch.randn(2, 3, frames), torch.randn(2, 8, 2 * frames)
+    plain, prepared = model.infer(mels, z=z).detach(), small_model(torch.float32).prepare(False, int8=True)
+    assert all(wn.in_8_bits is not None for wn in prepared.WN)
+    made = prepared.infer(mels, z=z)
+    assert made.dtype == torch.float32
+    assert 1e-4 < noise(made, plain) < 0.1
+
+
+def test_where_it_cannot_nothing_changes(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the instructions, and in float64, which 8 bits are not for."""
+    mels, z = torch.randn(1, 3, 5), torch.randn(1, 8, 10)
+    double = small_model().prepare(False, int8=True)
+    assert torch.equal(double.infer(mels.double(), z=z), small_model().prepare(False).infer(mels.double(), z=z))
+    monkeypatch.setattr("waveglow.model.can_multiply", lambda device: False)
+    single = small_model(torch.float32).prepare(False, int8=True)
+    assert torch.equal(single.infer(mels, z=z), small_model(torch.float32).prepare(False).infer(mels, z=z))
