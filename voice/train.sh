@@ -13,7 +13,7 @@ shared="--seed 1 --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
 waveglow="-m WaveGlow -bs 4 --segment-length 8000 --dither 0.0005 --amp --load-mel-from-disk
   --flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5"
 case ${1:-} in
-  Tacotron2) flags="-m Tacotron2 -d $corpus --epochs 38 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
+  Tacotron2) flags="-m Tacotron2 -d $corpus --epochs 53 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
     --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt
     --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0 --p-convolution-dropout 0.1 --disable-uniform-initialize-bn-weight
     --guided-attention-weight 100 --guided-attention-sigma 0.2 --guided-attention-decay 0.9995
@@ -21,7 +21,7 @@ case ${1:-} in
     --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448
     --postnet-embedding-dim 128 --postnet-n-convolutions 3" ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
-    --epochs 60 -lr 1.5e-3 --warmup-steps 300" ;;
+    --epochs 90 -lr 1.5e-3 --warmup-steps 300" ;;
   tuned) flags="$waveglow -d output --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
     --epochs 15 -lr 6e-4 --warmup-steps 100 --warm-start output/voice/WaveGlow/checkpoint_WaveGlow_last.pt"
     [ -e output/voice/tuned ] || .venv/bin/python -m scripts.predict_mels output/voice/Tacotron2/checkpoint_Tacotron2_last.pt \

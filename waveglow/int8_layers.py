@@ -41,7 +41,8 @@ def int8_layers(x: Tensor, condition: Tensor, layers: Sequence[Int8Layer]) -> Te
 
     What each layer hears is rounded by 1/254 of its largest in the item: the others of the batch do not change it.
     """
-    return torch.stack([_of_one(*item, layers) for item in zip(x, condition, strict=True)])
+    items = zip(x.contiguous(), condition.contiguous(), strict=True)  # channels innermost in memory too
+    return torch.stack([_of_one(*item, layers) for item in items])
 
 
 def _of_one(x: Tensor, condition: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
