@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from common.engine.precision import half_dtype
 from common.sound.int8 import can_multiply
 from waveglow.config import WNConfig
 from waveglow.model import WN
@@ -65,6 +66,7 @@ def test_a_prepared_model_speaks_nearly_as_a_plain_one(small_model, frames: int)
     mels, z = torch.randn(2, 3, frames), torch.randn(2, 8, 2 * frames)
     plain, prepared = model.infer(mels, z=z).detach(), small_model(torch.float32).prepare(False, int8=True)
     assert all(wn.in_8_bits is not None for wn in prepared.WN)
+    assert {p.dtype for p in prepared.WN.parameters()} == {half_dtype(torch.device("cpu"), True) or torch.float32}
     made = prepared.infer(mels, z=z)
     assert made.dtype == torch.float32
     assert 1e-4 < noise(made, plain) < 0.1
