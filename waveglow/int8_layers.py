@@ -9,56 +9,68 @@ import torch
 from torch import Tensor
 
 from common.sound.int8 import Levels, Product, in_levels
-from common.sound.recurrence import tanh_
 from waveglow.gated_layers import BLOCK, Layer
 
 # G groups, R rows (some of G), C channels of WN, N channels of the condition, k kernel size
 
 
 class Int8Layer:
-    """One layer's products; weights are rounded by row."""
+    """One layer's products; weights are rounded by row.
+
+    As tanh(a) is 2 sigmoid(2a) - 1, a gate is one sigmoid: the weights of its signal are doubled, and those of what comes after it.
+    """
 
     def __init__(self, layer: Layer, dilation: int) -> None:
-        self.size, self.dilation = layer.dilated.shape[1], dilation
-        self.padding = dilation * (self.size - 1) // 2
-        self.dilated = Product(layer.dilated.flatten(1), layer.bias, BLOCK)
-        self.condition = Product(layer.condition, None, BLOCK)
-        self.res_skip = Product(layer.res_skip, layer.res_skip_bias, BLOCK)
-        self.has_residual = len(layer.res_skip) > layer.res_skip.shape[1]
+        channels, self.size = layer.res_skip.shape[1], layer.dilated.shape[1]
+        self.dilation, self.padding = dilation, dilation * (self.size - 1) // 2
+        doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
+        doubled[:channels] = 2
+        self.dilated = Product(doubled * layer.dilated.flatten(1), doubled[:, 0] * layer.bias, BLOCK)
+        self.condition = Product(doubled * layer.condition, None, BLOCK)
+        parts = zip(layer.res_skip.split(channels), layer.res_skip_bias.split(channels), strict=True)
+        *residual, self.skip = (Product(2 * weight, bias, BLOCK) for weight, bias in parts)
+        self.residual = residual[0] if residual else None  # the last layer has none
 
-    def __call__(self, padded: Levels, condition: Levels, start: int, dtype: torch.dtype) -> Tensor:
-        """padded (G + 2 padding, C), condition (R, N) of the rows from start on -> residual and skip (R, 2C or C)."""
-        rows, shifts = len(condition.levels), range(start, start + self.size * self.dilation, self.dilation)
-        seen = torch.cat([padded.levels[shift : shift + rows] for shift in shifts], dim=1)
-        gate = self.dilated(Levels(seen, padded.step), dtype)
+    def __call__(self, padded: Levels, condition: Levels, start: int, x: Tensor, skips: Tensor) -> None:
+        """Add to x (R, C) and skips (R, C) what the layer makes of padded (G + 2 padding, C) and condition (R, N).
+
+        The rows R are those from start on.
+        """
+        shifts = range(start, start + self.size * self.dilation, self.dilation)
+        seen = torch.cat([padded.levels[shift : shift + len(x)] for shift in shifts], dim=1)
+        gate = self.dilated(Levels(seen, padded.step), x.dtype)
         self.condition.add_to(gate, condition)
-        signal, opening = gate.chunk(2, dim=1)
-        return self.res_skip(in_levels(tanh_(signal) * opening.sigmoid_(), largest=1.0), dtype)
+        signal, opening = gate.sigmoid_().chunk(2, dim=1)
+        half = in_levels(signal.sub_(0.5) * opening, largest=0.5)  # of the gated signal
+        self.skip.add_to(skips, half)
+        if self.residual is not None:
+            self.residual.add_to(x, half)
 
 
-def int8_layers(x: Tensor, condition: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
-    """x (B, G, C), condition (B, G, N) -> the sum of all layers' skip outputs (B, G, C), in x's dtype.
+def int8_layers(x: Tensor, condition: Tensor, steps: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
+    """x (B, G, C), condition (B, G, N) in levels of such steps (B) -> the sum of all layers' skip outputs (B, G, C), in x's dtype.
 
     What each layer hears is rounded by 1/254 of its largest in the item: the others of the batch do not change it.
     """
-    items = zip(x.contiguous(), condition.contiguous(), strict=True)  # channels innermost in memory too
+    x = x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
+    items = zip(x, map(Levels, condition, steps.tolist()), strict=True)
     return torch.stack([_of_one(*item, layers) for item in items])
 
 
-def _of_one(x: Tensor, condition: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
-    """x (G, C), condition (G, N) -> (G, C)."""
-    channels, skips = x.shape[1], torch.zeros_like(x)
-    heard = in_levels(condition)
+def items_in_levels(condition: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, G, N) -> its items in levels, each of its own step, uint8 (B, G, N), and the steps (B), NaN of what is no number."""
+    levels, steps = zip(*map(in_levels, condition.contiguous()), strict=True)
+    return torch.stack(levels), torch.tensor(steps)
+
+
+def _of_one(x: Tensor, heard: Levels, layers: Sequence[Int8Layer]) -> Tensor:
+    """x (G, C), which becomes what the last layer hears, and the condition (G, N) -> (G, C)."""
+    skips = torch.zeros_like(x)
     for layer in layers:
         padded = in_levels(x, padding=layer.padding)
         if math.isnan(padded.step + heard.step):  # levels are numbers always
             return torch.full_like(x, torch.nan)
-        deeper = torch.empty_like(x)
         for start in range(0, len(x), BLOCK):
             rows = slice(start, start + BLOCK)
-            res_skip = layer(padded, Levels(heard.levels[rows], heard.step), start, x.dtype)
-            skips[rows] += res_skip[:, -channels:]
-            if layer.has_residual:  # the last has none
-                torch.add(x[rows], res_skip[:, :channels], out=deeper[rows])
-        x = deeper
+            layer(padded, Levels(heard.levels[rows], heard.step), start, x[rows], skips[rows])
     return skips

@@ -13,7 +13,7 @@ from common.errors import DataError
 from common.sound.int8 import can_multiply
 from waveglow.config import WaveGlowConfig, WNConfig
 from waveglow.gated_layers import Layer, gated_layers
-from waveglow.int8_layers import Int8Layer, int8_layers
+from waveglow.int8_layers import Int8Layer, int8_layers, items_in_levels
 
 # B batch, N samples, T frames, M mels, U channels of upsampled mels (M, unless the config says otherwise)
 # g samples in a group, G groups (N // g), C channels of a flow, H channels of WN
@@ -145,13 +145,16 @@ class WN(nn.Module):
         nn.init.zeros_(self.end.weight)
         nn.init.zeros_(self.end.bias)  # type: ignore[arg-type]
 
-    def forward(self, half: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """Half of the channels (B, C/2, G) and the condition (B, U * g, G) -> shift b and log s, (B, C/2, G) each."""
+    def forward(self, half: Tensor, condition: Tensor, steps: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Half of the channels (B, C/2, G) and the condition (B, U * g, G) -> shift b and log s, (B, C/2, G) each.
+
+        After use_int8 the condition may be in the levels of such steps (B), made once for all flows.
+        """
         x = self.start(half.to(self.end.weight.dtype))
         if torch.jit.is_scripting():  # TorchScript knows no function with a backward of its own
             skip_sum = self._plain_layers(x, condition)
         else:
-            skip_sum = self._plain_layers(x, condition) if self.plain else self._fast_layers(x, condition)
+            skip_sum = self._plain_layers(x, condition) if self.plain else self._fast_layers(x, condition, steps)
         b, log_s = self.end(skip_sum).to(half.dtype).chunk(2, dim=1)
         return b, log_s
 
@@ -168,11 +171,13 @@ class WN(nn.Module):
         return skip_sum
 
     @torch.jit.unused
-    def _fast_layers(self, x: Tensor, condition: Tensor) -> Tensor:
+    def _fast_layers(self, x: Tensor, condition: Tensor, steps: Tensor | None = None) -> Tensor:
         """The same, to rounding, by waveglow/gated_layers.py, or in 8 bits."""
         x, condition = x.transpose(1, 2), condition.transpose(1, 2)
         if self.in_8_bits is not None:
-            return int8_layers(x, condition, self.in_8_bits).transpose(1, 2)
+            if steps is None:
+                condition, steps = items_in_levels(condition)
+            return int8_layers(x, condition, steps, self.in_8_bits).transpose(1, 2)
         weights = [weight for layer in self._layers() for weight in layer]
         return gated_layers(x, condition, self._dilations(), weights).transpose(1, 2)
 
@@ -270,6 +275,9 @@ class WaveGlow(nn.Module):
         """
         n_groups = mels.shape[2] * self.hop_length // self.n_group
         condition = self._condition(mels, n_groups * self.n_group).to(self._network_dtype())
+        steps: Tensor | None = None
+        if not torch.jit.is_scripting():
+            condition, steps = self._heard(condition)
         shape = [mels.shape[0], self.n_group, n_groups]
         if z is None:
             z = torch.randn(shape, dtype=self.flow_dtype(), device=mels.device)
@@ -281,7 +289,7 @@ class WaveGlow(nn.Module):
         last = len(self.WN) - 1
         for i, (convinv, wn) in enumerate(zip(self.convinv[::-1], self.WN[::-1])):
             fixed, moved = x.chunk(2, dim=1)
-            b, log_s = wn.forward(fixed, condition)  # TorchScript calls no module out of a slice
+            b, log_s = wn.forward(fixed, condition, steps)  # TorchScript calls no module out of a slice
             x = torch.cat([fixed, (moved - b) * torch.exp(-log_s)], dim=1)
             x = convinv.inverse(x)  # type: ignore[operator]
             k = last - i
@@ -311,6 +319,14 @@ class WaveGlow(nn.Module):
         if dtype is not None:
             self.WN.to(dtype)
         return self
+
+    @torch.jit.unused
+    def _heard(self, condition: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The condition (B, U * g, G) as every WN hears it: where they multiply in 8 bits, in levels, and their steps (B)."""
+        if self.plain or self.WN[0].in_8_bits is None:
+            return condition, None
+        levels, steps = items_in_levels(condition.transpose(1, 2))
+        return levels.transpose(1, 2), steps
 
     @torch.jit.unused
     def fold_weight_norm(self) -> WaveGlow:

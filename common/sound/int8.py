@@ -37,7 +37,8 @@ def in_levels(x: Tensor, largest: float | None = None, padding: int = 0) -> Leve
     half_up = torch.tensor([ZERO + 0.5])  # not a number: with a tensor the sum of bfloat16 numbers is in float32
     for start in range(0, len(x), BLOCK):
         part = x[start : start + BLOCK]
-        levels[padding + start :][: len(part)] = torch.add(half_up, part, alpha=1 / step)
+        rounded = torch.add(half_up, part, alpha=1 / step).to(torch.int32)  # three times as fast as to uint8 at once
+        levels[padding + start :][: len(part)] = rounded
     return Levels(levels, step if step < torch.inf else torch.nan)
 
 
@@ -64,8 +65,8 @@ class Product:
         return _rows(torch.ops.onednn.qconv_pointwise(_image(x.levels), x.step, ZERO, *how))
 
     def add_to(self, total: Tensor, x: Levels) -> None:
-        """Add the product, without the bias, to total (R, O), contiguous, in float32 or bfloat16."""
-        how: Any = (None, *_ONE_BY_ONE, 1.0, 0, total.dtype, 1.0, 0, "sum", 1.0, None, [], None)
+        """Add the product to total (R, O), contiguous, in float32 or bfloat16."""
+        how: Any = (self.bias, *_ONE_BY_ONE, 1.0, 0, total.dtype, 1.0, 0, "sum", 1.0, None, [], None)
         weight = (self.weight, self.steps, self.zeros)
         torch.ops.onednn.qconv2d_pointwise.binary(_image(x.levels), x.step, ZERO, *weight, _image(total), *how)
 
@@ -93,4 +94,4 @@ def _has_instructions() -> bool:
         product.add_to(made, in_levels(x))
     except (RuntimeError, AttributeError, TypeError):
         return False
-    return bool(torch.allclose(made, 2 * x @ weight.t() + 1))
+    return bool(torch.allclose(made, 2 * (x @ weight.t() + 1)))

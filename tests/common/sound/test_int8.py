@@ -56,7 +56,9 @@ def test_products_of_levels_are_exact(rows: int, inputs: int, outputs: int, dtyp
     torch.testing.assert_close(made.double(), sums + bias, rtol=rounding, atol=1e-4 if dtype == torch.float32 else 0.01)
     total = torch.full((rows, outputs), 2.0, dtype=dtype)
     product.add_to(total, heard)
-    torch.testing.assert_close(total.double(), sums + 2, rtol=rounding, atol=1e-4 if dtype == torch.float32 else 0.01)
+    torch.testing.assert_close(
+        total.double(), sums + bias + 2, rtol=rounding, atol=1e-4 if dtype == torch.float32 else 0.01
+    )
 
 
 @needs_vnni
