@@ -49,6 +49,23 @@ def test_blocks_and_neighbours_change_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 @needs_vnni
+def test_the_model_rounds_its_condition_once_for_all_flows(small_model) -> None:
+    """By each item's own step: one of a hundredth of the other's size is heard as well as by itself."""
+    model = small_model(torch.float32).prepare(False, int8=True)
+    mels, z = torch.randn(2, 3, 9) * torch.tensor([1.0, 0.01])[:, None, None], torch.randn(2, 8, 18)
+    together = model.infer(mels, z=z)
+    for i, alone in enumerate(together):
+        torch.testing.assert_close(model.infer(mels[i : i + 1], z=z[i : i + 1])[0], alone, rtol=0, atol=1e-6)
+    condition = model._condition(mels, 144).to(model.WN[0].end.weight.dtype)
+    levels, steps = model._heard(condition)
+    assert levels.dtype == torch.uint8 and steps is not None
+    for wn in model.WN:
+        half = torch.randn(2, wn.start.weight.shape[1], 18)
+        for once, each in zip(wn(half, levels, steps), wn(half, condition), strict=True):
+            torch.testing.assert_close(once, each, rtol=0, atol=0)
+
+
+@needs_vnni
 def test_no_number_is_not_hidden() -> None:
     wn, x, condition = network(), torch.randn(1, 32, 9), torch.randn(1, 10, 9)
     wn.use_int8()
