@@ -277,8 +277,11 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
     clashes += contradictions({name: given[name] for name in checkpoint.get("data", {}) if name in given}, options)
     if clashes:
         raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint knows its settings")
-    config = stored | {name: value for name, value in wanted.items() if name in spec.free_at_inference}
-    model = restore_model(spec, checkpoint | {"config": config}, path).to(device).eval()
+    free = {name: value for name, value in wanted.items() if name in spec.free_at_inference}
+    if free:
+        with torch.device("meta"):
+            spec.build(**free)  # so that what is wrong with them is said of the flags, not of the file
+    model = restore_model(spec, checkpoint | {"config": stored | free}, path).to(device).eval()
     return make_ready(Loaded(spec, model, options), args.fp16, args.plain, args.int8)
 
 

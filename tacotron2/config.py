@@ -41,8 +41,12 @@ class Tacotron2Config:
 
     def _problem(self, name: str) -> str | None:
         value, flag = getattr(self, name), "--" + name.replace("_", "-")
-        if isinstance(value, bool) or name == "gate_threshold":
+        if isinstance(value, bool):
             return None
+        if name == "gate_threshold":
+            return (
+                None if 0 <= value <= 1 else f"{flag}: {value}, expected a probability in [0, 1], where 1 never stops"
+            )
         if name.startswith("p_"):
             return None if 0 <= value < 1 else f"{flag}: {value}, expected a probability in [0, 1)"
         if value < 1:

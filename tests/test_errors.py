@@ -240,6 +240,18 @@ def test_a_config_that_no_model_can_have(tmp_path: Path) -> None:
     assert message.startswith(f"error: {tmp_path}/zero.pt: --prenet-dim: 0, expected at least 1")
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "wanted"),
+    [
+        ("--max-decoder-steps", 0, "at least 1"),
+        ("--gate-threshold", "nan", "a probability in [0, 1], where 1 never stops"),
+    ],
+)
+def test_a_decoding_flag_that_cannot_be_is_no_fault_of_the_file(tmp_path: Path, flag: str, value, wanted: str) -> None:
+    message = refused(2, "inference.py", *speech(tmp_path), flag, value)
+    assert message == f"error: {flag}: {value}, expected {wanted}"
+
+
 def test_two_checkpoints_with_different_audio(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(trained("WaveGlow"))
     checkpoint["data"] |= {"mel_fmax": 7000.0, "win_length": 800}

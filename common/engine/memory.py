@@ -7,6 +7,7 @@ import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from common.engine import precision
 from common.errors import DataError
 
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+CONTROL_GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
 USABLE = 90  # per cent of the memory: the rest goes to what is no tensor, and to gaps between tensors
 NO_ROOM = (  # how libraries that have no exception of their own say it
     "DefaultCPUAllocator: can't allocate memory",
@@ -97,13 +100,44 @@ def _allocations(roots: list[Any]) -> Iterator[tuple[int, int, int]]:
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes that this process may have of a device's memory: a GPU's all, or the machine's up to the process's own limit."""
+    """Bytes this process may have of a device's memory: a GPU's all, or the machine's up to its own and its container's limit."""
     on_gpu = precision.total_memory(device)
     if on_gpu is not None:
         return on_gpu
     in_machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return in_machine if limit == resource.RLIM_INFINITY else min(in_machine, limit)
+    of_process = [] if limit == resource.RLIM_INFINITY else [limit]
+    return min([in_machine, *of_process, *_container_limits()])
+
+
+def _container_limits() -> Iterator[int]:
+    """Limits of the control groups that the process is in and of those around them: a container's, or a cluster job's.
+
+    Version 2 has one hierarchy, in version 1 memory has its own (man 7 cgroups). A container sees its own group as the root.
+    """
+    try:
+        groups = CONTROL_GROUPS_OF_PROCESS.read_text().splitlines()
+    except OSError:  # no such thing here
+        return
+    for _, controllers, path in (line.split(":", 2) for line in groups):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        name = "memory/memory.limit_in_bytes" if controllers else "memory.max"
+        root, file = CONTROL_GROUPS / Path(name).parent, Path(name).name
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root):
+                yield from _number_in(folder / file)
+
+
+def _number_in(file: Path) -> Iterator[int]:
+    """The number that a file holds; none where there is no such file or a word in it, as "max"."""
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return
+    if text.isdecimal():
+        yield int(text)
 
 
 def smaller_batch(batch_size: int, fixed_bytes: int, peak_bytes: int, available_bytes: int) -> int:

@@ -191,7 +191,8 @@ def test_of_weights_cut_over_processes_each_has_its_own_part(tmp_path) -> None:
     assert said == ["48 48 96\n", "32 32 64\n"]  # rows of 16 bytes: three, and the other two
 
 
-def test_a_cpu_has_its_machines_memory_up_to_the_limit() -> None:
+def test_a_cpu_has_its_machines_memory_up_to_the_limit(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("common.engine.memory.CONTROL_GROUPS_OF_PROCESS", tmp_path / "absent")
     with open("/proc/meminfo") as lines:
         machine = int(next(line for line in lines if line.startswith("MemTotal")).split()[1]) * 1024
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -204,6 +205,37 @@ def test_a_cpu_has_its_machines_memory_up_to_the_limit() -> None:
         assert available_memory(CPU) == machine
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "least"),
+    [
+        ("0::/\n", {"memory.max": "max"}, None),
+        ("0::/\n", {"memory.max": "1000000"}, 1000000),  # a container
+        ("0::/job/step\n", {"job/memory.max": "2000000", "job/step/memory.max": "3000000"}, 2000000),
+        ("0::/job/step\n", {"job/step/memory.max": "1500000", "elsewhere/memory.max": "1"}, 1500000),
+        (
+            "5:cpu:/a\n4:memory:/a\n0::/\n",
+            {"memory/a/memory.limit_in_bytes": "7000000", "cpu/a/memory.limit_in_bytes": "1"},
+            7000000,
+        ),
+        ("4:memory:/docker/1a\n", {"memory/memory.limit_in_bytes": "8000000"}, 8000000),  # mounted as the root
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712"}, None),
+        ("", {"memory.max": "1"}, None),
+    ],
+)
+def test_a_cpu_has_its_containers_memory(
+    tmp_path, monkeypatch, groups: str, limits: dict[str, str], least: int | None
+) -> None:
+    for name, limit in limits.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(limit + "\n")
+    (tmp_path / "own").write_text(groups)
+    monkeypatch.setattr("common.engine.memory.CONTROL_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr("common.engine.memory.CONTROL_GROUPS_OF_PROCESS", tmp_path / "absent")
+    machine = available_memory(CPU)
+    monkeypatch.setattr("common.engine.memory.CONTROL_GROUPS_OF_PROCESS", tmp_path / "own")
+    assert available_memory(CPU) == (machine if least is None else least)
 
 
 def test_a_gpu_has_all_of_its_memory(monkeypatch) -> None:
