@@ -59,7 +59,7 @@ LONG_LIST = 8  # entries that a message still shows all of
 LONG_TEXT = 150  # characters of a phrase that are shown of it
 TRAINED = Path("output")  # where training leaves its checkpoints unless told otherwise
 EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
-EMBEDDED_DEFAULTS = {"denoising_strength": 0.02}  # its WaveGlow is small and hums: measured in voice/README.md
+EMBEDDED_DEFAULTS = {"denoising_strength": 0.03}  # its WaveGlow is small and hums: measured in voice/README.md
 
 Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
 

@@ -21,7 +21,7 @@ case ${1:-} in
     --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448
     --postnet-embedding-dim 128 --postnet-n-convolutions 3" ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
-    --epochs 90 -lr 1.5e-3 --warmup-steps 300" ;;
+    --epochs 106 -lr 1.5e-3 --warmup-steps 300" ;;
   tuned) flags="$waveglow -d output --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
     --epochs 15 -lr 6e-4 --warmup-steps 100 --warm-start output/voice/WaveGlow/checkpoint_WaveGlow_last.pt"
     [ -e output/voice/tuned ] || .venv/bin/python -m scripts.predict_mels output/voice/Tacotron2/checkpoint_Tacotron2_last.pt \
