@@ -122,8 +122,8 @@ def _container_limits() -> Iterator[int]:
     for _, controllers, path in (line.split(":", 2) for line in groups):
         if controllers and "memory" not in controllers.split(","):
             continue
-        name = "memory/memory.limit_in_bytes" if controllers else "memory.max"
-        root, file = CONTROL_GROUPS / Path(name).parent, Path(name).name
+        root = CONTROL_GROUPS / "memory" if controllers else CONTROL_GROUPS
+        file = "memory.limit_in_bytes" if controllers else "memory.max"
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
             if folder.is_relative_to(root):

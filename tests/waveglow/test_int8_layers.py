@@ -9,6 +9,7 @@ from torch import Tensor
 from common.engine.precision import half_dtype
 from common.sound.int8 import can_multiply
 from waveglow.config import WNConfig
+from waveglow.int8_layers import items_in_levels
 from waveglow.model import WN
 
 needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="the CPU has no VNNI instructions")
@@ -49,11 +50,14 @@ def test_blocks_and_neighbours_change_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 @needs_vnni
-def test_the_model_rounds_its_condition_once_for_all_flows(small_model) -> None:
+def test_the_model_rounds_its_condition_once_for_all_flows(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
     """By each item's own step: one of a hundredth of the other's size is heard as well as by itself."""
     model = small_model(torch.float32).prepare(False, int8=True)
     mels, z = torch.randn(2, 3, 9) * torch.tensor([1.0, 0.01])[:, None, None], torch.randn(2, 8, 18)
+    rounded: list[Tensor] = []
+    monkeypatch.setattr("waveglow.model.items_in_levels", lambda x: rounded.append(x) or items_in_levels(x))
     together = model.infer(mels, z=z)
+    assert len(rounded) == 1
     for i, alone in enumerate(together):
         torch.testing.assert_close(model.infer(mels[i : i + 1], z=z[i : i + 1])[0], alone, rtol=0, atol=1e-6)
     condition = model._condition(mels, 144).to(model.WN[0].end.weight.dtype)

@@ -215,8 +215,8 @@ def test_a_cpu_has_its_machines_memory_up_to_the_limit(tmp_path, monkeypatch) ->
         ("0::/job/step\n", {"job/memory.max": "2000000", "job/step/memory.max": "3000000"}, 2000000),
         ("0::/job/step\n", {"job/step/memory.max": "1500000", "elsewhere/memory.max": "1"}, 1500000),
         (
-            "5:cpu:/a\n4:memory:/a\n0::/\n",
-            {"memory/a/memory.limit_in_bytes": "7000000", "cpu/a/memory.limit_in_bytes": "1"},
+            "5:cpu:/b\n4:memory:/a\n0::/\n",
+            {"memory/a/memory.limit_in_bytes": "7000000", "memory/b/memory.limit_in_bytes": "1"},  # b limits others
             7000000,
         ),
         ("4:memory:/docker/1a\n", {"memory/memory.limit_in_bytes": "8000000"}, 8000000),  # mounted as the root
