@@ -23,8 +23,8 @@ from common.arguments import (
     HelpFormatter,
     actions_of,
     add_audio_arguments,
-    add_int8_argument,
     add_plain_argument,
+    add_preparation_arguments,
     add_retired_arguments,
     given_options,
     seed,
@@ -50,7 +50,7 @@ from common.engine.synthesis import (
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.sound.audio_processing import save_audio
 from common.sound.stft import AudioConfig
-from common.spec import AcousticInference, ModelSpec, config_of, from_options
+from common.spec import AcousticInference, ModelSpec, Preparation, config_of, from_options
 from models import REGISTRY, restore_model
 
 GRIFFIN_LIM = "griffin-lim"
@@ -282,7 +282,7 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
         with torch.device("meta"):
             spec.build(**free)  # so that what is wrong with them is said of the flags, not of the file
     model = restore_model(spec, checkpoint | {"config": stored | free}, path).to(device).eval()
-    return make_ready(Loaded(spec, model, options), args.fp16, args.plain, args.int8)
+    return make_ready(Loaded(spec, model, options), Preparation(args.fp16, args.int8, args.precompute), args.plain)
 
 
 def contradictions(
@@ -387,7 +387,7 @@ def add_speaking_arguments(parser: argparse.ArgumentParser) -> None:
     half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"
     number_format.add_argument("--fp16", action="store_true", help=half)
     number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
-    add_int8_argument(parser)
+    add_preparation_arguments(parser)
     add_plain_argument(parser)
     add_audio_arguments(parser)
     for spec in REGISTRY.values():

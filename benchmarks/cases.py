@@ -37,7 +37,7 @@ from common.engine.training import to_device, train_step
 from common.sound.int8 import can_multiply
 from common.sound.packed import can_round
 from common.sound.stft import AudioConfig
-from common.spec import config_of
+from common.spec import Preparation, config_of
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tacotron2.data_function import Tacotron2Batch
@@ -213,7 +213,7 @@ def tacotron2_inference(setting: Setting) -> Iterator[Case]:
     """One text with a gate that never fires: a scripted plain decoder against the prepared one."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
-    plain = make_ready("acoustic", args, device, True, False)
+    plain = make_ready("acoustic", args, device)
     scripted = plain._replace(model=copy.deepcopy(plain.model))
     scripted.model.decoder.prepared = ScriptedDecoder(scripted.model.decoder)
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
@@ -223,7 +223,7 @@ def tacotron2_inference(setting: Setting) -> Iterator[Case]:
     flops = functools.cache(lambda: count_flops(lambda: speak(texts, plain, device, False)))
     kinds = [(False, False, "float32"), (True, False, "half-precision weights"), (False, True, "LSTMs in int8")]
     for half, int8, numbers in kinds[: 3 if can_round(device) else 2]:
-        model = make_ready("acoustic", args, device, False, half, int8)
+        model = make_ready("acoustic", args, device, Preparation(half, int8))
         yield Case(
             f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
             "frames/s",
@@ -244,21 +244,27 @@ def waveglow_inference(setting: Setting) -> Iterator[Case]:
     lengths = torch.tensor([sizes.vocoder_frames])
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
     halves = (False, True) if precision.half_dtype(device, True) else (False,)
-    for half, int8 in [(half, False) for half in halves] + [(False, True)] * can_multiply(device):
-        chosen = setting._replace(amp=half)
-        plain = make_ready("vocoder", args, device, True, chosen.reference_amp)
+    kinds = [Preparation(half) for half in halves] + [Preparation(int8=True)] * can_multiply(device)
+    for wanted in [*kinds, *(kind._replace(precompute=True) for kind in kinds[1:])]:
+        chosen = setting._replace(amp=wanted.half)
+        plain = make_ready("vocoder", args, device)
         reference = neural_vocoder(plain, AUDIO, device, chosen.reference_amp, 0.9, 0.0)
-        fast = neural_vocoder(make_ready("vocoder", args, device, False, half, int8), AUDIO, device, half, 0.9, 0.0)
+        fast = neural_vocoder(make_ready("vocoder", args, device, wanted), AUDIO, device, wanted.half, 0.9, 0.0)
         yield Case(
-            f"{name}, {IN_INT8 if int8 else chosen.numbers}",
+            f"{name}, {numbers_of(chosen, wanted)}",
             "x real time",
             sizes.vocoder_frames * SECONDS_PER_FRAME,
             lambda call=reference: call(mels, lengths),
             lambda call=fast: call(mels, lengths),
-            functools.partial(counted, reference, mels, lengths, weight_bytes(plain.model, half, int8)),
-            half,
-            int8=int8,
+            functools.partial(counted, reference, mels, lengths, weight_bytes(plain.model, wanted.half, wanted.int8)),
+            wanted.half,
+            int8=wanted.int8,
         )
+
+
+def numbers_of(setting: Setting, wanted: Preparation) -> str:
+    """What ours computes in, the reference if it is another, and whether weights were multiplied ahead, which is not timed."""
+    return (IN_INT8 if wanted.int8 else setting.numbers) + (", precomputed" if wanted.precompute else "")
 
 
 def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> list[Work]:
@@ -268,19 +274,21 @@ def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> lis
 
 def text_to_wav(setting: Setting) -> Iterator[Case]:
     """A sentence of the latency benchmark: text, mels, sound, denoised sound."""
-    yield whole_sentence(setting, False)
+    kinds = [Preparation(setting.amp)]
     if can_multiply(setting.device) and not setting.amp:
-        yield whole_sentence(setting, True)
+        kinds.append(Preparation(int8=True))
+    for wanted in (*kinds, kinds[-1]._replace(precompute=True)):
+        yield whole_sentence(setting, wanted)
 
 
-def whole_sentence(setting: Setting, int8: bool) -> Case:
+def whole_sentence(setting: Setting, wanted: Preparation) -> Case:
     """Both models plain against both made fast, in 8 bits or the setting's precision."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting), [latency.sentence(sizes.input_length)]
     halves = {True: setting.reference_amp, False: setting.amp}  # by whether it is plain
     models = {
-        plain: [make_ready(role, args, device, plain, half, int8 and not plain) for role in ("acoustic", "vocoder")]
-        for plain, half in halves.items()
+        plain: [make_ready(role, args, device, None if plain else wanted) for role in ("acoustic", "vocoder")]
+        for plain in halves
     }
     vocoders = {
         plain: neural_vocoder(vocoding, AUDIO, device, halves[plain], args.sigma_infer, args.denoising_strength)
@@ -295,15 +303,15 @@ def whole_sentence(setting: Setting, int8: bool) -> Case:
         acoustic, vocoding = models[True]
         spoken: list[Any] = []
         flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, setting.reference_amp)))
-        n_bytes = weight_bytes(vocoding.model, setting.amp, int8)
+        n_bytes = weight_bytes(vocoding.model, wanted.half, wanted.int8)
         sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, n_bytes)
-        return [Work(flops, step_bytes(acoustic.model, setting.amp, int8), steps), *sounding]
+        return [Work(flops, step_bytes(acoustic.model, wanted.half, wanted.int8), steps), *sounding]
 
     seconds = steps * args.n_frames_per_step * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
     calls = (lambda: say(True)), (lambda: say(False))
-    numbers = IN_INT8 if int8 else setting.numbers
-    return Case(f"{name}, {numbers}", "x real time", seconds, *calls, work, setting.amp, int8=int8)
+    what = f"{name}, {numbers_of(setting, wanted)}"
+    return Case(what, "x real time", seconds, *calls, work, wanted.half, int8=wanted.int8)
 
 
 def first_sound(setting: Setting) -> Iterator[Case]:
@@ -320,7 +328,7 @@ def first_sound(setting: Setting) -> Iterator[Case]:
         words += ["--fp16"] * (setting.amp and "--cpu" not in words)
         (folder / "phrase.txt").write_text(latency.sentence(sizes.input_length) + "\n", encoding="utf-8")
         for role in ("acoustic", "vocoder"):
-            spec, model = (loaded := make_ready(role, args, torch.device("cpu"), True, False)).spec, loaded.model
+            spec, model = (loaded := make_ready(role, args, torch.device("cpu"))).spec, loaded.model
             for weight in model.parameters():
                 if not weight.any():
                     nn.init.normal_(weight, std=HUM)
@@ -371,12 +379,12 @@ def synthesis_arguments(setting: Setting, frames: int | None = None) -> argparse
     return latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0]
 
 
-def make_ready(
-    role: str, args: argparse.Namespace, device: torch.device, plain: bool, half: bool, int8: bool = False
-) -> Loaded:
-    """A role's model with random weights, the same at each call, plain or made fast."""
+def make_ready(role: str, args: argparse.Namespace, device: torch.device, wanted: Preparation | None = None) -> Loaded:
+    """A role's model with random weights, the same at each call, plain or made fast as wanted."""
     precision.seed_everything(args.seed)
-    chosen = argparse.Namespace(**vars(args) | {"plain": plain, "fp16": half, "int8": int8})
+    half, int8, precompute = wanted or Preparation()
+    flags = {"plain": wanted is None, "fp16": half, "int8": int8, "precompute": precompute}
+    chosen = argparse.Namespace(**vars(args) | flags)
     return latency.get_ready(role, chosen, {}, device)
 
 

@@ -20,6 +20,7 @@ from benchmarks import latency
 from benchmarks.cases import AUDIO, CPU, Setting, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
 from common.engine import distributed
 from common.engine.synthesis import neural_vocoder, speak, timed
+from common.spec import Preparation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,9 +91,14 @@ def with_batch(batch: int, setting: Setting) -> Pair:
 def with_text(symbols: int, setting: Setting) -> Pair:
     """Speaking a text into a fixed number of frames."""
     device, args = setting.device, synthesis_arguments(setting, DECODER_FRAMES)
-    models = {plain: make_ready("acoustic", args, device, plain, setting.amp) for plain in (True, False)}
+    models = {plain: make_ready("acoustic", args, device, wanted(setting, plain)) for plain in (True, False)}
     texts = [latency.sentence(symbols)]
     return both(lambda plain: speak(texts, models[plain], device, setting.amp), device)
+
+
+def wanted(setting: Setting, plain: bool) -> Preparation | None:
+    """How a model is made ready: plain, or fast in the setting's precision."""
+    return None if plain else Preparation(setting.amp)
 
 
 def with_audio(frames: int, setting: Setting) -> Pair:
@@ -100,7 +106,7 @@ def with_audio(frames: int, setting: Setting) -> Pair:
     device, args = setting.device, synthesis_arguments(setting)
     vocoders = {
         plain: neural_vocoder(
-            make_ready("vocoder", args, device, plain, setting.amp), AUDIO, device, setting.amp, 0.9, 0
+            make_ready("vocoder", args, device, wanted(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
         )
         for plain in (True, False)
     }

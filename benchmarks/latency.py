@@ -30,8 +30,8 @@ import torch
 from common.arguments import (
     HelpFormatter,
     add_audio_arguments,
-    add_int8_argument,
     add_plain_argument,
+    add_preparation_arguments,
     given_options,
     positive,
     seed,
@@ -41,7 +41,7 @@ from common.engine.nvlog import Log, NvLog
 from common.engine.synthesis import Loaded, Vocoder, make_ready, speak, timed
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.sound.stft import AudioConfig
-from common.spec import ModelSpec
+from common.spec import ModelSpec, Preparation
 from inference import (
     VOCODING,
     add_vocoding_arguments,
@@ -110,7 +110,7 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return make_ready(Loaded(spec, model, options), args.fp16, args.plain, args.int8)
+    return make_ready(Loaded(spec, model, options), Preparation(args.fp16, args.int8, args.precompute), args.plain)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
@@ -241,7 +241,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
     add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
-    add_int8_argument(parser)
+    add_preparation_arguments(parser)
     add_plain_argument(parser)
     add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")

@@ -85,8 +85,16 @@ class TrainingDefaults:
     anneal_steps: tuple[int, ...] = ()
 
 
-# A model, whether half precision and whether int8 are wanted -> the same model, made fast for inference; it trains no more.
-Prepare = Callable[[Any, bool, bool], nn.Module]
+class Preparation(NamedTuple):
+    """What is wanted of a model that is made fast for inference: the flags --fp16, --int8 and --precompute."""
+
+    half: bool = False
+    int8: bool = False
+    precompute: bool = False
+
+
+# A model -> the same model, made fast for inference as far as it and its device can; it trains no more.
+Prepare = Callable[[Any, Preparation], nn.Module]
 
 
 class Piece(NamedTuple):
@@ -106,7 +114,7 @@ class AcousticInference:
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
     # a text -> its characters that nothing is said for
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
-    prepare: Prepare = field(default=lambda model, half, int8: model)
+    prepare: Prepare = field(default=lambda model, wanted: model)
     guard: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # sets how to decode; no config
     # model, text lengths (B,) -> frames (B,) at which infer cuts items that do not end by themselves
     frame_limits: Callable[[Any, Tensor], Tensor] = field(
@@ -129,7 +137,7 @@ class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
-    prepare: Prepare = field(default=lambda model, half, int8: model)
+    prepare: Prepare = field(default=lambda model, wanted: model)
     # model, mels (1, M, T), sigma, what is done to a part and the sound around it -> infer's audio in parts, the first one soon
     stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor]], Iterator[Tensor]] = field(default=_all_at_once)
 

@@ -16,18 +16,22 @@ from torch.autograd.function import once_differentiable
 
 from common.sound.recurrence import compute_dtype, tanh_
 
-BLOCK = 2048  # groups whose gates a CPU computes while they are in its cache
-# B batch, G groups, R rows (some of B x G), C channels of WN, N channels of the condition, k kernel size
+BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
+# B batch, G groups, R rows (some of B x G), C channels of WN, N channels of the condition, P groups it is for, k kernel size
 
 
 class Layer(NamedTuple):
-    """One layer's weights: dilated (2C, k, C), condition (2C, N), the sum of both biases (2C,), res_skip (2C or C, C), its bias."""
+    """A layer's dilated weight (2C, k, C), condition (P * 2C, N), the sum of both biases (2C,), res_skip (2C or C, C), its bias."""
 
     dilated: Tensor
     condition: Tensor
     bias: Tensor
     res_skip: Tensor
     res_skip_bias: Tensor
+
+    def groups(self) -> int:
+        """P, for how many groups each row of the condition is: 1, or with the upsampling in it as many as a frame has."""
+        return len(self.condition) // len(self.bias)
 
 
 class Kept(NamedTuple):
@@ -54,17 +58,21 @@ def gated_layers(x: Tensor, condition: Tensor, dilations: Sequence[int], weights
 def run_layers(
     x: Tensor, condition: Tensor, layers: Sequence[Layer], dilations: Sequence[int], kept: list[Kept] | None = None
 ) -> Tensor:
-    """x (B, G, C), condition (B, G, N) -> the sum of all layers' skip outputs (B, G, C), in x's dtype."""
+    """x (B, G, C), condition (B, G, N) -> the sum of all layers' skip outputs (B, G, C), in x's dtype.
+
+    Layers composed with the upsampling (waveglow/composition.py) make P groups of each window of frames, (B, G / P, N).
+    """
     channels = x.shape[2]
     condition = condition.flatten(0, 1)
     skips = torch.zeros_like(x)
-    block = BLOCK if x.device.type == "cpu" else max(len(condition), 1)
     for layer, dilation in zip(layers, dilations, strict=True):
+        groups = layer.groups()
+        block = max(BLOCK // groups if x.device.type == "cpu" else len(condition), 1)
         gate = _convolve(x, layer.dilated, layer.bias, dilation)
         deeper = torch.empty_like(x) if len(layer.res_skip) > channels else None  # the last layer has no residual
         for start in range(0, len(condition), block):
-            rows = slice(start, start + block)
-            res_skip = _open(gate.flatten(0, 1)[rows], condition[rows], layer)
+            rows = slice(start * groups, (start + block) * groups)
+            res_skip = _open(gate.flatten(0, 1)[rows], condition[start : start + block], layer)
             skips.flatten(0, 1)[rows] += res_skip[:, -channels:]
             if deeper is not None:
                 torch.add(x.flatten(0, 1)[rows], res_skip[:, :channels], out=deeper.flatten(0, 1)[rows])
@@ -75,8 +83,8 @@ def run_layers(
 
 
 def _open(gate: Tensor, condition: Tensor, layer: Layer) -> Tensor:
-    """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R, N) -> residual and skip (R, 2C or C)."""
-    gate.addmm_(condition, layer.condition.t())
+    """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R / P, N) -> residual and skip (R, 2C or C)."""
+    gate.view(len(condition), -1).addmm_(condition, layer.condition.t())
     signal, opening = gate.chunk(2, dim=1)
     return F.linear(tanh_(signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from common.sound.int8 import Levels, Product, in_levels
-from waveglow.gated_layers import BLOCK, Layer
+from waveglow.gated_layers import Layer
 
-# G groups, R rows (some of G), C channels of WN, N channels of the condition, k kernel size
+BLOCK = 8192  # groups whose gates are made at once: fewer are slower, more take more memory
+# G groups, R rows (some of G), C channels of WN, N channels of the condition, P groups it is for, k kernel size
 
 
 class Int8Layer:
@@ -26,20 +27,21 @@ class Int8Layer:
         doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
         doubled[:channels] = 2
         self.dilated = Product(doubled * layer.dilated.flatten(1), doubled[:, 0] * layer.bias, BLOCK)
-        self.condition = Product(doubled * layer.condition, None, BLOCK)
+        self.groups = layer.groups()
+        self.condition = Product(doubled.repeat(self.groups, 1) * layer.condition, None, BLOCK // self.groups)
         parts = zip(layer.res_skip.split(channels), layer.res_skip_bias.split(channels), strict=True)
         *residual, self.skip = (Product(2 * weight, bias, BLOCK) for weight, bias in parts)
         self.residual = residual[0] if residual else None  # the last layer has none
 
     def __call__(self, padded: Levels, condition: Levels, start: int, x: Tensor, skips: Tensor) -> None:
-        """Add to x (R, C) and skips (R, C) what the layer makes of padded (G + 2 padding, C) and condition (R, N).
+        """Add to x (R, C) and skips (R, C) what the layer makes of padded (G + 2 padding, C) and condition (R / P, N).
 
         The rows R are those from start on.
         """
         shifts = range(start, start + self.size * self.dilation, self.dilation)
         seen = torch.cat([padded.levels[shift : shift + len(x)] for shift in shifts], dim=1)
         gate = self.dilated(Levels(seen, padded.step), x.dtype)
-        self.condition.add_to(gate, condition)
+        self.condition.add_to(gate.view(len(condition.levels), -1), condition)
         signal, opening = gate.sigmoid_().chunk(2, dim=1)
         half = in_levels(signal.sub_(0.5) * opening, largest=0.5)  # of the gated signal
         self.skip.add_to(skips, half)
@@ -48,7 +50,7 @@ class Int8Layer:
 
 
 def int8_layers(x: Tensor, condition: Tensor, steps: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
-    """x (B, G, C), condition (B, G, N) in levels of such steps (B) -> the sum of all layers' skip outputs (B, G, C), in x's dtype.
+    """x (B, G, C), condition (B, G / P, N) in levels of such steps (B) -> the sum of all skip outputs (B, G, C), in x's dtype.
 
     What each layer hears is rounded by 1/254 of its largest in the item: the others of the batch do not change it.
     """
@@ -58,19 +60,21 @@ def int8_layers(x: Tensor, condition: Tensor, steps: Tensor, layers: Sequence[In
 
 
 def items_in_levels(condition: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, G, N) -> its items in levels, each of its own step, uint8 (B, G, N), and the steps (B), NaN of what is no number."""
+    """(B, R, N) -> its items in levels, each of its own step, uint8 (B, R, N), and the steps (B), NaN of what is no number."""
     levels, steps = zip(*map(in_levels, condition.contiguous()), strict=True)
     return torch.stack(levels), torch.tensor(steps)
 
 
 def _of_one(x: Tensor, heard: Levels, layers: Sequence[Int8Layer]) -> Tensor:
-    """x (G, C), which becomes what the last layer hears, and the condition (G, N) -> (G, C)."""
+    """x (G, C), which becomes what the last layer hears, and the condition (G / P, N) -> (G, C)."""
     skips = torch.zeros_like(x)
     for layer in layers:
         padded = in_levels(x, padding=layer.padding)
         if math.isnan(padded.step + heard.step):  # levels are numbers always
             return torch.full_like(x, torch.nan)
-        for start in range(0, len(x), BLOCK):
-            rows = slice(start, start + BLOCK)
-            layer(padded, Levels(heard.levels[rows], heard.step), start, x[rows], skips[rows])
+        block = max(BLOCK // layer.groups, 1)
+        for first in range(0, len(heard.levels), block):
+            some = Levels(heard.levels[first : first + block], heard.step)
+            rows = slice(first * layer.groups, (first + block) * layer.groups)
+            layer(padded, some, rows.start, x[rows], skips[rows])
     return skips

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from common.engine.precision import half_dtype
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.sound.int8 import can_multiply
+from waveglow.composition import Upsampling, frames_of, windows
 from waveglow.config import WaveGlowConfig, WNConfig
 from waveglow.gated_layers import Layer, gated_layers
 from waveglow.int8_layers import Int8Layer, int8_layers, items_in_levels
@@ -148,7 +149,8 @@ class WN(nn.Module):
     def forward(self, half: Tensor, condition: Tensor, steps: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Half of the channels (B, C/2, G) and the condition (B, U * g, G) -> shift b and log s, (B, C/2, G) each.
 
-        After use_int8 the condition may be in the levels of such steps (B), made once for all flows.
+        After use_int8 the condition may be in the levels of such steps (B), made once for all flows; after compose it is of
+        windows of mels, (B, K * M, T).
         """
         x = self.start(half.to(self.end.weight.dtype))
         if torch.jit.is_scripting():  # TorchScript knows no function with a backward of its own
@@ -182,16 +184,35 @@ class WN(nn.Module):
         return gated_layers(x, condition, self._dilations(), weights).transpose(1, 2)
 
     @torch.jit.unused
-    def use_int8(self) -> None:
-        """Run the layers' products in 8 bits from now on, with today's weights, for inference on a CPU that has them."""
-        self.in_8_bits = [Int8Layer(*parts) for parts in zip(self._layers(), self._dilations(), strict=True)]
+    def use_int8(self, upsampling: Upsampling | None = None, dtype: torch.dtype = torch.float32) -> None:
+        """Run the layers' products in 8 bits from now on, with today's weights, for inference on a CPU that has them.
+
+        With the upsampling they are composed with it, which is multiplied in dtype.
+        """
+        self.in_8_bits = []
+        for layer, dilation in zip(self._layers(), self._dilations(), strict=True):
+            if upsampling is not None:
+                weight, bias = upsampling.before(layer.condition, layer.bias, dtype)
+                layer = layer._replace(condition=weight, bias=bias)
+            self.in_8_bits.append(Int8Layer(layer, dilation))
+
+    @torch.jit.unused
+    def compose(self, upsampling: Upsampling, dtype: torch.dtype) -> None:
+        """Hear windows of mels from now on, for inference: the upsampling becomes part of the layers, multiplied in dtype."""
+        for i, layer in enumerate(self.cond_layers):
+            weight, bias = _effective(layer)
+            weight, bias = upsampling.before(weight[:, :, 0], bias, dtype)
+            conv = nn.Conv1d(weight.shape[1], len(weight), 1, device="meta")
+            conv.weight = nn.Parameter(weight[:, :, None], requires_grad=False)
+            conv.bias = nn.Parameter(bias.repeat(len(weight) // len(bias)), requires_grad=False)
+            self.cond_layers[i] = conv
 
     @torch.jit.unused
     def _layers(self) -> list[Layer]:
         layers = []
         for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
             (dilated, bias), (of_condition, condition_bias), (res_skip, res_skip_bias) = map(_effective, parts)
-            heard = (dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias)
+            heard = (dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias[: len(bias)])
             layers.append(Layer(*heard, res_skip[:, :, 0], res_skip_bias))
         return layers
 
@@ -219,6 +240,7 @@ class WaveGlow(nn.Module):
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self.recompute, self.plain = False, False  # how to compute, and so no part of the config
+        self.n_window_frames = 0  # of mels that WN hears itself; 0: it hears upsampled ones
         self.config = WaveGlowConfig.from_dict(config)
         c = self.config
         self.n_group, self.hop_length, self.upsample_kernel_size = c.n_group, c.hop_length, c.upsample_kernel_size
@@ -305,19 +327,33 @@ class WaveGlow(nn.Module):
             module.plain = plain
 
     @torch.jit.unused
-    def prepare(self, half: bool, int8: bool = False) -> WaveGlow:
+    def prepare(self, half: bool, int8: bool = False, precompute: bool = False) -> WaveGlow:
         """Fold, and keep WN's weights in the half precision that pays on the device, if one does; return the model.
 
-        With `int8` a CPU that can multiplies WN's layers in 8 bits, and computes the rest of WN in half precision.
+        With `int8` a CPU that can multiplies WN's layers in 8 bits, and computes the rest of WN in half precision. With
+        `precompute` the upsampling becomes part of WN's layers: less work, for more memory, and infer alone is left.
+
+        Raises:
+            UsageError: precompute where a frame is no whole number of groups.
         """
         weight = self.upsample.weight
         rounded = int8 and weight.dtype == torch.float32 and can_multiply(weight.device)
-        dtype = half_dtype(weight.device, half or rounded)
+        dtype = half_dtype(weight.device, half or rounded) or weight.dtype
         self.fold_weight_norm()
-        for wn in self.WN if rounded else ():
-            wn.use_int8()  # type: ignore[operator]
-        if dtype is not None:
-            self.WN.to(dtype)
+        upsampling: Upsampling | None = None
+        if precompute:
+            if rest := self.hop_length % self.n_group:
+                groups = (
+                    f"--precompute: a frame of {self.hop_length} samples is groups of {self.n_group} and {rest} more"
+                )
+                raise UsageError(f"{groups}, expected a multiple; leave it out")
+            upsampling, self.n_window_frames = Upsampling.of(self.upsample, self.n_group), frames_of(self.upsample)
+        for wn in self.WN:
+            if rounded:
+                wn.use_int8(upsampling, dtype)  # type: ignore[operator]
+            elif upsampling is not None:
+                wn.compose(upsampling, dtype)  # type: ignore[operator]
+            wn.to(dtype)
         return self
 
     @torch.jit.unused
@@ -375,7 +411,12 @@ class WaveGlow(nn.Module):
         return n_samples // self.n_group
 
     def _condition(self, mels: Tensor, n_samples: int) -> Tensor:
-        """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, U * g, G), by channel, then by sample."""
+        """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, U * g, G), by channel, then by sample.
+
+        A model that was prepared with precompute upsamples in WN: the windows of mels that it hears, (B, K * M, T).
+        """
+        if self.n_window_frames > 0 and not torch.jit.is_scripting():
+            return windows(mels.to(self.upsample.weight.dtype), self.n_window_frames).transpose(1, 2)
         upsampled = self.upsample(mels.to(self.upsample.weight.dtype))[:, :, :n_samples]
         batch, channels = upsampled.shape[0], upsampled.shape[1]
         grouped = upsampled.reshape(batch, channels, -1, self.n_group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from common.sound.stft import AudioConfig
-from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference, from_options
+from common.spec import ModelSpec, Options, Preparation, TrainingDefaults, VocoderInference, from_options
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset
 from waveglow.denoiser import Denoiser
@@ -44,6 +44,11 @@ def prepare_training(model: WaveGlow, options: Options) -> None:
     model.recompute = options.get("recompute", False)
 
 
+def prepare(model: WaveGlow, wanted: Preparation) -> WaveGlow:
+    """A model made fast for inference."""
+    return model.prepare(*wanted)
+
+
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
     return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
@@ -69,5 +74,5 @@ SPEC = ModelSpec(
     upgrade_state_dict=upgrade_state_dict,
     prepare_training=prepare_training,
     use_plain=WaveGlow.use_plain,
-    inference=VocoderInference(prepare=WaveGlow.prepare, denoiser=make_denoiser, stream=stream),
+    inference=VocoderInference(prepare=prepare, denoiser=make_denoiser, stream=stream),
 )

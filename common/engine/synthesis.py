@@ -19,7 +19,7 @@ from common.errors import UsageError
 from common.sound.audio_processing import griffin_lim
 from common.sound.layers import length_mask
 from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.spec import AcousticInference, Denoiser, ModelSpec, Piece, VocoderInference, from_options
+from common.spec import AcousticInference, Denoiser, ModelSpec, Piece, Preparation, VocoderInference, from_options
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
@@ -80,19 +80,20 @@ def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def make_ready(loaded: Loaded, half: bool, plain: bool, int8: bool = False) -> Loaded:
+def make_ready(loaded: Loaded, wanted: Preparation, plain: bool = False) -> Loaded:
     """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more.
 
-    UsageError where the options say how to decode and that cannot be followed, and for int8 in a plain model.
+    UsageError where the options say how to decode and that cannot be followed, and for other weights in a plain model.
     """
     if isinstance(stages := loaded.spec.inference, AcousticInference):
         stages.guard(loaded.model, loaded.options)
-    if plain and int8:
-        raise UsageError("--int8: --plain keeps weights as they are; leave one of them out")
+    if plain and (wanted.int8 or wanted.precompute):
+        flag = "--int8" if wanted.int8 else "--precompute"
+        raise UsageError(f"{flag}: --plain keeps weights as they are; leave one of them out")
     if plain:
         loaded.spec.use_plain(loaded.model, True)
         return loaded
-    return loaded._replace(model=stages.prepare(loaded.model, half, int8))
+    return loaded._replace(model=stages.prepare(loaded.model, wanted))
 
 
 @torch.inference_mode()

@@ -24,6 +24,7 @@ from common.sound.packed import can_round
 from tests.recipe import ROOT, run, start
 
 QUICK = [sys.executable, "-m", "benchmarks.speed", "--quick", "--cpu", "--threads", 1]
+BEST = "int8 (reference: float32)" if can_multiply(torch.device("cpu")) else "float32"
 NAMES = [  # of the rows, by their beginnings
     "Tacotron 2 training, 2 clips of 10 symbols, 20 frames, float32",
     "WaveGlow-8 training, 1 x 2048 samples, float32",
@@ -33,8 +34,10 @@ NAMES = [  # of the rows, by their beginnings
     *["Tacotron 2 inference, 12 symbols, LSTMs in int8 ("] * can_round(torch.device("cpu")),
     "WaveGlow-8 inference, 20 frames, float32",
     *["WaveGlow-8 inference, 20 frames, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
+    *["WaveGlow-8 inference, 20 frames, int8 (reference: float32), precomputed"] * can_multiply(torch.device("cpu")),
     "Text to wav, 12 characters, WaveGlow-8, float32",
     *["Text to wav, 12 characters, WaveGlow-8, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
+    f"Text to wav, 12 characters, WaveGlow-8, {BEST}, precomputed",
     "Start to sound, 10 frames, WaveGlow-8",
     "Start to first sound (reference: to all of it), 20 frames, WaveGlow-8",
 ]

@@ -25,7 +25,7 @@ from common.engine.synthesis import (
 )
 from common.errors import UsageError
 from common.sound.stft import AudioConfig, TacotronSTFT
-from common.spec import AcousticInference, Piece, VocoderInference
+from common.spec import AcousticInference, Piece, Preparation, VocoderInference
 
 CPU = torch.device("cpu")
 SILENCE = float(np.float32(np.log(1e-5)))
@@ -201,7 +201,7 @@ def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
 
 @dataclass
 class Calls:
-    prepared: tuple[tuple[bool, bool], ...] = ()
+    prepared: tuple[Preparation, ...] = ()
     plain: tuple[bool, ...] = ()
     denoised: tuple[float, ...] = ()
 
@@ -214,8 +214,8 @@ class Repeater(nn.Module):
 
 
 def vocoder_of(calls: Calls, strength: float, plain: bool):
-    def prepare(model: nn.Module, half: bool, int8: bool) -> nn.Module:
-        calls.prepared += ((half, int8),)
+    def prepare(model: nn.Module, wanted: Preparation) -> nn.Module:
+        calls.prepared += (wanted,)
         return model
 
     def use_plain(model: nn.Module, plain: bool) -> None:
@@ -230,14 +230,15 @@ def vocoder_of(calls: Calls, strength: float, plain: bool):
 
     stages = VocoderInference(prepare=prepare, denoiser=denoiser)
     spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain)
-    loaded = make_ready(Loaded(spec, Repeater(), {}), True, plain, not plain)  # type: ignore[arg-type]
+    loaded = make_ready(Loaded(spec, Repeater(), {}), Preparation(True, not plain, not plain), plain)  # type: ignore[arg-type]
     return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
 
-def test_int8_and_plain_contradict_each_other() -> None:
+@pytest.mark.parametrize("flag", ["int8", "precompute"])
+def test_other_weights_and_plain_contradict_each_other(flag: str) -> None:
     spec = argparse.Namespace(inference=VocoderInference(denoiser=lambda model, audio: lambda sound, strength: sound))
-    with pytest.raises(UsageError, match="--int8: --plain"):
-        make_ready(Loaded(spec, Repeater(), {}), False, True, int8=True)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"--{flag}: --plain"):
+        make_ready(Loaded(spec, Repeater(), {}), Preparation()._replace(**{flag: True}), True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -249,7 +250,7 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     sound, numbers = vocode(mels, torch.tensor([9, 5]))
     wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
     assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
-    switched = {"plain": (True,)} if plain else {"prepared": ((True, not plain),)}
+    switched = {"plain": (True,)} if plain else {"prepared": (Preparation(True, int8=True, precompute=True),)}
     assert calls == Calls(denoised=(strength,) if strength else (), **switched)
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)
