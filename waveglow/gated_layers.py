@@ -17,11 +17,12 @@ from torch.autograd.function import once_differentiable
 from common.sound.recurrence import compute_dtype, tanh_
 
 BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
-# B batch, G groups, R rows (some of B x G), C channels of WN, N channels of the condition, P groups it is for, k kernel size
+# B batch, G groups, R rows (some of B x G), C channels of WN, S channels of a skip, k kernel size
+# N channels of the condition, P groups that a row of it is for
 
 
 class Layer(NamedTuple):
-    """A layer's dilated weight (2C, k, C), condition (P * 2C, N), the sum of both biases (2C,), res_skip (2C or C, C), its bias."""
+    """Weights: dilated (2C, k, C), condition (P * 2C, N), the sum of both biases (2C,), res_skip (C + S or S, C), its bias."""
 
     dilated: Tensor
     condition: Tensor
@@ -42,7 +43,7 @@ class Kept(NamedTuple):
 
 
 def gated_layers(x: Tensor, condition: Tensor, dilations: Sequence[int], weights: Sequence[Tensor]) -> Tensor:
-    """x (B, G, C), condition (B, G, N), the layers' weights in Layer's order -> the sum of their skip outputs (B, G, C).
+    """x (B, G, C), condition (B, G, N), the layers' weights in Layer's order -> the sum of their skip outputs (B, G, S).
 
     Computes in autocast's precision, with gradients where they are wanted.
     """
@@ -58,24 +59,24 @@ def gated_layers(x: Tensor, condition: Tensor, dilations: Sequence[int], weights
 def run_layers(
     x: Tensor, condition: Tensor, layers: Sequence[Layer], dilations: Sequence[int], kept: list[Kept] | None = None
 ) -> Tensor:
-    """x (B, G, C), condition (B, G, N) -> the sum of all layers' skip outputs (B, G, C), in x's dtype.
+    """x (B, G, C), condition (B, G, N) -> the sum of all layers' skip outputs (B, G, S), at least float32.
 
     Layers composed with the upsampling (waveglow/composition.py) make P groups of each window of frames, (B, G / P, N).
     """
-    channels = x.shape[2]
+    n_skip = len(layers[-1].res_skip)  # the last layer has no residual
     condition = condition.flatten(0, 1)
-    skips = torch.zeros_like(x)
+    skips = torch.zeros(*x.shape[:2], n_skip, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
     for layer, dilation in zip(layers, dilations, strict=True):
         groups = layer.groups()
         block = max(BLOCK // groups if x.device.type == "cpu" else len(condition), 1)
         gate = _convolve(x, layer.dilated, layer.bias, dilation)
-        deeper = torch.empty_like(x) if len(layer.res_skip) > channels else None  # the last layer has no residual
+        deeper = None if layer is layers[-1] else torch.empty_like(x)
         for start in range(0, len(condition), block):
             rows = slice(start * groups, (start + block) * groups)
             res_skip = _open(gate.flatten(0, 1)[rows], condition[start : start + block], layer)
-            skips.flatten(0, 1)[rows] += res_skip[:, -channels:]
+            skips.flatten(0, 1)[rows] += res_skip[:, -n_skip:]
             if deeper is not None:
-                torch.add(x.flatten(0, 1)[rows], res_skip[:, :channels], out=deeper.flatten(0, 1)[rows])
+                torch.add(x.flatten(0, 1)[rows], res_skip[:, :-n_skip], out=deeper.flatten(0, 1)[rows])
         if kept is not None:
             kept.append(Kept(x, gate))
         x = x if deeper is None else deeper
@@ -83,7 +84,7 @@ def run_layers(
 
 
 def _open(gate: Tensor, condition: Tensor, layer: Layer) -> Tensor:
-    """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R / P, N) -> residual and skip (R, 2C or C)."""
+    """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R / P, N) -> residual and skip (R, C + S or S)."""
     gate.view(len(condition), -1).addmm_(condition, layer.condition.t())
     signal, opening = gate.chunk(2, dim=1)
     return F.linear(tanh_(signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)

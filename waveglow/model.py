@@ -154,14 +154,14 @@ class WN(nn.Module):
         """
         x = self.start(half.to(self.end.weight.dtype))
         if torch.jit.is_scripting():  # TorchScript knows no function with a backward of its own
-            skip_sum = self._plain_layers(x, condition)
+            made = self._plain_layers(x, condition)
         else:
-            skip_sum = self._plain_layers(x, condition) if self.plain else self._fast_layers(x, condition, steps)
-        b, log_s = self.end(skip_sum).to(half.dtype).chunk(2, dim=1)
+            made = self._plain_layers(x, condition) if self.plain else self._fast_layers(x, condition, steps)
+        b, log_s = made.to(half.dtype).chunk(2, dim=1)
         return b, log_s
 
     def _plain_layers(self, x: Tensor, condition: Tensor) -> Tensor:
-        """x (B, H, G) and the condition -> the sum of all layers' skip outputs (B, H, G)."""
+        """x (B, H, G) and the condition -> b and log s (B, C, G) of the sum of all layers' skip outputs."""
         skip_sum = x
         layers = zip(self.in_layers, self.cond_layers, self.res_skip_layers)
         for i, (in_layer, cond_layer, res_skip_layer) in enumerate(layers):
@@ -170,7 +170,7 @@ class WN(nn.Module):
             skip_sum = skip if i == 0 else skip_sum + skip
             if res_skip.shape[1] > self.n_channels:  # the last layer has no residual
                 x = x + res_skip[:, : self.n_channels]
-        return skip_sum
+        return self.end(skip_sum)
 
     @torch.jit.unused
     def _fast_layers(self, x: Tensor, condition: Tensor, steps: Tensor | None = None) -> Tensor:
@@ -194,7 +194,7 @@ class WN(nn.Module):
             if upsampling is not None:
                 weight, bias = upsampling.before(layer.condition, layer.bias, dtype)
                 layer = layer._replace(condition=weight, bias=bias)
-            self.in_8_bits.append(Int8Layer(layer, dilation))
+            self.in_8_bits.append(Int8Layer(layer, dilation, self.end.out_channels))
 
     @torch.jit.unused
     def compose(self, upsampling: Upsampling, dtype: torch.dtype) -> None:
@@ -209,12 +209,23 @@ class WN(nn.Module):
 
     @torch.jit.unused
     def _layers(self) -> list[Layer]:
-        layers = []
+        """Each layer's weights, those of `end` in all skips: nothing is between them, and end has far fewer rows than a skip."""
+        layers: list[Layer] = []
         for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
             (dilated, bias), (of_condition, condition_bias), (res_skip, res_skip_bias) = map(_effective, parts)
             heard = (dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias[: len(bias)])
-            layers.append(Layer(*heard, res_skip[:, :, 0], res_skip_bias))
+            last = len(layers) == len(self.in_layers) - 1
+            layers.append(Layer(*heard, *self._ended(res_skip[:, :, 0], res_skip_bias, last)))
         return layers
+
+    @torch.jit.unused
+    def _ended(self, weight: Tensor, bias: Tensor, last: bool) -> tuple[Tensor, Tensor]:
+        """A layer's weight (2H or H, H) and bias -> (H + C or C, H) and bias: the residual's, if there is one, and end's of the skip."""
+        end, end_bias = _effective(self.end)
+        with torch.autocast(weight.device.type, enabled=False):
+            skip, skip_bias = end[:, :, 0] @ weight[-self.n_channels :], end[:, :, 0] @ bias[-self.n_channels :]
+        skip_bias = skip_bias + end_bias if last else skip_bias
+        return torch.cat([weight[: -self.n_channels], skip]), torch.cat([bias[: -self.n_channels], skip_bias])
 
     @torch.jit.unused
     def _dilations(self) -> list[int]:

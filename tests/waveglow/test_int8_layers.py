@@ -16,7 +16,10 @@ needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="t
 
 
 def network(layers: int = 4, kernel: int = 3) -> WN:
-    return WN(4, 10, WNConfig(n_layers=layers, kernel_size=kernel, n_channels=32)).requires_grad_(False)
+    wn = WN(4, 10, WNConfig(n_layers=layers, kernel_size=kernel, n_channels=32)).requires_grad_(False)
+    wn.end.weight.normal_(std=0.3)
+    wn.end.bias.normal_(std=0.1)
+    return wn
 
 
 def noise(made: Tensor, want: Tensor) -> float:
