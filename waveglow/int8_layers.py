@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from common.sound.int8 import Levels, Product, in_levels
-from waveglow.gated_layers import Layer
+from waveglow.gated_layers import Inputs, Layer
 
 BLOCK = 8192  # groups whose gates are made at once: fewer are slower, more take more memory
-# G groups, R rows (some of G), C channels of WN, N channels of the condition, P groups it is for, S skip channels, k kernel size
+# B batch, G groups, R rows (some of G), C channels of WN, I those that a layer hears, S of a skip, k kernel size
+# N channels of the condition, P groups that a row of it is for
+
+
+class Heard(NamedTuple):
+    """What a layer hears, (G + 2 padding, I), and the step of its levels, NaN where it is no number."""
+
+    padded: Tensor
+    step: float
 
 
 class Int8Layer:
@@ -23,25 +33,36 @@ class Int8Layer:
 
     def __init__(self, layer: Layer, dilation: int, n_skip: int) -> None:
         channels, self.size = layer.res_skip.shape[1], layer.dilated.shape[1]
+        self.groups, self.n_skip = layer.groups(), n_skip
         self.dilation, self.padding = dilation, dilation * (self.size - 1) // 2
         doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
         doubled[:channels] = 2
-        self.dilated = Product(doubled * layer.dilated.flatten(1), doubled[:, 0] * layer.bias, BLOCK)
-        self.groups = layer.groups()
+        self.set_dilated(doubled * layer.dilated.flatten(1), doubled[:, 0] * layer.bias)
         self.condition = Product(doubled.repeat(self.groups, 1) * layer.condition, None, BLOCK // self.groups)
-        self.n_skip = n_skip
         self.skip = Product(2 * layer.res_skip[-n_skip:], layer.res_skip_bias[-n_skip:], BLOCK)
         residual = layer.res_skip[:-n_skip]
         self.residual = Product(2 * residual, layer.res_skip_bias[:-n_skip], BLOCK) if len(residual) else None
 
-    def __call__(self, padded: Levels, condition: Levels, start: int, x: Tensor, skips: Tensor) -> None:
-        """Add what the layer makes of padded (G + 2 padding, C) and condition (R / P, N) to x (R, C) and skips (R, S).
+    def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
+        """Keep the dilated weight (2C, k * I) and bias (2C,)."""
+        self.dilated = Product(weight, bias, BLOCK)
+
+    def hear(self, heard: Tensor, x: Tensor) -> Heard:
+        """What the layer hears of what the first one hears (G, I) and of today's x (G, C)."""
+        return Heard(*in_levels(x, padding=self.padding))
+
+    def gate(self, seen: Tensor, step: float, dtype: torch.dtype) -> Tensor:
+        """seen (R, k * I) in levels of such a step -> the dilated convolution (R, 2C)."""
+        return self.dilated(Levels(seen, step), dtype)
+
+    def __call__(self, heard: Heard, condition: Levels, start: int, x: Tensor, skips: Tensor) -> None:
+        """Add what the layer makes of what it hears and of condition (R / P, N) to x (R, C) and skips (R, S).
 
         The rows R are those from start on. The last layer adds nothing to x.
         """
         shifts = range(start, start + self.size * self.dilation, self.dilation)
-        seen = torch.cat([padded.levels[shift : shift + len(x)] for shift in shifts], dim=1)
-        gate = self.dilated(Levels(seen, padded.step), x.dtype)
+        seen = torch.cat([heard.padded[shift : shift + len(x)] for shift in shifts], dim=1)
+        gate = self.gate(seen, heard.step, x.dtype)
         self.condition.add_to(gate.view(len(condition.levels), -1), condition)
         signal, opening = gate.sigmoid_().chunk(2, dim=1)
         half = in_levels(signal.sub_(0.5) * opening, largest=0.5)  # of the gated signal
@@ -50,13 +71,30 @@ class Int8Layer:
             self.residual.add_to(x, half)
 
 
-def int8_layers(x: Tensor, condition: Tensor, steps: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
-    """x (B, G, C), condition (B, G / P, N) in levels of such steps (B) -> the sum of all skip outputs (B, G, S), in float32.
+class Int8FirstLayer(Int8Layer):
+    """The first layer, whose dilated convolution hears so few channels that there is nothing to gain by rounding them."""
+
+    def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
+        """Keep the dilated weight (2C, k * I) and bias (2C,) as they are."""
+        self.weight, self.bias = weight, bias
+
+    def hear(self, heard: Tensor, x: Tensor) -> Heard:
+        """What the first layer hears (G, I), and a step of 1, or NaN where it is no number."""
+        padded = F.pad(heard, (0, 0, self.padding, self.padding))
+        return Heard(padded, 1.0 if heard.isfinite().all() else torch.nan)
+
+    def gate(self, seen: Tensor, step: float, dtype: torch.dtype) -> Tensor:
+        """seen (R, k * I) -> the dilated convolution (R, 2C)."""
+        return F.linear(seen, self.weight.to(dtype), self.bias.to(dtype))
+
+
+def int8_layers(inputs: Inputs, steps: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
+    """Inputs whose condition (B, G / P, N) is in levels of such steps (B) -> the sum of all skip outputs (B, G, S), in float32.
 
     What each layer hears is rounded by 1/254 of its largest in the item: the others of the batch do not change it.
     """
-    x = x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
-    items = zip(x, map(Levels, condition, steps.tolist()), strict=True)
+    x = inputs.x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
+    items = zip(inputs.heard, x, map(Levels, inputs.condition, steps.tolist()), strict=True)
     return torch.stack([_of_one(*item, layers) for item in items])
 
 
@@ -66,16 +104,16 @@ def items_in_levels(condition: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(levels), torch.tensor(steps)
 
 
-def _of_one(x: Tensor, heard: Levels, layers: Sequence[Int8Layer]) -> Tensor:
-    """x (G, C), which becomes what the last layer hears, and the condition (G / P, N) -> (G, S)."""
+def _of_one(first: Tensor, x: Tensor, condition: Levels, layers: Sequence[Int8Layer]) -> Tensor:
+    """What the first layer hears (G, I), x (G, C), becoming what the last one hears, and the condition (G / P, N) -> (G, S)."""
     skips = torch.zeros(len(x), layers[-1].n_skip)
     for layer in layers:
-        padded = in_levels(x, padding=layer.padding)
-        if math.isnan(padded.step + heard.step):  # levels are numbers always
+        heard = layer.hear(first, x)
+        if math.isnan(heard.step + condition.step):  # levels are numbers always
             return torch.full_like(skips, torch.nan)
         block = max(BLOCK // layer.groups, 1)
-        for first in range(0, len(heard.levels), block):
-            some = Levels(heard.levels[first : first + block], heard.step)
-            rows = slice(first * layer.groups, (first + block) * layer.groups)
-            layer(padded, some, rows.start, x[rows], skips[rows])
+        for start in range(0, len(condition.levels), block):
+            some = Levels(condition.levels[start : start + block], condition.step)
+            rows = slice(start * layer.groups, (start + block) * layer.groups)
+            layer(heard, some, rows.start, x[rows], skips[rows])
     return skips

@@ -10,7 +10,7 @@ from common.engine.precision import half_dtype
 from common.sound.int8 import can_multiply
 from waveglow.config import WNConfig
 from waveglow.int8_layers import items_in_levels
-from waveglow.model import WN
+from waveglow.wn import WN
 
 needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="the CPU has no VNNI instructions")
 
@@ -33,7 +33,7 @@ def noise(made: Tensor, want: Tensor) -> float:
 def test_it_is_the_plain_way_rounded(batch: int, layers: int, kernel: int, groups: int) -> None:
     """Steps of 1/127 of the largest are errors of about 1 % a layer; a shift or a padding that is wrong would be 100 %."""
     wn = network(layers, kernel)
-    x, condition = torch.randn(batch, 32, groups), torch.randn(batch, 10, groups)
+    x, condition = torch.randn(batch, 4, groups), torch.randn(batch, 10, groups)
     wn.use_int8()
     made = wn._fast_layers(x, condition)
     want = wn.double()._plain_layers(x.double(), condition.double())
@@ -43,7 +43,7 @@ def test_it_is_the_plain_way_rounded(batch: int, layers: int, kernel: int, group
 
 @needs_vnni
 def test_blocks_and_neighbours_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    wn, x, condition = network(), torch.randn(3, 32, 21), torch.randn(3, 10, 21)
+    wn, x, condition = network(), torch.randn(3, 4, 21), torch.randn(3, 10, 21)
     wn.use_int8()
     whole = wn._fast_layers(x, condition)
     torch.testing.assert_close(wn._fast_layers(x[1:2], condition[1:2]), whole[1:2], rtol=0, atol=0)
@@ -58,7 +58,8 @@ def test_the_model_rounds_its_condition_once_for_all_flows(small_model, monkeypa
     model = small_model(torch.float32).prepare(False, int8=True)
     mels, z = torch.randn(2, 3, 9) * torch.tensor([1.0, 0.01])[:, None, None], torch.randn(2, 8, 18)
     rounded: list[Tensor] = []
-    monkeypatch.setattr("waveglow.model.items_in_levels", lambda x: rounded.append(x) or items_in_levels(x))
+    for module in ("model", "wn"):
+        monkeypatch.setattr(f"waveglow.{module}.items_in_levels", lambda x: rounded.append(x) or items_in_levels(x))
     together = model.infer(mels, z=z)
     assert len(rounded) == 1
     for i, alone in enumerate(together):
@@ -74,7 +75,7 @@ def test_the_model_rounds_its_condition_once_for_all_flows(small_model, monkeypa
 
 @needs_vnni
 def test_no_number_is_not_hidden() -> None:
-    wn, x, condition = network(), torch.randn(1, 32, 9), torch.randn(1, 10, 9)
+    wn, x, condition = network(), torch.randn(1, 4, 9), torch.randn(1, 10, 9)
     wn.use_int8()
     for tensor in (x, condition):
         kept, tensor[0, 3, 4] = tensor[0, 3, 4].item(), torch.nan

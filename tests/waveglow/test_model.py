@@ -14,8 +14,9 @@ from torch import nn
 from common.errors import DataError, UsageError
 from waveglow.arg_parser import add_waveglow_arguments
 from waveglow.config import WaveGlowConfig
-from waveglow.model import WaveGlow, WeightNormConv1d
+from waveglow.model import WaveGlow
 from waveglow.spec import config_from_options
+from waveglow.wn import WeightNormConv1d
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
 
