@@ -60,7 +60,7 @@ def _effective(conv: nn.Module) -> tuple[Tensor, Tensor]:
 class WN(nn.Module):
     """Dilated gated convolutions as in WaveNet, but not causal; `end` starts at zero, so that b = log s = 0."""
 
-    def __init__(self, heardchannels: int, condition_channels: int, config: WNConfig) -> None:
+    def __init__(self, half_channels: int, condition_channels: int, config: WNConfig) -> None:
         super().__init__()
         n = config.n_channels
         self.plain = False  # how to compute, and so no part of the config
@@ -70,8 +70,8 @@ class WN(nn.Module):
         self.in_layers = nn.ModuleList(WeightNormConv1d(n, 2 * n, config.kernel_size, dilation=2**i) for i in layers)
         self.res_skip_layers = nn.ModuleList(WeightNormConv1d(n, n if i == layers[-1] else 2 * n) for i in layers)
         self.cond_layers = nn.ModuleList(WeightNormConv1d(condition_channels, 2 * n) for _ in layers)
-        self.start = WeightNormConv1d(heardchannels, n)
-        self.end = nn.Conv1d(n, 2 * heardchannels, kernel_size=1)
+        self.start = WeightNormConv1d(half_channels, n)
+        self.end = nn.Conv1d(n, 2 * half_channels, kernel_size=1)
         nn.init.zeros_(self.end.weight)
         nn.init.zeros_(self.end.bias)  # type: ignore[arg-type]
 
