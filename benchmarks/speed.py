@@ -8,7 +8,8 @@ Reference and ours take turns, and a figure is the median of --repeats calls aft
 models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. On a CPU those of
 the table compute in float32 always, as the published recipe has no other precision there. The limit is the time that the operations
 (those of the plain way, counted) take at the rate of this machine's large matrix products, or, where that is longer, the time to
-read the weights as often as they must be; a share of 100 % can be passed by fewer operations alone. --output gets speed.md, speed.json and growth_*.png.
+read the weights as often as they must be; a share of 100 % can be passed by fewer operations alone.
+--output gets speed.md, speed.json and growth_*.png.
 Ctrl-C ends the run with the table of what was measured so far, exit code 130.
 """
 
