@@ -31,14 +31,15 @@ class Int8Layer:
     As tanh(a) is 2 sigmoid(2a) - 1, a gate is one sigmoid: the weights of its signal are doubled, and those of what comes after it.
     """
 
-    def __init__(self, layer: Layer, dilation: int, n_skip: int) -> None:
+    def __init__(self, layer: Layer, dilation: int, n_skip: int, centre: float = 0.0) -> None:
         channels, self.size = layer.res_skip.shape[1], layer.dilated.shape[1]
-        self.groups, self.n_skip = layer.groups(), n_skip
+        self.groups, self.n_skip, self.centre = layer.groups(), n_skip, centre
         self.dilation, self.padding = dilation, dilation * (self.size - 1) // 2
         doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
         doubled[:channels] = 2
         self.set_dilated(doubled * layer.dilated.flatten(1), doubled[:, 0] * layer.bias)
-        self.condition = Product(doubled.repeat(self.groups, 1) * layer.condition, None, BLOCK // self.groups)
+        of_condition = doubled.repeat(self.groups, 1) * layer.condition
+        self.condition = Product(of_condition, centre * of_condition.sum(dim=1), BLOCK // self.groups)
         self.skip = Product(2 * layer.res_skip[-n_skip:], layer.res_skip_bias[-n_skip:], BLOCK)
         residual = layer.res_skip[:-n_skip]
         self.residual = Product(2 * residual, layer.res_skip_bias[:-n_skip], BLOCK) if len(residual) else None
@@ -98,9 +99,12 @@ def int8_layers(inputs: Inputs, steps: Tensor, layers: Sequence[Int8Layer]) -> T
     return torch.stack([_of_one(*item, layers) for item in items])
 
 
-def items_in_levels(condition: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, R, N) -> its items in levels, each of its own step, uint8 (B, R, N), and the steps (B), NaN of what is no number."""
-    levels, steps = zip(*map(in_levels, condition.contiguous()), strict=True)
+def items_in_levels(condition: Tensor, centre: float) -> tuple[Tensor, Tensor]:
+    """(B, R, N) -> its items in levels, each of its own step, uint8 (B, R, N), and the steps (B), NaN of what is no number.
+
+    Levels are of what is above the centre, or below it.
+    """
+    levels, steps = zip(*map(in_levels, (condition - centre).contiguous()), strict=True)
     return torch.stack(levels), torch.tensor(steps)
 
 

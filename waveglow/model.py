@@ -154,9 +154,11 @@ class WaveGlow(nn.Module):
             DataError: z of another shape.
         """
         n_groups = mels.shape[2] * self.hop_length // self.n_group
-        condition = self._condition(mels, n_groups * self.n_group).to(self._network_dtype())
+        condition = self._condition(mels, n_groups * self.n_group)
         steps: Tensor | None = None
-        if not torch.jit.is_scripting():
+        if torch.jit.is_scripting():
+            condition = condition.to(self._network_dtype())
+        else:
             condition, steps = self._heard(condition)
         shape = [mels.shape[0], self.n_group, n_groups]
         if z is None:
@@ -217,9 +219,11 @@ class WaveGlow(nn.Module):
     @torch.jit.unused
     def _heard(self, condition: Tensor) -> tuple[Tensor, Tensor | None]:
         """The condition (B, U * g, G) as every WN hears it: where they multiply in 8 bits, in levels, and their steps (B)."""
-        if self.plain or self.WN[0].in_8_bits is None:
-            return condition, None
-        levels, steps = items_in_levels(condition.transpose(1, 2))
+        first = self.WN[0]
+        assert isinstance(first, WN)
+        if self.plain or first.in_8_bits is None:
+            return condition.to(self._network_dtype()), None
+        levels, steps = items_in_levels(condition.transpose(1, 2), first.in_8_bits[0].centre)
         return levels.transpose(1, 2), steps
 
     @torch.jit.unused

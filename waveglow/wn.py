@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from common.sound.stft import SILENCE
 from waveglow.composition import Upsampling
 from waveglow.config import WNConfig
 from waveglow.gated_layers import Inputs, Layer, gated_layers
@@ -109,7 +110,7 @@ class WN(nn.Module):
         inputs = Inputs(*(tensor.transpose(1, 2) for tensor in tensors))
         if self.in_8_bits is not None:
             if steps is None:
-                levels, steps = items_in_levels(inputs.condition)
+                levels, steps = items_in_levels(inputs.condition, self.in_8_bits[0].centre)
                 inputs = inputs._replace(condition=levels)
             return int8_layers(inputs, steps, self.in_8_bits).transpose(1, 2)
         weights = [weight for layer in self._layers() for weight in layer]
@@ -127,7 +128,8 @@ class WN(nn.Module):
                 weight, bias = upsampling.before(layer.condition, layer.bias, dtype)
                 layer = layer._replace(condition=weight, bias=bias)
             make = Int8Layer if self.in_8_bits else Int8FirstLayer
-            self.in_8_bits.append(make(layer, dilation, self.end.out_channels))
+            centre = 0.0 if upsampling is None else SILENCE / 2  # of mels: they are between silence and little above 0
+            self.in_8_bits.append(make(layer, dilation, self.end.out_channels, centre))
 
     @torch.jit.unused
     def compose(self, upsampling: Upsampling, dtype: torch.dtype) -> None:

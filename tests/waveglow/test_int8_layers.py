@@ -59,7 +59,9 @@ def test_the_model_rounds_its_condition_once_for_all_flows(small_model, monkeypa
     mels, z = torch.randn(2, 3, 9) * torch.tensor([1.0, 0.01])[:, None, None], torch.randn(2, 8, 18)
     rounded: list[Tensor] = []
     for module in ("model", "wn"):
-        monkeypatch.setattr(f"waveglow.{module}.items_in_levels", lambda x: rounded.append(x) or items_in_levels(x))
+        monkeypatch.setattr(
+            f"waveglow.{module}.items_in_levels", lambda x, centre: rounded.append(x) or items_in_levels(x, centre)
+        )
     together = model.infer(mels, z=z)
     assert len(rounded) == 1
     for i, alone in enumerate(together):
