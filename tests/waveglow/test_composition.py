@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from common.engine.precision import half_dtype
 from common.errors import UsageError
-from common.sound.int8 import can_multiply
+from common.sound.int8 import Levels, can_multiply
+from common.sound.stft import SILENCE
 from tests.recipe import succeed, trained
 from waveglow import streaming
 from waveglow.composition import Upsampling, frames_of, windows
+from waveglow.int8_layers import items_in_levels
 from waveglow.streaming import stream
 
 needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="the CPU has no VNNI instructions")
@@ -81,6 +83,24 @@ def test_8_bits_are_as_near_as_without(small_model, monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(alone, composed[:1], rtol=0, atol=1e-6)
     monkeypatch.setattr("waveglow.int8_layers.BLOCK", 5)
     assert noise(rounded[1].infer(mels, z=z), composed) < 1e-2 * noise(composed, want)
+
+
+@needs_vnni
+def test_8_bits_of_mels_are_around_their_middle(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between silence and 0 nothing is further from there than half: half the step, where a window begins before the clip too."""
+    mels = SILENCE * torch.rand(1, 3, 30)
+    heard = windows(mels, 4)
+    weight = small_model(torch.float32).prepare(False, precompute=True).WN[0].cond_layers[1].weight[:, :, 0]
+    want = (heard[0] @ weight.t()).view(60, 12) * torch.tensor([2.0] * 6 + [1.0] * 6)  # signals are doubled
+    errors = []
+    for silence in (SILENCE, 0.0):
+        monkeypatch.setattr("waveglow.wn.SILENCE", silence)
+        layer = small_model(torch.float32).prepare(False, int8=True, precompute=True).WN[0].in_8_bits[1]
+        levels, steps = items_in_levels(heard, layer.centre)
+        made = torch.zeros(30, 24)
+        layer.condition.add_to(made, Levels(levels[0], steps.item()))
+        errors.append(noise(made.view(60, 12), want))
+    assert 0 < errors[0] < 0.8 * errors[1] < 0.02
 
 
 def test_parts_are_the_whole(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
