@@ -18,13 +18,16 @@ from torch import Tensor, nn
 
 
 class Upsampling(NamedTuple):
-    """A transposed convolution as a product: weight (P, U * g, K * M) of a window, the same bias (U * g,) for all groups."""
+    """A transposed convolution as a product: weight (P, U * g, K * M) of a window, the same bias (U * g,) for all groups.
+
+    The weight is in the dtype that it is to be multiplied in, the bias in the convolution's.
+    """
 
     weight: Tensor
     bias: Tensor
 
     @classmethod
-    def of(cls, upsample: nn.ConvTranspose1d, n_group: int) -> Upsampling:
+    def of(cls, upsample: nn.ConvTranspose1d, n_group: int, dtype: torch.dtype) -> Upsampling:
         """The product that does what `upsample` does; its stride is a multiple of n_group."""
         assert upsample.bias is not None
         hop_length, n_frames = upsample.stride[0], frames_of(upsample)
@@ -33,11 +36,11 @@ class Upsampling(NamedTuple):
             2
         )  # (M, U, K, P, g): the oldest frame has the last taps
         weight = weight.permute(3, 1, 4, 2, 0).flatten(3).flatten(1, 2)
-        return cls(weight, upsample.bias.repeat_interleave(n_group))
+        return cls(weight.to(dtype), upsample.bias.repeat_interleave(n_group))
 
-    def before(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """A condition layer's weight (O, U * g) and bias (O,) -> those of both: (P * O, K * M), multiplied in dtype, and (O,)."""
-        composed = (weight.to(dtype) @ self.weight.to(dtype)).flatten(0, 1)
+    def before(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """A condition layer's weight (O, U * g) and bias (O,) -> those of both: (P * O, K * M) and (O,)."""
+        composed = (weight.to(self.weight.dtype) @ self.weight).flatten(0, 1)
         return composed.to(weight.dtype), bias + weight @ self.bias
 
 

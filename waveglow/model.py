@@ -199,20 +199,19 @@ class WaveGlow(nn.Module):
         weight = self.upsample.weight
         rounded = int8 and weight.dtype == torch.float32 and can_multiply(weight.device)
         dtype = half_dtype(weight.device, half or rounded) or weight.dtype
+        if precompute and (rest := self.hop_length % self.n_group):
+            groups = f"--precompute: a frame of {self.hop_length} samples is groups of {self.n_group} and {rest} more"
+            raise UsageError(f"{groups}, expected a multiple; leave it out")
         self.fold_weight_norm()
         upsampling: Upsampling | None = None
         if precompute:
-            if rest := self.hop_length % self.n_group:
-                groups = (
-                    f"--precompute: a frame of {self.hop_length} samples is groups of {self.n_group} and {rest} more"
-                )
-                raise UsageError(f"{groups}, expected a multiple; leave it out")
-            upsampling, self.n_window_frames = Upsampling.of(self.upsample, self.n_group), frames_of(self.upsample)
+            upsampling = Upsampling.of(self.upsample, self.n_group, dtype)
+            self.n_window_frames = frames_of(self.upsample)
         for wn in self.WN:
             if rounded:
-                wn.use_int8(upsampling, dtype)  # type: ignore[operator]
+                wn.use_int8(upsampling)  # type: ignore[operator]
             elif upsampling is not None:
-                wn.compose(upsampling, dtype)  # type: ignore[operator]
+                wn.compose(upsampling)  # type: ignore[operator]
             wn.to(dtype)
         return self
 

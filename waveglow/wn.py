@@ -117,26 +117,26 @@ class WN(nn.Module):
         return gated_layers(inputs, self._dilations(), weights).transpose(1, 2)
 
     @torch.jit.unused
-    def use_int8(self, upsampling: Upsampling | None = None, dtype: torch.dtype = torch.float32) -> None:
+    def use_int8(self, upsampling: Upsampling | None = None) -> None:
         """Run the layers' products in 8 bits from now on, with today's weights, for inference on a CPU that has them.
 
-        With the upsampling they are composed with it, which is multiplied in dtype.
+        With the upsampling they are composed with it: see compose.
         """
         self.in_8_bits = []
         for layer, dilation in zip(self._layers(), self._dilations(), strict=True):
             if upsampling is not None:
-                weight, bias = upsampling.before(layer.condition, layer.bias, dtype)
+                weight, bias = upsampling.before(layer.condition, layer.bias)
                 layer = layer._replace(condition=weight, bias=bias)
             make = Int8Layer if self.in_8_bits else Int8FirstLayer
             centre = 0.0 if upsampling is None else SILENCE / 2  # of mels: they are between silence and little above 0
             self.in_8_bits.append(make(layer, dilation, self.end.out_channels, centre))
 
     @torch.jit.unused
-    def compose(self, upsampling: Upsampling, dtype: torch.dtype) -> None:
-        """Hear windows of mels from now on, for inference: the upsampling becomes part of the layers, multiplied in dtype."""
+    def compose(self, upsampling: Upsampling) -> None:
+        """Hear windows of mels from now on, for inference: the upsampling becomes part of the condition layers."""
         for i, layer in enumerate(self.cond_layers):
             weight, bias = _effective(layer)
-            weight, bias = upsampling.before(weight[:, :, 0], bias, dtype)
+            weight, bias = upsampling.before(weight[:, :, 0], bias)
             conv = nn.Conv1d(weight.shape[1], len(weight), 1, device="meta")
             conv.weight = nn.Parameter(weight[:, :, None], requires_grad=False)
             conv.bias = nn.Parameter(bias.repeat(len(weight) // len(bias)), requires_grad=False)

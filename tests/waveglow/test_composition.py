@@ -32,7 +32,7 @@ def noise(made: Tensor, want: Tensor) -> float:
 def test_the_product_is_the_transposed_convolution(hop: int, kernel: int, frames: int) -> None:
     upsample = nn.ConvTranspose1d(3, 5, kernel, stride=hop).double()
     mels = torch.randn(2, 3, frames, dtype=torch.float64)
-    product = Upsampling.of(upsample, 8)
+    product = Upsampling.of(upsample, 8, torch.float64)
     heard = windows(mels, frames_of(upsample))
     made = torch.einsum("pik,btk->btpi", product.weight, heard) + product.bias
     grouped = upsample(mels)[:, :, : frames * hop].unflatten(2, (frames, hop // 8, 8))  # (B, U, T, P, g)

@@ -76,8 +76,9 @@ def test_the_model_rounds_its_condition_once_for_all_flows(small_model, monkeypa
 
 
 @needs_vnni
-def test_no_number_is_not_hidden() -> None:
-    wn, x, condition = network(), torch.randn(1, 4, 9), torch.randn(1, 10, 9)
+@pytest.mark.parametrize("layers", [1, 4])
+def test_no_number_is_not_hidden(layers: int) -> None:
+    wn, x, condition = network(layers), torch.randn(1, 4, 9), torch.randn(1, 10, 9)
     wn.use_int8()
     for tensor in (x, condition):
         kept, tensor[0, 3, 4] = tensor[0, 3, 4].item(), torch.nan
