@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from common.sound.recurrence import compute_dtype, tanh_
+from common.sound.recurrence import compute_dtype
+from waveglow.convolution import Convolution, convolution
 
 BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
 # B batch, G groups, R rows (some of B x G), C channels of WN, I those that a layer hears, S of a skip, k kernel size
@@ -22,7 +22,7 @@ BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
 
 
 class Layer(NamedTuple):
-    """Weights: dilated (2C, k, I), condition (P * 2C, N), the sum of both biases (2C,), res_skip (C + S or S, C), its bias."""
+    """Weights: dilated (2C, I, k), condition (P * 2C, N), the sum of both biases (2C,), res_skip (C + S or S, C), its bias."""
 
     dilated: Tensor
     condition: Tensor
@@ -36,7 +36,7 @@ class Layer(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What backward needs of a layer: its input (B, G, I), and tanh and sigmoid of its gate, (B, G, 2C) side by side."""
+    """What backward needs of a layer: its input (B, G, I), and its gate as `_open` leaves it (B, G, 2C)."""
 
     heard: Tensor
     gate: Tensor
@@ -56,18 +56,17 @@ def gated_layers(inputs: Inputs, dilations: Sequence[int], weights: Sequence[Ten
     Computes in autocast's precision, with gradients where they are wanted.
     """
     dtype = compute_dtype(inputs.x)
-    tensors = (*(tensor.contiguous() for tensor in inputs), *weights)
+    tensors = [*(tensor.contiguous() for tensor in inputs), *weights]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         return GatedLayers.apply(dilations, dtype, *tensors)
-    heard, x, condition, *weights = (tensor.to(dtype) for tensor in tensors)
-    with torch.autocast(x.device.type, enabled=False):
-        return run_layers(Inputs(heard, x, condition), _layers(weights), dilations)
+    with torch.autocast(inputs.x.device.type, enabled=False):
+        return run_layers(*_arranged(dilations, dtype, tensors))
 
 
 def run_layers(
-    inputs: Inputs, layers: Sequence[Layer], dilations: Sequence[int], kept: list[Kept] | None = None
+    inputs: Inputs, layers: Sequence[Layer], ways: Sequence[Convolution], kept: list[Kept] | None = None
 ) -> Tensor:
-    """The sum of all layers' skip outputs (B, G, S), at least float32.
+    """The sum of all layers' skip outputs (B, G, S), at least float32; dilated weights are arranged for their way to convolve.
 
     Layers composed with the upsampling (waveglow/composition.py) make P groups of each window of frames, (B, G / P, N).
     """
@@ -75,10 +74,10 @@ def run_layers(
     heard, x, condition = inputs
     condition = condition.flatten(0, 1)
     skips = torch.zeros(*x.shape[:2], n_skip, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
-    for layer, dilation in zip(layers, dilations, strict=True):
+    for layer, way in zip(layers, ways, strict=True):
         groups = layer.groups()
         block = max(BLOCK // groups if x.device.type == "cpu" else len(condition), 1)
-        gate = convolve(heard, layer.dilated, layer.bias, dilation)
+        gate = way.forward(heard, layer.dilated, layer.bias)
         deeper = None if layer is layers[-1] else torch.empty_like(x)
         for start in range(0, len(condition), block):
             rows = slice(start * groups, (start + block) * groups)
@@ -93,25 +92,45 @@ def run_layers(
     return skips
 
 
+def _arranged(
+    dilations: Sequence[int], dtype: torch.dtype, tensors: Sequence[Tensor]
+) -> tuple[Inputs, list[Layer], list[Convolution]]:
+    """Inputs and the weights of all layers -> in that dtype, and how each layer convolves."""
+    inputs = Inputs(*(tensor.to(dtype) for tensor in tensors[:3]))
+    layers: list[Layer] = []
+    ways: list[Convolution] = []
+    for layer, dilation in zip(_layers(tensors[3:]), dilations, strict=True):
+        way = convolution(inputs.x, layer.dilated, dilation)
+        others = (tensor.to(dtype) for tensor in layer[1:])
+        layers.append(Layer(way.arranged(layer.dilated, dtype), *others))
+        ways.append(way)
+    return inputs, layers, ways
+
+
 def _open(gate: Tensor, condition: Tensor, layer: Layer) -> Tensor:
-    """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R / P, N) -> residual and skip (R, C + S or S)."""
+    """gate (R, 2C) from the convolution, condition (R / P, N) -> residual and skip (R, C + S or S).
+
+    As tanh(a) is 1 - 2 sigmoid(-2a), the gate becomes one sigmoid, in place: of -2a and of what opens.
+    """
     gate.view(len(condition), -1).addmm_(condition, layer.condition.t())
-    signal, opening = gate.chunk(2, dim=1)
-    return F.linear(tanh_(signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
+    gate.chunk(2, dim=1)[0].mul_(-2)
+    return torch.addmm(layer.res_skip_bias, _gated(gate.sigmoid_()), layer.res_skip.t())
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor, dilation: int) -> Tensor:
-    """x (B, G, I), weight (O, k, I) -> a same-length convolution (B, G, O), contiguous. PyTorch keeps this layout in 2-d only."""
-    image, kernel = (
-        x.transpose(1, 2)[:, :, None],
-        weight.transpose(1, 2)[:, :, None],
-    )  # views in memory format channels_last
-    made = F.conv2d(image, kernel, bias, padding=(0, _padding(weight, dilation)), dilation=(1, dilation))
-    return made[:, :, 0].transpose(1, 2).contiguous()  # a view as well, unless a backend chose another layout
+def _gated(gate: Tensor) -> Tensor:
+    """gate (..., 2C) of sigmoids -> the gated signal (..., C)."""
+    n, opening = gate.chunk(2, dim=-1)
+    return torch.addcmul(opening, n, opening, value=-2)
 
 
-def _padding(weight: Tensor, dilation: int) -> int:
-    return dilation * (weight.shape[1] - 1) // 2
+def _gate_gradient(gate: Tensor, d_gated: Tensor) -> Tensor:
+    """The gradient of the gate before its sigmoids (..., 2C), from that of the gated signal (..., C)."""
+    n, opening = gate.chunk(2, dim=-1)
+    d_gate = torch.empty_like(gate)
+    d_signal, d_opening = d_gate.chunk(2, dim=-1)
+    torch.addcmul(d_gated.new_zeros(()), d_gated, opening, value=4, out=d_signal)
+    torch.addcmul(d_gated, d_gated, n, value=-2, out=d_opening)
+    return torch.ops.aten.sigmoid_backward.grad_input(d_gate, gate, grad_input=d_gate)
 
 
 class GatedLayers(torch.autograd.Function):
@@ -120,17 +139,17 @@ class GatedLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, dilations: Sequence[int], dtype: torch.dtype, *tensors: Tensor) -> Tensor:
         kept: list[Kept] = []
-        heard, x, condition, *weights = (tensor.to(dtype) for tensor in tensors)
-        with torch.autocast(x.device.type, enabled=False):
-            skips = run_layers(Inputs(heard, x, condition), _layers(weights), dilations, kept)
-        ctx.dilations, ctx.dtypes = dilations, [tensor.dtype for tensor in tensors]
-        ctx.save_for_backward(condition, *weights, *(tensor for layer in kept for tensor in layer))
+        with torch.autocast(tensors[0].device.type, enabled=False):
+            inputs, layers, ctx.ways = _arranged(dilations, dtype, tensors)
+            skips = run_layers(inputs, layers, ctx.ways, kept)
+        ctx.dtypes = [tensor.dtype for tensor in tensors]
+        ctx.save_for_backward(inputs.condition, *(tensor for made in (*layers, *kept) for tensor in made))
         return skips
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_skips: Tensor) -> tuple[Tensor | None, ...]:
-        n = len(ctx.dilations)
+        n = len(ctx.ways)
         condition, *rest = ctx.saved_tensors
         layers = _layers(rest[: 5 * n])
         kept = [Kept(*rest[i : i + 2]) for i in range(5 * n, 7 * n, 2)]
@@ -138,19 +157,14 @@ class GatedLayers(torch.autograd.Function):
         d_condition = torch.zeros_like(condition)
         d_x: Tensor | None = None
         d_layers: list[Layer] = []
-        for layer, dilation, (heard, gate) in zip(layers[::-1], ctx.dilations[::-1], kept[::-1], strict=True):
+        for layer, way, (heard, gate) in zip(layers[::-1], ctx.ways[::-1], kept[::-1], strict=True):
             d_out = d_skips if d_x is None else torch.cat((d_x, d_skips), dim=2)
-            signal, opening = gate.chunk(2, dim=2)
-            d_gated, gated = d_out @ layer.res_skip, signal * opening
-            d_gate = torch.empty_like(gate)
-            d_signal, d_opening = d_gate.chunk(2, dim=2)
-            torch.mul(d_gated, opening * (1 - signal.square()), out=d_signal)
-            torch.mul(d_gated, gated * (1 - opening), out=d_opening)
+            d_gate = _gate_gradient(gate, d_out @ layer.res_skip)
             d_condition.flatten(0, 1).addmm_(d_gate.flatten(0, 1), layer.condition)
-            d_layers.append(_weight_gradients(layer, d_out, gated, d_gate, condition, heard, dilation))
+            d_heard, d_dilated = way.backward(d_gate, heard, layer.dilated)
+            d_layers.append(Layer(d_dilated, *_weight_gradients(d_out, gate, d_gate, condition)))
             if layer is not layers[0]:
-                d_x = _convolve_back(d_gate, layer.dilated, dilation, d_x)
-        d_heard = _convolve_back(d_gate, layer.dilated, dilation, None)
+                d_x = d_heard if d_x is None else d_heard.add_(d_x)
         gradients = [d_heard, d_x, d_condition, *(tensor for layer in d_layers[::-1] for tensor in layer)]
         casted = (None if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
         return None, None, *casted
@@ -160,31 +174,12 @@ def _layers(weights: Sequence[Tensor]) -> list[Layer]:
     return [Layer(*weights[i : i + 5]) for i in range(0, len(weights), 5)]
 
 
-def _convolve_back(d_made: Tensor, weight: Tensor, dilation: int, d_x: Tensor | None) -> Tensor:
-    """The gradient (B, G, I) of convolve's x from that of its result (B, G, O), added to d_x where there is one."""
-    spread = (d_made @ weight.flatten(1)).unflatten(2, weight.shape[1:])  # (B, G, k, I): of what each group saw
-    size, groups = weight.shape[1], d_made.shape[1]
-    d_x = spread[:, :, size // 2] + d_x if d_x is not None else spread[:, :, size // 2].clone()
-    for i in range(size):
-        shift = (i - size // 2) * dilation
-        if 0 < abs(shift) < groups:
-            seen, seeing = slice(max(shift, 0), groups + min(shift, 0)), slice(max(-shift, 0), groups - max(shift, 0))
-            d_x[:, seen] += spread[:, seeing, i]
-    return d_x
-
-
-def _weight_gradients(
-    layer: Layer, d_out: Tensor, gated: Tensor, d_gate: Tensor, condition: Tensor, heard: Tensor, dilation: int
-) -> Layer:
-    """Gradients of a layer's weights, one product each, and of its biases."""
-    size, padding = layer.dilated.shape[1], _padding(layer.dilated, dilation)
-    padded = F.pad(heard, (0, 0, padding, padding))
-    seen = torch.cat([padded[:, i * dilation : i * dilation + heard.shape[1]] for i in range(size)], dim=2)
-    flat_gate, flat_out = d_gate.flatten(0, 1).t(), d_out.flatten(0, 1)
-    return Layer(
-        (flat_gate @ seen.flatten(0, 1)).view_as(layer.dilated),
-        flat_gate @ condition.flatten(0, 1),
-        d_gate.sum((0, 1)),
-        flat_out.t() @ gated.flatten(0, 1),
-        d_out.sum((0, 1)),
+def _weight_gradients(d_out: Tensor, gate: Tensor, d_gate: Tensor, condition: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of a layer's other weights, one product each, and of its biases."""
+    flat_gate, flat_out = d_gate.flatten(0, 1), d_out.flatten(0, 1)
+    return (
+        flat_gate.t() @ condition.flatten(0, 1),
+        flat_gate.sum(0),
+        flat_out.t() @ _gated(gate.flatten(0, 1)),
+        flat_out.sum(0),
     )

@@ -32,12 +32,12 @@ class Int8Layer:
     """
 
     def __init__(self, layer: Layer, dilation: int, n_skip: int, centre: float = 0.0) -> None:
-        channels, self.size = layer.res_skip.shape[1], layer.dilated.shape[1]
+        channels, self.size = layer.res_skip.shape[1], layer.dilated.shape[2]
         self.groups, self.n_skip, self.centre = layer.groups(), n_skip, centre
         self.dilation, self.padding = dilation, dilation * (self.size - 1) // 2
         doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
         doubled[:channels] = 2
-        self.set_dilated(doubled * layer.dilated.flatten(1), doubled[:, 0] * layer.bias)
+        self.set_dilated(doubled * layer.dilated.transpose(1, 2).flatten(1), doubled[:, 0] * layer.bias)
         of_condition = doubled.repeat(self.groups, 1) * layer.condition
         self.condition = Product(of_condition, centre * of_condition.sum(dim=1), BLOCK // self.groups)
         self.skip = Product(2 * layer.res_skip[-n_skip:], layer.res_skip_bias[-n_skip:], BLOCK)

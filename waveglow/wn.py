@@ -151,7 +151,7 @@ class WN(nn.Module):
         layers: list[Layer] = []
         for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
             (dilated, bias), (of_condition, condition_bias), (res_skip, res_skip_bias) = map(_effective, parts)
-            heard = (dilated.transpose(1, 2).contiguous(), of_condition[:, :, 0], bias + condition_bias[: len(bias)])
+            heard = (dilated, of_condition[:, :, 0], bias + condition_bias[: len(bias)])
             if not layers:
                 heard = (self._hearing_half(heard[0]), *heard[1:])
             last = len(layers) == len(self.in_layers) - 1
@@ -160,10 +160,11 @@ class WN(nn.Module):
 
     @torch.jit.unused
     def _hearing_half(self, dilated: Tensor) -> Tensor:
-        """A dilated weight (2H, k, H) -> that of what `start` hears, and of 1 (2H, k, C/2 + 1)."""
+        """A dilated weight (2H, H, k) -> that of what `start` hears, and of 1 (2H, C/2 + 1, k)."""
         with torch.autocast(dilated.device.type, enabled=False):
             # Flat, since matmul of more dimensions chooses by whether gradients are wanted how to add up.
-            return (dilated.flatten(0, 1) @ self._started()).unflatten(0, dilated.shape[:2])
+            taps = dilated.transpose(1, 2)
+            return (taps.flatten(0, 1) @ self._started()).unflatten(0, taps.shape[:2]).transpose(1, 2)
 
     @torch.jit.unused
     def _started(self) -> Tensor:

@@ -52,8 +52,8 @@ def test_blocks_are_a_matter_of_caches_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_gradients_are_slopes() -> None:
-    weights = [torch.randn(8, 3, 2), torch.randn(8, 5), torch.randn(8), torch.randn(7, 4), torch.randn(7)]
-    weights += [torch.randn(8, 3, 4), torch.randn(8, 5), torch.randn(8), torch.randn(3, 4), torch.randn(3)]
+    weights = [torch.randn(8, 2, 3), torch.randn(8, 5), torch.randn(8), torch.randn(7, 4), torch.randn(7)]
+    weights += [torch.randn(8, 4, 3), torch.randn(8, 5), torch.randn(8), torch.randn(3, 4), torch.randn(3)]
     tensors = [torch.randn(2, 6, 2), torch.randn(2, 6, 4), torch.randn(2, 6, 5), *weights]
     tensors = [tensor.double().requires_grad_() for tensor in tensors]
     assert torch.autograd.gradcheck(lambda *t: GatedLayers.apply([1, 2], torch.float64, *t), tensors)
