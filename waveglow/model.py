@@ -248,6 +248,12 @@ class WaveGlow(nn.Module):
         # WN draws no random numbers, so that no state of a generator has to be kept and put back.
         return checkpoint(wn, fixed, condition, use_reentrant=False, preserve_rng_state=False)
 
+    @torch.jit.unused
+    def _upsampled(self, mels: Tensor) -> Tensor:
+        """Mels (B, M, T) upsampled (B, U, N or more): on a CPU never in half precision, which takes twice as long there."""
+        with torch.autocast("cpu", enabled=False):
+            return self.upsample(mels)
+
     def flow_dtype(self) -> torch.dtype:
         """The dtype that audio and noise go through the flow in: the weights', but at least float32."""
         return torch.promote_types(self.upsample.weight.dtype, torch.float32)
@@ -278,7 +284,8 @@ class WaveGlow(nn.Module):
         """
         if self.n_window_frames > 0 and not torch.jit.is_scripting():
             return windows(mels.to(self.upsample.weight.dtype), self.n_window_frames).transpose(1, 2)
-        upsampled = self.upsample(mels.to(self.upsample.weight.dtype))[:, :, :n_samples]
+        mels = mels.to(self.upsample.weight.dtype)
+        upsampled = (self.upsample(mels) if torch.jit.is_scripting() else self._upsampled(mels))[:, :, :n_samples]
         batch, channels = upsampled.shape[0], upsampled.shape[1]
         grouped = upsampled.reshape(batch, channels, -1, self.n_group)
         if self.plain or torch.jit.is_scripting():

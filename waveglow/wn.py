@@ -106,8 +106,9 @@ class WN(nn.Module):
     def _fast_layers(self, half: Tensor, condition: Tensor, steps: Tensor | None = None) -> Tensor:
         """The same, to rounding, by waveglow/gated_layers.py, or in 8 bits."""
         one = torch.ones_like(half[:, :1])  # whose weight is start's bias
-        tensors = (torch.cat([half, one], dim=1), self.start(half), condition)
-        inputs = Inputs(*(tensor.transpose(1, 2) for tensor in tensors))
+        heard = torch.cat([half, one], dim=1).transpose(1, 2)
+        x = (heard.flatten(0, 1) @ self._started().t()).unflatten(0, heard.shape[:2])
+        inputs = Inputs(heard, x, condition.transpose(1, 2))
         if self.in_8_bits is not None:
             if steps is None:
                 levels, steps = items_in_levels(inputs.condition, self.in_8_bits[0].centre)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from common.engine.selection import RateFactor, factor_of, matching
-from common.engine.sharding import cut_like
+from common.engine.sharding import cut_like, whole
 from common.errors import UsageError
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
@@ -75,6 +75,17 @@ def annealed_rate(rate: float, epoch: float, milestones: Sequence[int], factor: 
     if factor == 0.3:
         return rate * 0.1 ** (passed // 2) * (0.3 if passed % 2 else 1.0)
     return rate * factor**passed
+
+
+def clip_gradients(model: nn.Module, threshold: float | None) -> Tensor:
+    """Scale the gradients down to a norm of `threshold`, where theirs is larger; returns their norm before."""
+    weights = list(model.parameters())
+    norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    total: Tensor = whole(norm)
+    # Where the norm is in the CPU's memory, to ask first costs nothing, and scaling by 1 a pass over all gradients.
+    if threshold is not None and (total.device.type != "cpu" or total + 1e-6 > threshold):
+        nn.utils.clip_grads_with_norm_(weights, threshold, norm)
+    return total
 
 
 def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.Optimizer:

@@ -25,6 +25,7 @@ from common.engine.nvlog import Log
 from common.engine.optimization import (
     OptimizationConfig,
     Pace,
+    clip_gradients,
     make_optimizer,
     moving_average,
     rate_at,
@@ -227,8 +228,7 @@ def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, 
     terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
     loss = torch.stack(list(terms.values())).sum()
     state.scaler.unscale_(state.optimizer)
-    threshold = state.optimization.grad_clip_thresh or math.inf
-    grad_norm = sharding.whole(nn.utils.clip_grad_norm_(state.model.parameters(), threshold))
+    grad_norm = clip_gradients(state.model, state.optimization.grad_clip_thresh)
     result = _reduce(state, loss, terms, grad_norm, batches, (stop, save))
     if not math.isfinite(result.loss) or not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
         raise DataError(_not_a_number(state, result, loss, batches))
