@@ -164,7 +164,7 @@ class GatedLayers(torch.autograd.Function):
             d_heard, d_dilated = way.backward(d_gate, heard, layer.dilated)
             d_layers.append(Layer(d_dilated, *_weight_gradients(d_out, gate, d_gate, condition)))
             if layer is not layers[0]:
-                d_x = d_heard if d_x is None else d_heard.add_(d_x)
+                d_x = d_heard if d_x is None else d_x + d_heard
         gradients = [d_heard, d_x, d_condition, *(tensor for layer in d_layers[::-1] for tensor in layer)]
         casted = (None if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
         return None, None, *casted

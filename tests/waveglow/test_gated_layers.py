@@ -7,6 +7,7 @@ import torch
 
 from common.engine import precision
 from waveglow.config import WNConfig
+from waveglow.convolution import FOUR
 from waveglow.gated_layers import GatedLayers, Inputs, gated_layers
 from waveglow.model import WaveGlow
 from waveglow.wn import WN
@@ -28,6 +29,26 @@ def both(wn: WN, half: torch.Tensor, condition: torch.Tensor) -> list[list[torch
         made = run(*inputs)
         results.append([made, *torch.autograd.grad((made * direction).sum(), [*inputs, *wn.parameters()])])
     return results
+
+
+@pytest.fixture
+def in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of three taps convolve in tiles, however few channels and groups they have."""
+    monkeypatch.setattr("waveglow.convolution.FOUR", FOUR._replace(channels=6))
+    monkeypatch.setattr("waveglow.convolution.MAX_PADDING", 1000)
+
+
+@pytest.mark.usefixtures("in_tiles")
+@pytest.mark.parametrize("groups", [1, 7, 40])
+@pytest.mark.parametrize(("batch", "layers"), [(1, 1), (3, 4)])
+def test_in_tiles_too(batch: int, layers: int, groups: int) -> None:
+    """The first layer hears 5 channels, and so has none."""
+    wn = network(layers)
+    x, condition = torch.randn(batch, 4, groups).double(), torch.randn(batch, 10, groups).double()
+    for plain, fast in zip(*both(wn, x, condition), strict=True):
+        torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
+    with torch.no_grad():
+        torch.testing.assert_close(wn._fast_layers(x, condition), wn._plain_layers(x, condition), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7, 40])
