@@ -37,7 +37,7 @@ class Int8Layer:
         self.dilation, self.padding = dilation, dilation * (self.size - 1) // 2
         doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
         doubled[:channels] = 2
-        self.set_dilated(doubled * layer.dilated.transpose(1, 2).flatten(1), doubled[:, 0] * layer.bias)
+        self.set_dilated(doubled[:, :, None] * layer.dilated.transpose(1, 2), doubled[:, 0] * layer.bias)
         of_condition = doubled.repeat(self.groups, 1) * layer.condition
         self.condition = Product(of_condition, centre * of_condition.sum(dim=1), BLOCK // self.groups)
         self.skip = Product(2 * layer.res_skip[-n_skip:], layer.res_skip_bias[-n_skip:], BLOCK)
@@ -45,15 +45,15 @@ class Int8Layer:
         self.residual = Product(2 * residual, layer.res_skip_bias[:-n_skip], BLOCK) if len(residual) else None
 
     def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
-        """Keep the dilated weight (2C, k * I) and bias (2C,)."""
-        self.dilated = Product(weight, bias, BLOCK)
+        """Keep the dilated weight (2C, k, I) and bias (2C,)."""
+        self.dilated = Product(weight, bias, BLOCK, self.dilation)
 
     def hear(self, heard: Tensor, x: Tensor) -> Heard:
         """What the layer hears of what the first one hears (G, I) and of today's x (G, C)."""
         return Heard(*in_levels(x, padding=self.padding))
 
     def gate(self, seen: Tensor, step: float, dtype: torch.dtype) -> Tensor:
-        """seen (R, k * I) in levels of such a step -> the dilated convolution (R, 2C)."""
+        """seen (R + 2 padding, I) in levels of such a step -> the dilated convolution (R, 2C)."""
         return self.dilated(Levels(seen, step), dtype)
 
     def __call__(self, heard: Heard, condition: Levels, start: int, x: Tensor, skips: Tensor) -> None:
@@ -61,9 +61,7 @@ class Int8Layer:
 
         The rows R are those from start on. The last layer adds nothing to x.
         """
-        shifts = range(start, start + self.size * self.dilation, self.dilation)
-        seen = torch.cat([heard.padded[shift : shift + len(x)] for shift in shifts], dim=1)
-        gate = self.gate(seen, heard.step, x.dtype)
+        gate = self.gate(heard.padded[start : start + len(x) + 2 * self.padding], heard.step, x.dtype)
         self.condition.add_to(gate.view(len(condition.levels), -1), condition)
         signal, opening = gate.sigmoid_().chunk(2, dim=1)
         half = in_levels(signal.sub_(0.5) * opening, largest=0.5)  # of the gated signal
@@ -76,8 +74,8 @@ class Int8FirstLayer(Int8Layer):
     """The first layer, whose dilated convolution hears so few channels that there is nothing to gain by rounding them."""
 
     def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
-        """Keep the dilated weight (2C, k * I) and bias (2C,) as they are."""
-        self.weight, self.bias = weight, bias
+        """Keep the dilated weight (2C, k, I) and bias (2C,) as they are."""
+        self.weight, self.bias = weight.flatten(1), bias
 
     def hear(self, heard: Tensor, x: Tensor) -> Heard:
         """What the first layer hears (G, I), and a step of 1, or NaN where it is no number."""
@@ -85,8 +83,10 @@ class Int8FirstLayer(Int8Layer):
         return Heard(padded, 1.0 if heard.isfinite().all() else torch.nan)
 
     def gate(self, seen: Tensor, step: float, dtype: torch.dtype) -> Tensor:
-        """seen (R, k * I) -> the dilated convolution (R, 2C)."""
-        return F.linear(seen, self.weight.to(dtype), self.bias.to(dtype))
+        """seen (R + 2 padding, I) -> the dilated convolution (R, 2C)."""
+        rows = len(seen) - 2 * self.padding
+        taps = [seen[i * self.dilation :][:rows] for i in range(self.size)]
+        return F.linear(torch.cat(taps, dim=1), self.weight.to(dtype), self.bias.to(dtype))
 
 
 def int8_layers(inputs: Inputs, steps: Tensor, layers: Sequence[Int8Layer]) -> Tensor:

@@ -48,30 +48,32 @@ def can_multiply(device: torch.device) -> bool:
 
 
 class Product:
-    """x (R, I) in levels -> x @ weight.T + bias (R, O), for a weight (O, I), rounded by 1/254 of the largest of its row."""
+    """x (R, I) in levels -> x @ weight.T + bias (R, O), for a weight (O, I), rounded by 1/254 of the largest of its row.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
+    A weight (O, k, I) is that of a convolution: each row of the result hears k rows of x, `dilation` apart, its own and later ones.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int, dilation: int = 1) -> None:
         weight = weight.detach().float()
-        steps = (weight.abs().amax(dim=1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
-        levels = (weight / steps[:, None]).round().to(torch.int8)[:, :, None, None]  # a 1x1 convolution's
-        shape = [1, weight.shape[1], 1, rows]
-        self.weight = torch.ops.onednn.qconv_prepack(levels, steps, 1.0, ZERO, *_ONE_BY_ONE, shape)
+        steps = (weight.flatten(1).abs().amax(dim=1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+        taps = weight.reshape(len(weight), -1, weight.shape[-1]) / steps[:, None, None]
+        levels = taps.round().to(torch.int8).transpose(1, 2)[:, :, None].contiguous()  # (O, I, 1, k)
+        self.how: Any = ([1, 1], [0, 0], [1, dilation], 1)  # stride, padding, dilation, groups
+        shape = [1, levels.shape[1], 1, rows + (levels.shape[3] - 1) * dilation]
+        self.weight = torch.ops.onednn.qconv_prepack(levels, steps, 1.0, ZERO, *self.how, shape)
         self.steps, self.zeros = steps, torch.zeros(len(steps), dtype=torch.int64)
         self.bias = None if bias is None else bias.detach().float()
 
     def __call__(self, x: Levels, dtype: torch.dtype) -> Tensor:
-        """The product (R, O) in float32 or bfloat16."""
-        how: Any = (self.weight, self.steps, self.zeros, self.bias, *_ONE_BY_ONE, 1.0, 0, dtype, "none", [], "")
+        """The product (R, O), or (R - (k - 1) * dilation, O), in float32 or bfloat16."""
+        how: Any = (self.weight, self.steps, self.zeros, self.bias, *self.how, 1.0, 0, dtype, "none", [], "")
         return _rows(torch.ops.onednn.qconv_pointwise(_image(x.levels), x.step, ZERO, *how))
 
     def add_to(self, total: Tensor, x: Levels) -> None:
         """Add the product to total (R, O), contiguous, in float32 or bfloat16."""
-        how: Any = (self.bias, *_ONE_BY_ONE, 1.0, 0, total.dtype, 1.0, 0, "sum", 1.0, None, [], None)
+        how: Any = (self.bias, *self.how, 1.0, 0, total.dtype, 1.0, 0, "sum", 1.0, None, [], None)
         weight = (self.weight, self.steps, self.zeros)
         torch.ops.onednn.qconv2d_pointwise.binary(_image(x.levels), x.step, ZERO, *weight, _image(total), *how)
-
-
-_ONE_BY_ONE = ([1, 1], [0, 0], [1, 1], 1)  # stride, padding, dilation, groups
 
 
 def _image(rows: Tensor) -> Tensor:

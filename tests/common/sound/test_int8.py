@@ -74,6 +74,21 @@ def test_weights_are_rounded_by_row() -> None:
 
 
 @needs_vnni
+@pytest.mark.parametrize(("size", "dilation"), [(1, 1), (2, 7), (3, 1), (3, 8), (5, 2)])
+def test_a_product_of_several_rows_is_a_convolution(size: int, dilation: int) -> None:
+    """Of a part of larger levels; weights of whole steps, so that float64's convolution is exact."""
+    steps, weight = torch.logspace(-2, 2, 40)[:, None, None], torch.randint(-127, 128, (40, size, 9))
+    weight[:, 0, 0] = 127
+    bias, heard = torch.randn(40), in_levels(torch.randn(70, 9))
+    part = Levels(heard.levels[3:63], heard.step)
+    made = Product(weight * steps, bias, 60, dilation)(part, torch.float32)
+    taps = (weight * steps).transpose(1, 2).double()
+    want = torch.nn.functional.conv1d(numbers(part).t(), taps, bias.double(), dilation=dilation).t()
+    assert made.shape == want.shape
+    torch.testing.assert_close(made.double(), want, rtol=1e-6, atol=1e-3)
+
+
+@needs_vnni
 def test_parts_of_larger_tensors() -> None:
     """Neither levels nor total have to begin where their memory does."""
     weight, heard = torch.randn(6, 8), in_levels(torch.randn(20, 8))
