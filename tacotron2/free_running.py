@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from common.engine import precision
+from common.sound.layers import kept
 from common.sound.packed import Kept, can_round, packed
 from tacotron2.guard import AttentionStop, outside_window
 
@@ -238,8 +239,7 @@ class FreeSteps:
         self.padding[:, :symbols] = memory.padding
 
     def _run(self) -> None:
-        self.masks.uniform_()
-        torch.ge(self.masks, self.p_dropout, out=self.masks).div_(1 - self.p_dropout)
+        self.masks.copy_(kept(self.masks.shape, self.p_dropout, self.masks.device)).div_(1 - self.p_dropout)
         for *masks, outputs, weights, gates in self.chunk_views:
             self._step(*masks)
             outputs.copy_(self.made)

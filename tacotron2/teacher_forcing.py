@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.sound.packed import packed
-from common.sound.recurrence import LSTMTape, compute_dtype, dropout_mask, lstm_sequence
+from common.sound.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
 
 if TYPE_CHECKING:
     from tacotron2.decoder import Decoder, Memory
@@ -58,31 +58,24 @@ def _attend(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, T
     )
 
 
-def _windows(history: Tensor, kernel: Tensor) -> Tensor:
-    """[previous, cumulative] weights (N, 2, S) -> the k of either around each symbol (N, 2k, S), for a kernel (A, 2k)."""
-    size = kernel.shape[1] // 2
-    return F.unfold(history[:, :, None], (1, size), padding=(0, size // 2))
-
-
 class _Buffers:
     """What attention writes at each step going forward and reads going backward."""
 
-    def __init__(self, gates: Tensor, keys: Tensor, values: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, gates: Tensor, keys: Tensor, values: Tensor, kernel_size: int, dtype: torch.dtype) -> None:
         steps, batch, width = gates.shape
-        channels, symbols = keys.shape[1:]
+        symbols, context_dim = values.shape[1:]
         self.lstm = LSTMTape(gates)
         self.hidden = gates.new_empty(steps, batch, width // 4)
-        self.contexts = gates.new_empty(steps, batch, values.shape[2])
+        self.contexts = gates.new_empty(steps, batch, context_dim)
         self.weights = gates.new_empty(steps, batch, symbols)
-        # previous and cumulative weights, as each step sees them
-        self.history = gates.new_zeros(steps + 1, batch, 2, symbols)
+        # previous and cumulative weights, as each step sees them, between the zeros that windows past the ends see
+        around = gates.new_zeros(steps + 1, batch, 2, symbols + kernel_size - 1)
+        self.history = around[..., kernel_size // 2 : kernel_size // 2 + symbols]
+        self.windows = around.unfold(3, symbols, 1)  # (K + 1, B, 2, k, S), a view
         # by far the largest: kept in the GEMMs' precision
-        self.features = torch.empty(steps, batch, channels, symbols, dtype=dtype, device=gates.device)
+        self.features = torch.empty(steps, *keys.shape, dtype=dtype, device=gates.device)
         # [context, hidden] as the next step sees them, in the GEMMs' precision
-        self.inputs = torch.zeros(steps + 1, batch, values.shape[2] + width // 4, dtype=dtype, device=gates.device)
-
-
-sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+        self.inputs = torch.zeros(steps + 1, batch, context_dim + width // 4, dtype=dtype, device=gates.device)
 
 
 class AttentionSequence(torch.autograd.Function):
@@ -109,8 +102,9 @@ class AttentionSequence(torch.autograd.Function):
         full, dtype = recurrent.dtype, compute_dtype(recurrent)
         kernel, keys, values = kernel.to(full), keys.to(full).contiguous(), values.to(full)
         recurrent, query = recurrent.to(dtype), query.to(dtype)
-        b = _Buffers(gates.to(full, copy=True), keys, values, dtype)
-        context_dim, kernels = values.shape[2], kernel.expand(len(values), -1, -1)
+        b = _Buffers(gates.to(full, copy=True), keys, values, kernel.shape[1] // 2, dtype)
+        context_dim, kernels, features = values.shape[2], kernel.expand(len(values), -1, -1), torch.empty_like(keys)
+        windows = torch.empty_like(b.windows[0], memory_format=torch.contiguous_format)
         recur, ask = packed(recurrent, len(values)), packed(query, len(values))
         with torch.autocast(gates.device.type, enabled=False):
             for t in range(len(gates)):
@@ -118,8 +112,8 @@ class AttentionSequence(torch.autograd.Function):
                 if mask is not None:
                     b.hidden[t].mul_(mask[t])
                 hidden = b.inputs[t + 1, :, context_dim:].copy_(b.hidden[t])
-                features = torch.bmm(kernels, _windows(b.history[t], kernel))
-                features.add_(keys).add_(ask(hidden)[:, :, None]).sigmoid_()
+                torch.add(keys, ask(hidden)[:, :, None], out=features)
+                features.baddbmm_(kernels, windows.copy_(b.windows[t]).flatten(1, 2)).sigmoid_()
                 b.features[t].copy_(features)
                 energies = torch.bmm(v.expand(len(values), 1, -1), features)[:, 0].masked_fill_(padding, float("-inf"))
                 weights = torch.softmax(energies, dim=1, out=b.weights[t])
@@ -136,51 +130,95 @@ class AttentionSequence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
         b, (recurrent, query, kernel, v, values) = ctx.buffers, ctx.constants
-        b.lstm.start_backward()
-        d_gates, d_energies = torch.empty_like(b.lstm.gates), torch.empty_like(b.weights)
-        d_all_contexts, d_keys = torch.empty_like(b.contexts), torch.zeros_like(b.features[0], dtype=values.dtype)
-        d_feature, d_kernel = torch.empty_like(d_keys), d_keys.new_zeros(len(values), *kernel.shape)
-        d_queries = d_gates.new_empty(*b.hidden.shape[:2], len(query))
-        context_dim, (kernel_size, symbols) = values.shape[2], (kernel.shape[1] // 2, values.shape[1])
+        features = _FeatureGradients(b, kernel, v)
+        d_gates, d_all_contexts = torch.empty_like(b.lstm.gates, dtype=recurrent.dtype), torch.empty_like(b.contexts)
+        d_queries = torch.empty(*b.hidden.shape[:2], len(query), dtype=query.dtype, device=query.device)
+        context_dim = values.shape[2]
         d_inputs, back = torch.zeros_like(b.inputs[0]), packed(recurrent.t(), len(values))  # of step t + 1
-        # of step t + 1; in its second half the sum over all later cumulative weights
-        d_history = torch.zeros_like(b.history[0])
-        values_t, column, kernels = values.transpose(1, 2), v.t(), kernel.t().expand(len(values), -1, -1)
+        d_history = torch.zeros_like(b.weights[0])  # of step t's weights, by all later steps' windows
+        values_t = values.transpose(1, 2)
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
-            d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history.sum(1))
-            w = b.weights[t]
-            torch.mul(w, d_w - (w * d_w).sum(1, keepdim=True), out=d_energies[t])
-            torch.mul(d_energies[t][:, None], column, out=d_feature)
-            sigmoid_backward(d_feature, b.features[t].to(d_feature.dtype), grad_input=d_feature)
-            d_keys += d_feature
-            d_kernel.baddbmm_(d_feature, _windows(b.history[t], kernel).transpose(1, 2))
-            torch.sum(d_feature, 2, out=d_queries[t])
-            d_windows = torch.bmm(kernels, d_feature)
-            d_seen = F.fold(d_windows, (1, symbols), (1, kernel_size), padding=(0, kernel_size // 2))[:, :, 0]
-            d_history[:, 1] += d_seen[:, 1]
-            d_history[:, 0] = d_seen[:, 0]
-            d_state = d_inputs[:, context_dim:] + d_hidden[t] + d_queries[t].to(query.dtype) @ query
+            d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history)
+            d_query, d_history = features.step(t, d_w)
+            d_queries[t].copy_(d_query)
+            d_state = d_inputs[:, context_dim:] + d_hidden[t] + d_queries[t] @ query
             if ctx.mask is not None:
                 d_state.mul_(ctx.mask[t])
             b.lstm.backward(t, d_state, out=d_gates[t])
-            d_inputs = back(d_gates[t].to(recurrent.dtype))
+            d_inputs = back(d_gates[t])
         gradients = (
             d_gates,
             *_weight_gradients(ctx, d_gates, d_queries),
-            d_kernel.sum(0),
-            torch.matmul(b.features, d_energies.to(b.features.dtype)[..., None]).sum((0, 1)).t(),
-            d_keys,
+            features.d_kernel,
+            features.d_v.sum((0, 2))[None],
+            features.d_keys,
             torch.einsum("tbs,tbe->bse", b.weights, d_all_contexts),
         )
         return *(g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)), None, None
 
 
+class _FeatureGradients:
+    """The backward of attention's energies and weights, step by step from the last.
+
+    Steps are taken in chunks: what does not wait for the step before is done for a chunk at once.
+    """
+
+    def __init__(self, buffers: _Buffers, kernel: Tensor, v: Tensor) -> None:
+        self.buffers, self.v, dtype = buffers, v, buffers.features.dtype
+        batch, _, symbols = buffers.features.shape[1:]
+        self.kernels_t = kernel.t().to(dtype).expand(batch, -1, -1)
+        self.d_kernel = torch.zeros_like(kernel)
+        self.d_keys = torch.zeros_like(buffers.features[0], dtype=v.dtype)
+        self.d_v = torch.zeros_like(self.d_keys)  # before its sum over batch and symbols
+        self.room = self.d_keys.new_empty(CHUNK, *self.d_keys.shape)
+        self.d_energies = torch.empty_like(buffers.weights)
+        self.d_cumulative = torch.zeros_like(buffers.weights[0])  # of the sum that step t sees, by it and later ones
+        # gradients of windows on the 2 histories between zeros, and the k of them that each weight gets, a view
+        size = kernel.shape[1] // 2
+        width = symbols + size // 2 * 2
+        around = kernel.new_zeros(batch, 2, size, width)
+        self.d_windows = around[..., size // 2 : size // 2 + symbols]
+        diagonals = 2 * size * width, size * width, width - 1, 1
+        self.d_seen = around.as_strided((batch, 2, size, symbols), diagonals, size - 1)
+
+    def step(self, t: int, d_weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Step t's d_weights (B, S) -> the gradients of its query (B, A), and of step t - 1's weights by it and later steps."""
+        weights, d_energies = self.buffers.weights[t], self.d_energies[t]
+        torch.mul(weights, d_weights - (weights * d_weights).sum(1, keepdim=True), out=d_energies)
+        if t == len(self.d_energies) - 1 or (t + 1) % CHUNK == 0:
+            self._start_chunk(t)
+        d_feature = self.slopes[t % CHUNK].mul_(d_energies[:, None])
+        rounded = self.d_features[t % CHUNK].copy_(d_feature)
+        self.d_windows.copy_(torch.bmm(self.kernels_t, rounded).view_as(self.d_windows))
+        d_previous, d_cumulative = self.d_seen.sum(2).unbind(1)
+        self.d_cumulative += d_cumulative
+        if t % CHUNK == 0:
+            self._end_chunk(t)
+        return d_feature.sum(2), d_previous + self.d_cumulative
+
+    def _start_chunk(self, last: int) -> None:
+        """The energies' slopes by the features before their sigmoid, of all steps up to the last one of a chunk."""
+        rounded = self.buffers.features[last - last % CHUNK : last + 1]
+        self.features = self.room[: len(rounded)].copy_(rounded)
+        self.slopes = sigmoid_backward(self.v.t().expand_as(rounded), self.features)
+        self.d_features = self.slopes.to(rounded.dtype)  # the same tensor where nothing is rounded
+
+    def _end_chunk(self, first: int) -> None:
+        """Add up what the features' gradients, which the slopes have become, give to the weights."""
+        steps = slice(first, first + len(self.features))
+        self.d_keys += self.slopes.sum(0)
+        self.d_v += self.features.mul_(self.d_energies[steps, :, None]).sum(0)
+        windows = self.buffers.windows[steps].permute(2, 3, 0, 1, 4).contiguous().flatten(0, 1).flatten(1)  # (2k, ·)
+        d_features = self.d_features.permute(2, 0, 1, 3).flatten(1)
+        self.d_kernel += d_features @ windows.to(d_features.dtype).t()
+
+
 def _weight_gradients(ctx: Any, d_gates: Tensor, d_queries: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of the recurrent and the query weight from those of every step: one GEMM each."""
-    b, (recurrent, query, _, _, values) = ctx.buffers, ctx.constants
-    hidden = b.inputs[1:, :, values.shape[2] :].flatten(0, 1)
+    b = ctx.buffers
+    hidden = b.inputs[1:, :, b.contexts.shape[2] :].flatten(0, 1)
     return (
-        d_gates.flatten(0, 1).to(recurrent.dtype).t() @ b.inputs[:-1].flatten(0, 1),
-        d_queries.flatten(0, 1).to(query.dtype).t() @ hidden,
+        d_gates.flatten(0, 1).t() @ b.inputs[:-1].flatten(0, 1),
+        d_queries.flatten(0, 1).t() @ hidden,
     )

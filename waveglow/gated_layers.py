@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from common.sound.recurrence import compute_dtype, tanh_
+from common.sound.recurrence import compute_dtype, tanh
 from waveglow.convolution import Convolution, convolution
 
 BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
@@ -112,7 +112,7 @@ def _open(gate: Tensor, condition: Tensor, layer: Layer) -> Tensor:
     """gate (R, 2C) in place from the convolution to tanh and sigmoid, condition (R / P, N) -> residual and skip (R, C + S or S)."""
     gate.view(len(condition), -1).addmm_(condition, layer.condition.t())
     signal, opening = gate.chunk(2, dim=1)
-    return F.linear(tanh_(signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
+    return F.linear(tanh(signal, out=signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
 
 
 def _gate_gradient(gate: Tensor, d_gated: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -21,11 +22,23 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def kept(shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
+    """True for what dropout keeps, each number on its own with probability 1 - p; a CPU takes p to the nearest 1/65536.
+
+    There four numbers share one random draw of 64 bits: uniform floats take three times as long, and Bernoulli's generator twelve.
+    """
+    if device.type != "cpu":
+        return torch.rand(shape, device=device) >= p
+    count = math.prod(shape)
+    levels = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    return levels[:count].view(shape) >= min(round(p * 2**16), 2**16 - 1) - 2**15
+
+
 def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """F.dropout; on a CPU by uniform numbers, which cost a quarter of what its Bernoulli generator takes."""
+    """F.dropout; faster on a CPU, see kept."""
     if not training or p == 0 or x.device.type != "cpu":
         return F.dropout(x, p, training)
-    return x * ((torch.rand_like(x, dtype=torch.float32) >= p) * (1 / (1 - p))).to(x.dtype)
+    return x * (kept(x.shape, p, x.device) * (1 / (1 - p))).to(x.dtype)
 
 
 class LinearNorm(nn.Module):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.sound.recurrence import compute_dtype, dropout_mask, lstm_sequence, tanh_
+from common.sound.recurrence import compute_dtype, dropout_mask, lstm_sequence, tanh
 
 
 def randn(*shape, grad=False):
@@ -82,8 +82,10 @@ def test_dropout_mask():
     assert dropout_mask(torch.zeros(1), (2, 3), 0.0, training=True) is None
 
 
-def test_tanh_in_place():
+def test_tanh_into_itself_and_into_another():
     x = torch.linspace(-12, 12, 1001, dtype=torch.float64)
-    y = x.clone()
-    assert tanh_(y) is y
+    y, z = x.clone(), torch.empty_like(x)
+    assert tanh(y, out=y) is y
+    assert tanh(x, out=z) is z
     assert_close(y, x.tanh(), 1e-15)
+    assert torch.equal(y, z)
