@@ -27,7 +27,7 @@ class Direct(NamedTuple):
 
     def arranged(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         """A weight (O, I, k) as the other methods take it, in the dtype that they compute in."""
-        return weight.transpose(1, 2).to(dtype, memory_format=torch.contiguous_format)
+        return weight.to(dtype).transpose(1, 2).contiguous()  # in this order it takes half the time
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """x (B, G, I) -> (B, G, O), contiguous. PyTorch keeps this layout in 2-d only."""
@@ -38,22 +38,16 @@ class Direct(NamedTuple):
 
     def backward(self, d_made: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of x (B, G, I) and of the weight (O, I, k) from that of the result (B, G, O)."""
-        size, groups, padding = weight.shape[1], x.shape[1], self._padding(weight)
-        padded = F.pad(x, (0, 0, padding, padding))
-        seen = torch.cat([padded[:, i * self.dilation : i * self.dilation + groups] for i in range(size)], dim=2)
-        d_weight = d_made.flatten(0, 1).t() @ seen.flatten(0, 1)
-        return self._back(d_made, weight), d_weight.view_as(weight).transpose(1, 2)
-
-    def _back(self, d_made: Tensor, weight: Tensor) -> Tensor:
-        spread = (d_made @ weight.flatten(1)).unflatten(2, weight.shape[1:])  # (B, G, k, I): of what each group saw
-        size, groups = weight.shape[1], d_made.shape[1]
-        d_x = spread[:, :, size // 2].clone()
-        for i in range(size):
+        size, groups = weight.shape[1], x.shape[1]
+        d_x = d_made @ weight[:, size // 2]
+        d_taps = [weight.new_empty(len(weight), x.shape[2]) for _ in range(size)]
+        for i, d_tap in enumerate(d_taps):
             shift = (i - size // 2) * self.dilation
-            if 0 < abs(shift) < groups:
-                start, of, length = max(shift, 0), max(-shift, 0), groups - abs(shift)
-                d_x[:, start : start + length] += spread[:, of : of + length, i]
-        return d_x
+            heard, made = slice(max(shift, 0), max(groups + shift, 0)), slice(max(-shift, 0), max(groups - shift, 0))
+            torch.mm(d_made[:, made].flatten(0, 1).t(), x[:, heard].flatten(0, 1), out=d_tap)
+            if shift:
+                _add_product(d_made[:, made], weight[:, i], onto=d_x[:, heard])
+        return d_x, torch.stack(d_taps, dim=2)
 
     def _padding(self, weight: Tensor) -> int:
         return self.dilation * (weight.shape[1] - 1) // 2
@@ -182,6 +176,15 @@ def convolution(x: Tensor, weight: Tensor, dilation: int) -> Convolution:
     size, groups = len(tile.made) * dilation, x.shape[1]
     gains = weight.shape[1] >= tile.channels and weight.shape[2] == 3 and -groups % size <= groups * MAX_PADDING
     return Tiled(dilation, tile) if x.device.type == "cpu" and gains else Direct(dilation)
+
+
+def _add_product(a: Tensor, b: Tensor, onto: Tensor) -> None:
+    """(B, G, I) += a (B, G, O) @ b (O, I); a CPU is quicker without a batch."""
+    if a.device.type == "cpu":
+        for total, item in zip(onto, a, strict=True):
+            total.addmm_(item, b)
+    else:
+        onto.baddbmm_(a, b.expand(len(a), -1, -1))
 
 
 def _transposed(matrix: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:

@@ -152,11 +152,11 @@ class WN(nn.Module):
         layers: list[Layer] = []
         for parts in zip(self.in_layers, self.cond_layers, self.res_skip_layers):
             (dilated, bias), (of_condition, condition_bias), (res_skip, res_skip_bias) = map(_effective, parts)
-            heard = (dilated, of_condition[:, :, 0], bias + condition_bias[: len(bias)])
+            heard = (dilated, of_condition.squeeze(2), bias + condition_bias[: len(bias)])
             if not layers:
                 heard = (self._hearing_half(heard[0]), *heard[1:])
             last = len(layers) == len(self.in_layers) - 1
-            layers.append(Layer(*heard, *self._ended(res_skip[:, :, 0], res_skip_bias, last)))
+            layers.append(Layer(*heard, *self._ended(res_skip.squeeze(2), res_skip_bias, last)))
         return layers
 
     @torch.jit.unused
@@ -171,16 +171,19 @@ class WN(nn.Module):
     def _started(self) -> Tensor:
         """The weight of `start`, its bias the last column: (H, C/2 + 1)."""
         weight, bias = _effective(self.start)
-        return torch.cat([weight[:, :, 0], bias[:, None]], dim=1)
+        return torch.cat([weight.squeeze(2), bias[:, None]], dim=1)
 
     @torch.jit.unused
     def _ended(self, weight: Tensor, bias: Tensor, last: bool) -> tuple[Tensor, Tensor]:
         """A layer's weight (2H or H, H) and bias -> (H + C or C, H) and bias: its residual's, if any, and end's of its skip."""
         end, end_bias = _effective(self.end)
+        sizes = len(weight) - self.n_channels, self.n_channels
+        # Split, since the gradients of slices are each as large as the whole, and added up.
+        (residual, skip), (residual_bias, skip_bias) = weight.split(sizes), bias.split(sizes)
         with torch.autocast(weight.device.type, enabled=False):
-            skip, skip_bias = end[:, :, 0] @ weight[-self.n_channels :], end[:, :, 0] @ bias[-self.n_channels :]
+            skip, skip_bias = end.squeeze(2) @ skip, end.squeeze(2) @ skip_bias
         skip_bias = skip_bias + end_bias if last else skip_bias
-        return torch.cat([weight[: -self.n_channels], skip]), torch.cat([bias[: -self.n_channels], skip_bias])
+        return torch.cat([residual, skip]), torch.cat([residual_bias, skip_bias])
 
     @torch.jit.unused
     def _dilations(self) -> list[int]:
