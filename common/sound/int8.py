@@ -15,6 +15,7 @@ from torch import Tensor
 BLOCK = 2048  # rows whose float32 numbers stay in the CPU's cache while they are rounded
 LARGEST = 127  # levels on either side of 0, of a weight and of x alike
 ZERO = 128  # the level of x = 0
+TO_INTEGER = 1.5 * 2**23  # a float32 number next to it has no fraction: its last bits are the nearest integer's
 
 
 class Levels(NamedTuple):
@@ -34,12 +35,15 @@ def in_levels(x: Tensor, largest: float | None = None, padding: int = 0) -> Leve
         largest = max(float(highest), -float(lowest))
     step = largest / LARGEST or 1.0
     levels = torch.full((len(x) + 2 * padding, x.shape[1]), ZERO, dtype=torch.uint8)
-    half_up = torch.tensor([ZERO + 0.5])  # not a number: with a tensor the sum of bfloat16 numbers is in float32
-    for start in range(0, len(x), BLOCK):
-        part = x[start : start + BLOCK]
-        rounded = torch.add(half_up, part, alpha=1 / step).to(torch.int32)  # three times as fast as to uint8 at once
-        levels[padding + start :][: len(part)] = rounded
+    for part, made in zip(x.split(BLOCK), levels[padding : padding + len(x)].split(BLOCK), strict=True):
+        write_levels(part, step, made)
     return Levels(levels, step if step < torch.inf else torch.nan)
+
+
+def write_levels(x: Tensor, step: float, levels: Tensor) -> None:
+    """Round x, float32 or bfloat16 and within LARGEST steps of 0, to the nearest levels, uint8 of its shape."""
+    zero = torch.tensor([TO_INTEGER + ZERO])  # not a number: with a tensor the sum of bfloat16 numbers is in float32
+    levels.copy_(torch.add(zero, x, alpha=1 / step).view(torch.int32))
 
 
 def can_multiply(device: torch.device) -> bool:
