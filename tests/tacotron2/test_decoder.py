@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from common.sound.recurrence import CHUNK
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Attention, Decoder, Prenet
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
@@ -42,7 +43,7 @@ def assert_close(got, want, bound=1e-12):
 
 
 @pytest.mark.parametrize("lengths", [[5, 3, 1], [4], [1]], ids=str)
-@pytest.mark.parametrize("steps", [1, 2, 6])
+@pytest.mark.parametrize("steps", [1, 2, 6, 2 * CHUNK, 2 * CHUNK + 1])
 def test_all_steps_are_step_by_step(lengths, steps):
     """Outputs, alignments and every gradient, with a kernel that is longer than some of the texts."""
     decoder = make_decoder(attention_location_kernel_size=7).train()

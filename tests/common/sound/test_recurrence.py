@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.sound.recurrence import compute_dtype, dropout_mask, lstm_sequence, tanh
+from common.sound.recurrence import CHUNK, compute_dtype, dropout_mask, lstm_sequence, tanh
 
 
 def randn(*shape, grad=False):
@@ -18,7 +18,7 @@ def assert_close(got, want, bound=1e-12):
     torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (5, 1)])
+@pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (5, 1), (CHUNK, 2), (2 * CHUNK + 1, 1)])
 def test_lstm_sequence_is_pytorchs_lstm(steps, batch):
     lstm, x, direction = nn.LSTM(3, 5).double(), randn(steps, batch, 3, grad=True), randn(steps, batch, 5)
     gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
