@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from common.sound.recurrence import compute_dtype, tanh
+from common.sound.recurrence import compute_dtype, sigmoid_backward, tanh, tanh_backward
 from waveglow.convolution import Convolution, convolution
 
 BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
@@ -122,9 +122,9 @@ def _gate_gradient(gate: Tensor, d_gated: Tensor) -> Tensor:
     d_signal, d_opening = d_gate.chunk(2, dim=2)
     # Fused: written out, they take a CPU several times as long.
     torch.mul(d_gated, opening, out=d_signal)
-    torch.ops.aten.tanh_backward.grad_input(d_signal, signal, grad_input=d_signal)
+    tanh_backward.grad_input(d_signal, signal, grad_input=d_signal)
     torch.mul(d_gated, signal, out=d_opening)
-    torch.ops.aten.sigmoid_backward.grad_input(d_opening, opening, grad_input=d_opening)
+    sigmoid_backward.grad_input(d_opening, opening, grad_input=d_opening)
     return d_gate
 
 

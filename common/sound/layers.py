@@ -25,7 +25,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 def kept(shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
     """True for what dropout keeps, each number on its own with probability 1 - p; a CPU takes p to the nearest 1/65536.
 
-    There four numbers share one random draw of 64 bits: uniform floats take three times as long, and Bernoulli's generator twelve.
+    There four numbers share one random draw of 64 bits: uniform floats take three times as long, and Bernoulli's generator nine.
     """
     if device.type != "cpu":
         return torch.rand(shape, device=device) >= p
