@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,22 +32,21 @@ class Int8Layer:
     As tanh(a) is 2 sigmoid(2a) - 1, a gate is one sigmoid: the weights of its signal are doubled, and those of what comes after it.
     """
 
-    def __init__(self, layer: Layer, dilation: int, n_skip: int, centre: float = 0.0) -> None:
+    def __init__(self, layer: Layer, dilation: int, n_skip: int, centre: float) -> None:
         channels, self.size = layer.res_skip.shape[1], layer.dilated.shape[2]
-        self.groups, self.n_skip, self.centre = layer.groups(), n_skip, centre
         self.dilation, self.padding = dilation, dilation * (self.size - 1) // 2
         doubled = torch.ones(2 * channels, 1, dtype=layer.bias.dtype)
         doubled[:channels] = 2
         self.set_dilated(doubled[:, :, None] * layer.dilated.transpose(1, 2), doubled[:, 0] * layer.bias)
-        of_condition = doubled.repeat(self.groups, 1) * layer.condition
-        self.condition = Product(of_condition, centre * of_condition.sum(dim=1), BLOCK // self.groups)
-        self.skip = Product(2 * layer.res_skip[-n_skip:], layer.res_skip_bias[-n_skip:], BLOCK)
+        of_condition = doubled.repeat(layer.groups(), 1) * layer.condition
+        self.condition = Product(of_condition, centre * of_condition.sum(dim=1))
+        self.skip = Product(2 * layer.res_skip[-n_skip:], layer.res_skip_bias[-n_skip:])
         residual = layer.res_skip[:-n_skip]
-        self.residual = Product(2 * residual, layer.res_skip_bias[:-n_skip], BLOCK) if len(residual) else None
+        self.residual = Product(2 * residual, layer.res_skip_bias[:-n_skip]) if len(residual) else None
 
     def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
         """Keep the dilated weight (2C, k, I) and bias (2C,)."""
-        self.dilated = Product(weight, bias, BLOCK, self.dilation)
+        self.dilated = Product(weight, bias, self.dilation)
 
     def hear(self, heard: Tensor, x: Tensor) -> Heard:
         """What the layer hears of what the first one hears (G, I) and of today's x (G, C)."""
@@ -89,23 +88,48 @@ class Int8FirstLayer(Int8Layer):
         return F.linear(torch.cat(taps, dim=1), self.weight.to(dtype), self.bias.to(dtype))
 
 
+class Int8Layers:
+    """All layers of a WN, from their weights; the condition is heard as what is above the centre, or below it."""
+
+    def __init__(self, layers: Iterable[Layer], dilations: Sequence[int], n_skip: int, centre: float = 0.0) -> None:
+        self.layers: list[Int8Layer] = []
+        self.centre, self.n_skip = centre, n_skip
+        for layer, dilation in zip(layers, dilations, strict=True):
+            self.groups = layer.groups()
+            kind = Int8Layer if self.layers else Int8FirstLayer
+            self.layers.append(kind(layer, dilation, n_skip, centre))
+
+    def __call__(self, inputs: Inputs, steps: Tensor) -> Tensor:
+        """Inputs whose condition (B, G / P, N) is in levels of such steps (B) -> the sum of all skip outputs (B, G, S), in float32.
+
+        What each layer hears is rounded by 1/254 of its largest in the item: the others of the batch do not change it.
+        """
+        x = inputs.x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
+        items = zip(inputs.heard, x, map(Levels, inputs.condition, steps.tolist()), strict=True)
+        return torch.stack([self._of_one(*item) for item in items])
+
+    def _of_one(self, first: Tensor, x: Tensor, condition: Levels) -> Tensor:
+        """What the first layer hears (G, I), x (G, C), becoming what the last one hears, and the condition (G / P, N) -> (G, S)."""
+        skips = torch.zeros(len(x), self.n_skip)
+        n_blocks = min(math.ceil(len(x) / BLOCK), len(condition.levels))
+        for layer in self.layers:
+            heard, start = layer.hear(first, x), 0
+            if math.isnan(heard.step + condition.step):  # levels are numbers always
+                return torch.full_like(skips, torch.nan)
+            for levels in condition.levels.tensor_split(n_blocks):  # even: a short block would be slow
+                rows = slice(start, start + len(levels) * self.groups)
+                layer(heard, Levels(levels, condition.step), start, x[rows], skips[rows])
+                start = rows.stop
+        return skips
+
+
 def _half_gated(gate: Tensor) -> Levels:
     """Gates (R, 2C) before their sigmoid, those of the signal doubled -> half of the gated signal (R, C), within 0.5."""
     half = Levels(torch.empty(len(gate), gate.shape[1] // 2, dtype=torch.uint8), 0.5 / LARGEST)
     for part, levels in zip(gate.split(IN_CACHE), half.levels.split(IN_CACHE), strict=True):
         signal, opening = part.float().sigmoid_().chunk(2, dim=1)  # each step in bfloat16 would take longer
-        write_levels(signal.sub_(0.5).mul_(opening), half.step, levels)
+        write_levels(signal.sub_(0.5), half.step, levels, times=opening)
     return half
-
-
-def int8_layers(inputs: Inputs, steps: Tensor, layers: Sequence[Int8Layer]) -> Tensor:
-    """Inputs whose condition (B, G / P, N) is in levels of such steps (B) -> the sum of all skip outputs (B, G, S), in float32.
-
-    What each layer hears is rounded by 1/254 of its largest in the item: the others of the batch do not change it.
-    """
-    x = inputs.x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
-    items = zip(inputs.heard, x, map(Levels, inputs.condition, steps.tolist()), strict=True)
-    return torch.stack([_of_one(*item, layers) for item in items])
 
 
 def items_in_levels(condition: Tensor, centre: float) -> tuple[Tensor, Tensor]:
@@ -115,18 +139,3 @@ def items_in_levels(condition: Tensor, centre: float) -> tuple[Tensor, Tensor]:
     """
     levels, steps = zip(*map(in_levels, (condition - centre).contiguous()), strict=True)
     return torch.stack(levels), torch.tensor(steps)
-
-
-def _of_one(first: Tensor, x: Tensor, condition: Levels, layers: Sequence[Int8Layer]) -> Tensor:
-    """What the first layer hears (G, I), x (G, C), becoming what the last one hears, and the condition (G / P, N) -> (G, S)."""
-    skips = torch.zeros(len(x), layers[-1].n_skip)
-    for layer in layers:
-        heard = layer.hear(first, x)
-        if math.isnan(heard.step + condition.step):  # levels are numbers always
-            return torch.full_like(skips, torch.nan)
-        block = max(BLOCK // layer.groups, 1)
-        for start in range(0, len(condition.levels), block):
-            some = Levels(condition.levels[start : start + block], condition.step)
-            rows = slice(start * layer.groups, (start + block) * layer.groups)
-            layer(heard, some, rows.start, x[rows], skips[rows])
-    return skips

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -98,7 +100,8 @@ class WaveGlow(nn.Module):
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self.recompute, self.plain = False, False  # how to compute, and so no part of the config
-        self.n_window_frames = 0  # of mels that WN hears itself; 0: it hears upsampled ones
+        self.hears_windows = False  # whether WN hears windows of mels itself, instead of upsampled ones
+        self.register_buffer("upsampling", None, persistent=False)  # of a prepared model, as the weight of a product
         self.config = WaveGlowConfig.from_dict(config)
         c = self.config
         self.n_group, self.hop_length, self.upsample_kernel_size = c.n_group, c.hop_length, c.upsample_kernel_size
@@ -205,8 +208,9 @@ class WaveGlow(nn.Module):
         self.fold_weight_norm()
         upsampling: Upsampling | None = None
         if precompute:
-            upsampling = Upsampling.of(self.upsample, self.n_group, dtype)
-            self.n_window_frames = frames_of(self.upsample)
+            upsampling, self.hears_windows = Upsampling.of(self.upsample, self.n_group, dtype), True
+        else:
+            self.upsampling = Upsampling.of(self.upsample, math.gcd(self.hop_length, self.n_group), weight.dtype).weight
         for wn in self.WN:
             if rounded:
                 wn.use_int8(upsampling)  # type: ignore[operator]
@@ -222,7 +226,7 @@ class WaveGlow(nn.Module):
         assert isinstance(first, WN)
         if self.plain or first.in_8_bits is None:
             return condition.to(self._network_dtype()), None
-        levels, steps = items_in_levels(condition.transpose(1, 2), first.in_8_bits[0].centre)
+        levels, steps = items_in_levels(condition.transpose(1, 2), first.in_8_bits.centre)
         return levels.transpose(1, 2), steps
 
     @torch.jit.unused
@@ -280,14 +284,30 @@ class WaveGlow(nn.Module):
     def _condition(self, mels: Tensor, n_samples: int) -> Tensor:
         """Mels (B, M, T) upsampled to n_samples and grouped like the audio: (B, U * g, G), by channel, then by sample.
 
-        A model that was prepared with precompute upsamples in WN: the windows of mels that it hears, (B, K * M, T).
+        A prepared model upsamples by a product: oneDNN takes seconds for the first transposed convolution of a length. One with
+        precompute leaves that to WN: the windows of mels, (B, K * M, T).
         """
-        if self.n_window_frames > 0 and not torch.jit.is_scripting():
-            return windows(mels.to(self.upsample.weight.dtype), self.n_window_frames).transpose(1, 2)
         mels = mels.to(self.upsample.weight.dtype)
+        if not torch.jit.is_scripting():
+            if self.hears_windows:
+                return windows(mels, frames_of(self.upsample)).transpose(1, 2)
+            if self.upsampling is not None and not self.plain:
+                return self._product(mels, n_samples)
         upsampled = (self.upsample(mels) if torch.jit.is_scripting() else self._upsampled(mels))[:, :, :n_samples]
         batch, channels = upsampled.shape[0], upsampled.shape[1]
         grouped = upsampled.reshape(batch, channels, -1, self.n_group)
         if self.plain or torch.jit.is_scripting():
             return grouped.transpose(2, 3).reshape(batch, channels * self.n_group, -1)
         return grouped.transpose(1, 2).reshape(batch, -1, channels * self.n_group).transpose(1, 2)  # channels innermost
+
+    @torch.jit.unused
+    def _product(self, mels: Tensor, n_samples: int) -> Tensor:
+        """The same, by a product of each frame's window with a weight for all of its samples: on a CPU in float32 too."""
+        assert self.upsampling is not None and self.upsample.bias is not None
+        size = math.gcd(self.hop_length, self.n_group)  # of the parts of a group that no frame ends within
+        bias = self.upsample.bias.repeat_interleave(size).repeat(self.hop_length // size)
+        with torch.autocast("cpu", enabled=False):
+            upsampled = F.linear(windows(mels, frames_of(self.upsample)), self.upsampling.flatten(0, 1), bias)
+        parts = upsampled.view(len(mels), -1, self.upsample.out_channels, size)[:, : n_samples // size]
+        groups = parts.unflatten(1, (n_samples // self.n_group, self.n_group // size))
+        return groups.transpose(2, 3).flatten(2).transpose(1, 2)  # channels innermost

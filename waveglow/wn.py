@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,7 @@ from common.sound.stft import SILENCE
 from waveglow.composition import Upsampling
 from waveglow.config import WNConfig
 from waveglow.gated_layers import Inputs, Layer, gated_layers
-from waveglow.int8_layers import Int8FirstLayer, Int8Layer, int8_layers, items_in_levels
+from waveglow.int8_layers import Int8Layers, items_in_levels
 
 # B batch, T frames, M mels, U channels of upsampled mels, K frames of a window
 # g samples in a group, G groups, C channels of a flow, H channels of WN
@@ -58,6 +60,11 @@ def _effective(conv: nn.Module) -> tuple[Tensor, Tensor]:
     return conv.weight, conv.bias
 
 
+def _composed(layer: Layer, upsampling: Upsampling) -> Layer:
+    weight, bias = upsampling.before(layer.condition, layer.bias)
+    return layer._replace(condition=weight, bias=bias)
+
+
 class WN(nn.Module):
     """Dilated gated convolutions as in WaveNet, but not causal; `end` starts at zero, so that b = log s = 0."""
 
@@ -65,7 +72,7 @@ class WN(nn.Module):
         super().__init__()
         n = config.n_channels
         self.plain = False  # how to compute, and so no part of the config
-        self.in_8_bits: list[Int8Layer] | None = None
+        self.in_8_bits: Int8Layers | None = None
         layers = range(config.n_layers)
         self.n_channels = n
         self.in_layers = nn.ModuleList(WeightNormConv1d(n, 2 * n, config.kernel_size, dilation=2**i) for i in layers)
@@ -111,9 +118,9 @@ class WN(nn.Module):
         inputs = Inputs(heard, x, condition.transpose(1, 2))
         if self.in_8_bits is not None:
             if steps is None:
-                levels, steps = items_in_levels(inputs.condition, self.in_8_bits[0].centre)
+                levels, steps = items_in_levels(inputs.condition, self.in_8_bits.centre)
                 inputs = inputs._replace(condition=levels)
-            return int8_layers(inputs, steps, self.in_8_bits).transpose(1, 2)
+            return self.in_8_bits(inputs, steps).transpose(1, 2)
         weights = [weight for layer in self._layers() for weight in layer]
         return gated_layers(inputs, self._dilations(), weights).transpose(1, 2)
 
@@ -123,14 +130,12 @@ class WN(nn.Module):
 
         With the upsampling they are composed with it: see compose.
         """
-        self.in_8_bits = []
-        for layer, dilation in zip(self._layers(), self._dilations(), strict=True):
-            if upsampling is not None:
-                weight, bias = upsampling.before(layer.condition, layer.bias)
-                layer = layer._replace(condition=weight, bias=bias)
-            make = Int8Layer if self.in_8_bits else Int8FirstLayer
-            centre = 0.0 if upsampling is None else SILENCE / 2  # of mels: they are between silence and little above 0
-            self.in_8_bits.append(make(layer, dilation, self.end.out_channels, centre))
+        layers: Iterable[Layer] = self._layers()
+        centre = 0.0
+        if upsampling is not None:
+            layers = (_composed(layer, upsampling) for layer in layers)  # one at a time: they are large in float32
+            centre = SILENCE / 2  # of mels: they are between silence and little above 0
+        self.in_8_bits = Int8Layers(layers, self._dilations(), self.end.out_channels, centre)
 
     @torch.jit.unused
     def compose(self, upsampling: Upsampling) -> None:

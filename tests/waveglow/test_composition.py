@@ -57,6 +57,22 @@ def test_the_sound_is_the_same(
     torch.testing.assert_close(composed.infer(mels, z=z), want, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize(("hop", "kernel"), [(16, 64), (20, 60), (24, 25), (9, 9), (3, 10)])
+@pytest.mark.parametrize("frames", [1, 7, 30])
+def test_a_prepared_model_upsamples_the_same(small_model, frames: int, hop: int, kernel: int) -> None:
+    """By a product, where a frame ends within a group too; beside half precision, in float32 still."""
+    model = small_model(hop_length=hop, upsample_kernel_size=kernel, upsample_channels=2)
+    mels, n_samples = torch.randn(2, 3, frames, dtype=torch.float64), frames * hop // 8 * 8
+    want = model._condition(mels, n_samples)
+    made = model.prepare(False)._condition(mels, n_samples)
+    assert made.shape == (2, 16, n_samples // 8)
+    torch.testing.assert_close(made, want, rtol=1e-12, atol=1e-12)
+    with torch.autocast("cpu", torch.bfloat16):
+        made = model.float()._condition(mels.float(), n_samples)
+    assert made.dtype == torch.float32
+    torch.testing.assert_close(made.double(), want, rtol=1e-5, atol=1e-5)
+
+
 def test_half_precision_is_as_near_as_without(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     mels, z = torch.randn(2, 3, 30), torch.randn(2, 8, 60)
@@ -95,10 +111,10 @@ def test_8_bits_of_mels_are_around_their_middle(small_model, monkeypatch: pytest
     errors = []
     for silence in (SILENCE, 0.0):
         monkeypatch.setattr("waveglow.wn.SILENCE", silence)
-        layer = small_model(torch.float32).prepare(False, int8=True, precompute=True).WN[0].in_8_bits[1]
-        levels, steps = items_in_levels(heard, layer.centre)
+        in_8_bits = small_model(torch.float32).prepare(False, int8=True, precompute=True).WN[0].in_8_bits
+        levels, steps = items_in_levels(heard, in_8_bits.centre)
         made = torch.zeros(30, 24)
-        layer.condition.add_to(made, Levels(levels[0], steps.item()))
+        in_8_bits.layers[1].condition.add_to(made, Levels(levels[0], steps.item()))
         errors.append(noise(made.view(60, 12), want))
     assert 0 < errors[0] < 0.8 * errors[1] < 0.02
 

@@ -48,7 +48,7 @@ def test_products_of_levels_are_exact(rows: int, inputs: int, outputs: int, dtyp
     weight[:, 0] = 127  # so that a row's step is what it was made with
     weight[-1], x[-1], x[:, 0] = 127, 127, 127
     bias = torch.randn(outputs)
-    product = Product(weight * steps, bias, 7)
+    product = Product(weight * steps, bias)
     heard = in_levels(x / 4)
     made, rounding = product(heard, dtype), 1e-6 if dtype == torch.float32 else 2**-8
     sums = (x.double() @ weight.double().t()) * steps[:, 0].double() / 4
@@ -66,7 +66,7 @@ def test_weights_are_rounded_by_row() -> None:
     weight, x = torch.randn(40, 600) * torch.logspace(-3, 2, 40)[:, None], torch.randn(50, 600)
     weight[3] = 0.0
     heard = in_levels(x)
-    made, want = Product(weight, None, 50)(heard, torch.float32), numbers(heard) @ weight.double().t()
+    made, want = Product(weight, None)(heard, torch.float32), numbers(heard) @ weight.double().t()
     # of independent roundings: five standard deviations of the sum, each uniform within a step
     spread = weight.abs().amax(dim=1) / 127 * numbers(heard).norm(dim=1, keepdim=True) / 12**0.5
     assert ((made - want).abs() <= 5 * spread + 1e-5 * want.abs()).all()
@@ -81,7 +81,7 @@ def test_a_product_of_several_rows_is_a_convolution(size: int, dilation: int) ->
     weight[:, 0, 0] = 127
     bias, heard = torch.randn(40), in_levels(torch.randn(70, 9))
     part = Levels(heard.levels[3:63], heard.step)
-    made = Product(weight * steps, bias, 60, dilation)(part, torch.float32)
+    made = Product(weight * steps, bias, dilation)(part, torch.float32)
     taps = (weight * steps).transpose(1, 2).double()
     want = torch.nn.functional.conv1d(numbers(part).t(), taps, bias.double(), dilation=dilation).t()
     assert made.shape == want.shape
@@ -89,14 +89,15 @@ def test_a_product_of_several_rows_is_a_convolution(size: int, dilation: int) ->
 
 
 @needs_vnni
-def test_parts_of_larger_tensors() -> None:
+@pytest.mark.parametrize("end", [9, 105])
+def test_parts_of_larger_tensors(end: int) -> None:
     """Neither levels nor total have to begin where their memory does."""
-    weight, heard = torch.randn(6, 8), in_levels(torch.randn(20, 8))
-    product = Product(weight, None, 20)
-    whole, total = product(heard, torch.float32), torch.zeros(20, 6)
-    product.add_to(total[5:9], Levels(heard.levels[5:9], heard.step))
-    torch.testing.assert_close(total[5:9], whole[5:9], rtol=0, atol=1e-6)
-    assert not total[:5].any() and not total[9:].any()
+    weight, heard = torch.randn(6, 8), in_levels(torch.randn(120, 8))
+    product = Product(weight, None)
+    whole, total = product(heard, torch.float32), torch.zeros(120, 6)
+    product.add_to(total[5:end], Levels(heard.levels[5:end], heard.step))
+    torch.testing.assert_close(total[5:end], whole[5:end], rtol=0, atol=1e-6)
+    assert not total[:5].any() and not total[end:].any()
 
 
 def test_only_where_there_are_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
