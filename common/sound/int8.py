@@ -104,7 +104,8 @@ def _has_instructions() -> bool:
     """Asked, and tried: the operators are for PyTorch's own compiler, and may change."""
     if not torch.cpu._is_vnni_supported():
         return False
-    x, weight = torch.tensor([[1.0, -1.0]]), torch.tensor([[127.0, 127.0], [127.0, -127.0]])
+    x = torch.tensor([[1.0, -1.0]]).repeat(FEWEST, 1)  # so many that add_to does not go around its operator
+    weight = torch.tensor([[127.0, 127.0], [127.0, -127.0]])
     try:
         made = (product := Product(weight, torch.ones(2)))(in_levels(x), torch.float32)
         product.add_to(made, in_levels(x))
