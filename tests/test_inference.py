@@ -152,8 +152,8 @@ def test_the_log_of_speech(quickstart: Quickstart) -> None:
     assert set(said) == ACOUSTIC_KEYS | VOCODER_KEYS
     assert said["tacotron2_items_per_sec"] * said["tacotron2_latency"] == pytest.approx(300)
     assert said["waveglow_items_per_sec"] * said["waveglow_latency"] == pytest.approx(300 * HOP)
-    parts = said["tacotron2_latency"] + said["waveglow_latency"] + said["denoiser_latency"]
-    assert 0.5 * said["latency"] < parts <= said["latency"]
+    parts = [said[f"{part}_latency"] for part in ("tacotron2", "waveglow", "denoiser")]
+    assert min(parts) > 0 and sum(parts) <= said["latency"]
     plain = numbers(quickstart.folder / "griffin-lim")
     assert set(plain) == ACOUSTIC_KEYS | {"griffin_lim_items_per_sec", "griffin_lim_latency"}
 
