@@ -304,8 +304,8 @@ class WaveGlow(nn.Module):
     def _product(self, mels: Tensor, n_samples: int) -> Tensor:
         """The same, by a product of each frame's window with a weight for all of its samples: on a CPU in float32 too."""
         assert self.upsampling is not None and self.upsample.bias is not None
-        size = math.gcd(self.hop_length, self.n_group)  # of the parts of a group that no frame ends within
-        bias = self.upsample.bias.repeat_interleave(size).repeat(self.hop_length // size)
+        size = self.hop_length // len(self.upsampling)  # of the parts of a group that no frame ends within
+        bias = self.upsample.bias.repeat_interleave(size).repeat(len(self.upsampling))
         with torch.autocast("cpu", enabled=False):
             upsampled = F.linear(windows(mels, frames_of(self.upsample)), self.upsampling.flatten(0, 1), bias)
         parts = upsampled.view(len(mels), -1, self.upsample.out_channels, size)[:, : n_samples // size]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common.sound.int8 import ZERO, Levels, Product, can_multiply, in_levels
+from common.sound.int8 import FEWEST, ZERO, Levels, Product, can_multiply, in_levels
 
 needs_vnni = pytest.mark.skipif(not can_multiply(torch.device("cpu")), reason="the CPU has no VNNI instructions")
 
@@ -86,6 +86,15 @@ def test_a_product_of_several_rows_is_a_convolution(size: int, dilation: int) ->
     want = torch.nn.functional.conv1d(numbers(part).t(), taps, bias.double(), dilation=dilation).t()
     assert made.shape == want.shape
     torch.testing.assert_close(made.double(), want, rtol=1e-6, atol=1e-3)
+
+
+@needs_vnni
+@pytest.mark.parametrize("rows", [1, FEWEST - 1, FEWEST, FEWEST + 1])
+def test_few_rows_are_multiplied_with_rows_that_do_not_count(rows: int) -> None:
+    """What oneDNN gets is never shorter than what the weight was arranged for."""
+    product = Product(torch.randn(6, 3, 8), None, dilation=4)
+    image, counting = product._image(in_levels(torch.randn(rows + 8, 8)).levels)
+    assert image.shape == (1, 8, 1, max(rows, FEWEST) + 8) and counting == rows
 
 
 @needs_vnni
