@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.sound.int8 import LARGEST, Levels, Product, in_levels, write_levels
+from common.sound.int8 import LARGEST, Convolution, Levels, Product, in_levels, write_levels
 from waveglow.gated_layers import Inputs, Layer
 
 BLOCK = 8192  # groups whose gates are made at once: fewer are slower, more take more memory
@@ -46,7 +46,7 @@ class Int8Layer:
 
     def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
         """Keep the dilated weight (2C, k, I) and bias (2C,)."""
-        self.dilated = Product(weight, bias, self.dilation)
+        self.dilated = Convolution(weight, bias, self.dilation)
 
     def hear(self, heard: Tensor, x: Tensor) -> Heard:
         """What the layer hears of what the first one hears (G, I) and of today's x (G, C)."""
@@ -126,9 +126,11 @@ class Int8Layers:
 def _half_gated(gate: Tensor) -> Levels:
     """Gates (R, 2C) before their sigmoid, those of the signal doubled -> half of the gated signal (R, C), within 0.5."""
     half = Levels(torch.empty(len(gate), gate.shape[1] // 2, dtype=torch.uint8), 0.5 / LARGEST)
+    scratch = torch.empty(min(len(gate), IN_CACHE), gate.shape[1])
     for part, levels in zip(gate.split(IN_CACHE), half.levels.split(IN_CACHE), strict=True):
-        signal, opening = part.float().sigmoid_().chunk(2, dim=1)  # each step in bfloat16 would take longer
-        write_levels(signal.sub_(0.5), half.step, levels, times=opening)
+        # Each step in bfloat16 would take longer, and so would a new scratch for each part.
+        signal, opening = scratch[: len(part)].copy_(part).sigmoid_().chunk(2, dim=1)
+        write_levels(signal.sub_(0.5), half.step, levels, signal, times=opening)
     return half
 
 
