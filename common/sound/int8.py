@@ -5,6 +5,7 @@ oneDNN takes unsigned levels times signed weights, sums them exactly, and writes
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,11 +15,10 @@ from torch import Tensor
 
 # R rows, I inputs, O outputs, k rows that one of the result hears
 FEWEST = 64  # rows that a Convolution makes at once: for fewer oneDNN arranges the weight anew in each call
-BLOCK = 2048  # rows whose float32 numbers stay in the CPU's cache while they are rounded
+BLOCK = 2304  # rows whose float32 numbers stay in the CPU's cache while they are rounded
 LARGEST = 127  # levels on either side of 0, of a weight and of x alike
 ZERO = 128  # the level of x = 0
-# Next to 1.5 * 2^23 a float32 number has no fraction: its last bits are the nearest integer's. As a tensor it makes the sum
-# with bfloat16 numbers one in float32, as a number it would not.
+# Next to 1.5 * 2^23 a float32 number has no fraction: its last bits are the nearest integer's.
 TO_LEVEL = torch.tensor([1.5 * 2**23 + ZERO])
 
 
@@ -41,10 +41,16 @@ def in_levels(x: Tensor, padding: int = 0) -> Levels:
     before, inner, after = levels.tensor_split([padding, padding + len(x)])
     before.fill_(ZERO)
     after.fill_(ZERO)
-    scratch = torch.empty(min(len(x), BLOCK), x.shape[1])
-    for part, made in zip(x.split(BLOCK), inner.split(BLOCK), strict=True):
+    parts = even_parts(x, BLOCK)
+    scratch = torch.empty(parts[0].shape)
+    for part, made in zip(parts, even_parts(inner, BLOCK), strict=True):
         write_levels(part, step, made, scratch[: len(part)])
     return Levels(levels, step if step < torch.inf else torch.nan)
+
+
+def even_parts(rows: Tensor, most: int) -> tuple[Tensor, ...]:
+    """Rows in parts of no more than `most`, about as many in each, the first the longest; a short one would cost as many calls."""
+    return rows.tensor_split(max(math.ceil(len(rows) / most), 1))
 
 
 def write_levels(x: Tensor, step: float, levels: Tensor, scratch: Tensor, times: Tensor | None = None) -> None:
@@ -52,8 +58,8 @@ def write_levels(x: Tensor, step: float, levels: Tensor, scratch: Tensor, times:
 
     Writes over the scratch, float32 of its shape too, which may be x itself.
     """
-    if times is None:
-        torch.add(TO_LEVEL, x, alpha=1 / step, out=scratch)
+    if times is None:  # copied first, as a sum of two types would make a copy of its own
+        torch.add(TO_LEVEL, scratch.copy_(x), alpha=1 / step, out=scratch)
     else:
         torch.addcmul(TO_LEVEL, x, times, value=1 / step, out=scratch)
     levels.copy_(scratch.view(torch.int32))
