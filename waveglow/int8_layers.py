@@ -14,7 +14,6 @@ from common.sound.int8 import LARGEST, Convolution, Levels, Product, even_parts,
 from waveglow.gated_layers import Inputs, Layer
 
 BLOCK = 8192  # groups whose gates are made at once: fewer are slower, more take more memory
-IN_CACHE = 2304  # rows of them that a CPU's cache holds in float32
 # B batch, G groups, R rows (some of G), C channels of WN, I those that a layer hears, S of a skip, k kernel size
 # N channels of the condition, P groups that a row of it is for
 
@@ -126,9 +125,9 @@ class Int8Layers:
 def _half_gated(gate: Tensor) -> Levels:
     """Gates (R, 2C) before their sigmoid, those of the signal doubled -> half of the gated signal (R, C), within 0.5."""
     half = Levels(torch.empty(len(gate), gate.shape[1] // 2, dtype=torch.uint8), 0.5 / LARGEST)
-    parts = even_parts(gate, IN_CACHE)
+    parts = even_parts(gate)
     scratch = torch.empty(parts[0].shape)
-    for part, levels in zip(parts, even_parts(half.levels, IN_CACHE), strict=True):
+    for part, levels in zip(parts, even_parts(half.levels), strict=True):
         # Each step in bfloat16 would take longer, and so would a new scratch for each part.
         signal, opening = scratch[: len(part)].copy_(part).sigmoid_().chunk(2, dim=1)
         write_levels(signal.sub_(0.5), half.step, levels, signal, times=opening)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 # R rows, I inputs, O outputs, k rows that one of the result hears
 FEWEST = 64  # rows that a Convolution makes at once: for fewer oneDNN arranges the weight anew in each call
-BLOCK = 2304  # rows whose float32 numbers stay in the CPU's cache while they are rounded
+IN_CACHE = 2304  # rows whose float32 numbers stay in the CPU's cache while they are rounded
 LARGEST = 127  # levels on either side of 0, of a weight and of x alike
 ZERO = 128  # the level of x = 0
 # Next to 1.5 * 2^23 a float32 number has no fraction: its last bits are the nearest integer's.
@@ -41,16 +41,16 @@ def in_levels(x: Tensor, padding: int = 0) -> Levels:
     before, inner, after = levels.tensor_split([padding, padding + len(x)])
     before.fill_(ZERO)
     after.fill_(ZERO)
-    parts = even_parts(x, BLOCK)
+    parts = even_parts(x)
     scratch = torch.empty(parts[0].shape)
-    for part, made in zip(parts, even_parts(inner, BLOCK), strict=True):
+    for part, made in zip(parts, even_parts(inner), strict=True):
         write_levels(part, step, made, scratch[: len(part)])
     return Levels(levels, step if step < torch.inf else torch.nan)
 
 
-def even_parts(rows: Tensor, most: int) -> tuple[Tensor, ...]:
-    """Rows in parts of no more than `most`, about as many in each, the first the longest; a short one would cost as many calls."""
-    return rows.tensor_split(max(math.ceil(len(rows) / most), 1))
+def even_parts(rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows in parts that a cache holds, about as many in each, the first the longest; a short one would cost as many calls."""
+    return rows.tensor_split(max(math.ceil(len(rows) / IN_CACHE), 1))
 
 
 def write_levels(x: Tensor, step: float, levels: Tensor, scratch: Tensor, times: Tensor | None = None) -> None:

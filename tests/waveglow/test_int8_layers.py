@@ -48,7 +48,7 @@ def test_blocks_and_neighbours_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     whole = wn._fast_layers(x, condition)
     torch.testing.assert_close(wn._fast_layers(x[1:2], condition[1:2]), whole[1:2], rtol=0, atol=0)
     monkeypatch.setattr("waveglow.int8_layers.BLOCK", 8)
-    monkeypatch.setattr("common.sound.int8.BLOCK", 5)
+    monkeypatch.setattr("common.sound.int8.IN_CACHE", 5)
     torch.testing.assert_close(wn._fast_layers(x, condition), whole, rtol=0, atol=1e-6)
 
 
