@@ -1,8 +1,10 @@
 """What the speed benchmark measures: pairs of calls, of a reference and of ours, that do the same work.
 
-    for case in ROWS["waveglow-training"](Setting(CPU, device, amp=False)):
+    for make in ROWS["waveglow-training"](Setting(CPU, device, amp=False)):
+        case = make()
         case.reference(), case.ours()
 
+A case is made where it is measured, in a process of its own: what another has left in memory costs it up to a third of its speed.
 Training is train.py's own step, and inference is inference.py's own stages, on random weights and random clips.
 """
 
@@ -17,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks import latency
 from benchmarks.machine import Work, count_flops
+from benchmarks.sizes import Setting
 from benchmarks.torchscript import ScriptedDecoder
 from common.engine import precision
 from common.engine.checkpoint import save_checkpoint
@@ -57,65 +59,6 @@ IN_INT8 = "int8 (reference: float32)"
 POLL = 0.002  # seconds between two looks for a file
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """How much is measured."""
-
-    tacotron2: str = ""  # flags of the model
-    waveglow: str = ""
-    training_channels: tuple[int, ...] = (256, 512)
-    inference_channels: int = 256
-    shared_channels: int = 128  # of what several processes train
-    batches: tuple[int, ...] = (8,)  # of Tacotron 2's training
-    symbols: int = 100
-    frames: int | None = 400  # None: of each clip, as LJSpeech has them
-    segments: int = 1  # of WaveGlow's training
-    segment_length: int = 8000
-    input_length: int = 128  # symbols to speak
-    decoder_frames: int = 600
-    vocoder_frames: int = 400
-    first_frames: int = 60
-
-
-CPU = Sizes()
-GPU = Sizes(batches=(104, 128), frames=None, segments=10)
-QUICK = Sizes(
-    tacotron2="--symbols-embedding-dim 16 --encoder-embedding-dim 16 --prenet-dim 16 --attention-rnn-dim 24"
-    " --attention-dim 8 --decoder-rnn-dim 24 --postnet-embedding-dim 16",
-    waveglow="--flows 4 --early-every 2 --wn-layers 2",
-    training_channels=(8, 16),
-    inference_channels=8,
-    shared_channels=8,
-    batches=(2,),
-    symbols=10,
-    frames=20,
-    segment_length=2048,
-    input_length=12,
-    decoder_frames=20,
-    vocoder_frames=20,
-    first_frames=10,
-)
-
-
-class Setting(NamedTuple):
-    """Where, how much, and in which precision training and whole sentences are computed."""
-
-    sizes: Sizes
-    device: torch.device
-    amp: bool
-
-    @property
-    def reference_amp(self) -> bool:
-        """Whether references are in half precision too: on a GPU alone, as the published recipe has none on a CPU."""
-        return self.amp and self.device.type != "cpu"
-
-    @property
-    def numbers(self) -> str:
-        """What a row says of its precision."""
-        ours, reference = (type_name(self.device, half) for half in (self.amp, self.reference_amp))
-        return ours if ours == reference else f"{ours} (reference: {reference})"
-
-
 class Case(NamedTuple):
     """A row of the table: two calls of the same work, and how much of its unit a call is; None where seconds are the figure."""
 
@@ -128,6 +71,9 @@ class Case(NamedTuple):
     half: bool = False  # whether products may be in half precision
     ms_each: bool = False  # whether milliseconds of one unit are worth showing
     int8: bool = False  # whether products may be in 8 bits
+
+
+MakeCase = Callable[[], Case]
 
 
 def training_case(name: str, make: Callable[[bool], TrainingStep], setting: Setting, unit: str) -> Case:
@@ -187,79 +133,102 @@ def segments(size: int, samples: int) -> WaveGlowBatch:
     return WaveGlowBatch(mels, audio, torch.full((size,), samples), ("noise",) * size)
 
 
-def tacotron2_training(setting: Setting) -> Iterator[Case]:
+def tacotron2_training(setting: Setting) -> Iterator[MakeCase]:
     """Batches of equal clips, or of LJSpeech's lengths."""
-    sizes, dist = setting.sizes, alone(setting.device)
+    for batch in setting.sizes.batches:
+        yield functools.partial(tacotron2_step, setting, batch)
+
+
+def tacotron2_step(setting: Setting, batch: int) -> Case:
+    """A step of so many clips."""
+    sizes = setting.sizes
     lengths = "LJSpeech's lengths" if sizes.frames is None else f"{sizes.symbols} symbols, {sizes.frames} frames"
-    for batch in sizes.batches:
-        noise = clips(batch, sizes.symbols, sizes.frames)
-        make = functools.partial(TrainingStep, "Tacotron2", sizes.tacotron2, noise, dist)
-        yield training_case(f"Tacotron 2 training, {batch} clips of {lengths}", make, setting, "frames/s")
+    noise = clips(batch, sizes.symbols, sizes.frames)
+    make = functools.partial(TrainingStep, "Tacotron2", sizes.tacotron2, noise, alone(setting.device))
+    return training_case(f"Tacotron 2 training, {batch} clips of {lengths}", make, setting, "frames/s")
 
 
-def waveglow_training(setting: Setting) -> Iterator[Case]:
+def waveglow_training(setting: Setting) -> Iterator[MakeCase]:
     """Segments of equal length, for each number of channels."""
-    sizes, dist = setting.sizes, alone(setting.device)
+    for channels in setting.sizes.training_channels:
+        yield functools.partial(waveglow_step, setting, channels)
+
+
+def waveglow_step(setting: Setting, channels: int) -> Case:
+    """A step of a model of so many channels."""
+    sizes = setting.sizes
     precision.configure(cudnn_enabled=True, cudnn_benchmark=True)
-    for channels in sizes.training_channels:
-        flags = f"{sizes.waveglow} --wn-channels {channels}"
-        noise = segments(sizes.segments, sizes.segment_length)
-        make = functools.partial(TrainingStep, "WaveGlow", flags, noise, dist)
-        shape = f"{sizes.segments} x {sizes.segment_length} samples"
-        yield training_case(f"WaveGlow-{channels} training, {shape}", make, setting, "samples/s")
+    flags = f"{sizes.waveglow} --wn-channels {channels}"
+    noise = segments(sizes.segments, sizes.segment_length)
+    make = functools.partial(TrainingStep, "WaveGlow", flags, noise, alone(setting.device))
+    shape = f"{sizes.segments} x {sizes.segment_length} samples"
+    return training_case(f"WaveGlow-{channels} training, {shape}", make, setting, "samples/s")
 
 
-def tacotron2_inference(setting: Setting) -> Iterator[Case]:
-    """One text with a gate that never fires: a scripted plain decoder against the prepared one."""
+def tacotron2_inference(setting: Setting) -> Iterator[MakeCase]:
+    """One text with a gate that never fires, in each precision."""
+    yield functools.partial(decoding, setting, Preparation(), "float32")
+    yield functools.partial(decoding, setting, Preparation(half=True), "half-precision weights")
+    if can_round(setting.device):
+        yield functools.partial(decoding, setting, Preparation(int8=True), "LSTMs in int8")
+
+
+def decoding(setting: Setting, wanted: Preparation, numbers: str) -> Case:
+    """A scripted plain decoder against the prepared one."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
-    plain = make_ready("acoustic", args, device)
+    plain, model = (make_ready("acoustic", args, device, how) for how in (None, wanted))
     scripted = plain._replace(model=copy.deepcopy(plain.model))
     scripted.model.decoder.prepared = ScriptedDecoder(scripted.model.decoder)
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript looks at a first run and rewrites itself in a second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
-    steps = latency.decoder_steps(args)
-    flops = functools.cache(lambda: count_flops(lambda: speak(texts, plain, device, False)))
-    kinds = [(False, False, "float32"), (True, False, "half-precision weights"), (False, True, "LSTMs in int8")]
-    for half, int8, numbers in kinds[: 3 if can_round(device) else 2]:
-        model = make_ready("acoustic", args, device, Preparation(half, int8))
-        yield Case(
-            f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
-            "frames/s",
-            sizes.decoder_frames,
-            lambda: speak(texts, scripted, device, False),
-            lambda model=model, half=half: speak(texts, model, device, half),
-            lambda half=half, int8=int8: [Work(flops(), step_bytes(plain.model, half, int8), steps)],
-            half,
-            ms_each=True,
-        )
+
+    def work() -> list[Work]:
+        flops = count_flops(lambda: speak(texts, plain, device, False))
+        return [Work(flops, step_bytes(plain.model, wanted.half, wanted.int8), latency.decoder_steps(args))]
+
+    return Case(
+        f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
+        "frames/s",
+        sizes.decoder_frames,
+        lambda: speak(texts, scripted, device, False),
+        lambda: speak(texts, model, device, wanted.half),
+        work,
+        wanted.half,
+        ms_each=True,
+    )
 
 
-def waveglow_inference(setting: Setting) -> Iterator[Case]:
-    """One clip's mels to sound, without the denoiser."""
+def waveglow_inference(setting: Setting) -> Iterator[MakeCase]:
+    """One clip's mels to sound, in each precision."""
+    device = setting.device
+    halves = (False, True) if precision.half_dtype(device, True) else (False,)
+    kinds = [Preparation(half) for half in halves] + [Preparation(int8=True)] * can_multiply(device)
+    for wanted in [*kinds, *(kind._replace(precompute=True) for kind in kinds[1:])]:
+        yield functools.partial(vocoding, setting._replace(amp=wanted.half), wanted)
+
+
+def vocoding(setting: Setting, wanted: Preparation) -> Case:
+    """A plain model against one made fast, without the denoiser."""
     sizes, device = setting.sizes, setting.device
     args = synthesis_arguments(setting, sizes.decoder_frames)
     mels = torch.randn(1, AUDIO.n_mel_channels, sizes.vocoder_frames, device=device)
     lengths = torch.tensor([sizes.vocoder_frames])
+    plain, fast = (make_ready("vocoder", args, device, how) for how in (None, wanted))
+    reference = neural_vocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
+    ours = neural_vocoder(fast, AUDIO, device, wanted.half, 0.9, 0.0)
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
-    halves = (False, True) if precision.half_dtype(device, True) else (False,)
-    kinds = [Preparation(half) for half in halves] + [Preparation(int8=True)] * can_multiply(device)
-    for wanted in [*kinds, *(kind._replace(precompute=True) for kind in kinds[1:])]:
-        chosen = setting._replace(amp=wanted.half)
-        plain = make_ready("vocoder", args, device)
-        reference = neural_vocoder(plain, AUDIO, device, chosen.reference_amp, 0.9, 0.0)
-        fast = neural_vocoder(make_ready("vocoder", args, device, wanted), AUDIO, device, wanted.half, 0.9, 0.0)
-        yield Case(
-            f"{name}, {numbers_of(chosen, wanted)}",
-            "x real time",
-            sizes.vocoder_frames * SECONDS_PER_FRAME,
-            lambda call=reference: call(mels, lengths),
-            lambda call=fast: call(mels, lengths),
-            functools.partial(counted, reference, mels, lengths, weight_bytes(plain.model, wanted.half, wanted.int8)),
-            wanted.half,
-            int8=wanted.int8,
-        )
+    return Case(
+        f"{name}, {numbers_of(setting, wanted)}",
+        "x real time",
+        sizes.vocoder_frames * SECONDS_PER_FRAME,
+        lambda: reference(mels, lengths),
+        lambda: ours(mels, lengths),
+        lambda: counted(reference, mels, lengths, weight_bytes(plain.model, wanted.half, wanted.int8)),
+        wanted.half,
+        int8=wanted.int8,
+    )
 
 
 def numbers_of(setting: Setting, wanted: Preparation) -> str:
@@ -272,13 +241,13 @@ def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> lis
     return [Work(count_flops(lambda: vocode(mels, lengths)), n_bytes)]
 
 
-def text_to_wav(setting: Setting) -> Iterator[Case]:
+def text_to_wav(setting: Setting) -> Iterator[MakeCase]:
     """A sentence of the latency benchmark: text, mels, sound, denoised sound."""
     kinds = [Preparation(setting.amp)]
     if can_multiply(setting.device) and not setting.amp:
         kinds.append(Preparation(int8=True))
     for wanted in (*kinds, kinds[-1]._replace(precompute=True)):
-        yield whole_sentence(setting, wanted)
+        yield functools.partial(whole_sentence, setting, wanted)
 
 
 def whole_sentence(setting: Setting, wanted: Preparation) -> Case:
@@ -314,41 +283,42 @@ def whole_sentence(setting: Setting, wanted: Preparation) -> Case:
     return Case(what, "x real time", seconds, *calls, work, wanted.half, int8=wanted.int8)
 
 
-def first_sound(setting: Setting) -> Iterator[Case]:
-    """inference.py as a user starts it, from the start of its process to the wav being there, or the first sound of --stream.
+def first_sound(setting: Setting) -> Iterator[MakeCase]:
+    """inference.py as a user starts it: a short text to all of its sound, and a long one to the first sound of --stream."""
+    sizes, live = setting.sizes, "Start to first sound (reference: to all of it)"
+    yield functools.partial(starting, setting, "Start to sound", sizes.first_frames, "audio_0.wav")
+    yield functools.partial(starting, setting, live, sizes.decoder_frames, "live", "--stream")
+
+
+def starting(setting: Setting, what: str, frames: int, heard: str, flag: str = "") -> Case:
+    """From the start of a process to sound in a file, which a flag may name.
 
     Both models are on the disk; what is all zeros at first is not, so that there is a hum to listen for.
     """
-    sizes = setting.sizes
-    args = synthesis_arguments(setting)
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        words = ["-i", folder / "phrase.txt", "-o", folder, "--gate-threshold", 1, "--longest-piece", 0]
-        words += ["--cpu"] * (setting.device.type == "cpu")
-        words += ["--fp16"] * (setting.amp and "--cpu" not in words)
-        (folder / "phrase.txt").write_text(latency.sentence(sizes.input_length) + "\n", encoding="utf-8")
-        for role in ("acoustic", "vocoder"):
-            spec, model = (loaded := make_ready(role, args, torch.device("cpu"))).spec, loaded.model
-            for weight in model.parameters():
-                if not weight.any():
-                    nn.init.normal_(weight, std=HUM)
-            path = folder / f"{spec.flag}.pt"
-            save_checkpoint(path, {"config": config_of(model), "state_dict": model.state_dict()})
-            words += [f"--{spec.flag}", path]
-        made, live = folder / "audio_0.wav", folder / "live"
-        for frames, what, heard, more in (
-            (sizes.first_frames, "Start to sound", made, []),
-            (sizes.decoder_frames, "Start to first sound (reference: to all of it)", live, ["--stream", live]),
-        ):
-            said = [*words, "--max-decoder-steps", frames]
-            yield Case(
-                f"{what}, {frames} frames, WaveGlow-{sizes.inference_channels}",
-                "s",
-                None,
-                lambda said=said: wait_for(made, *said, "--plain"),
-                lambda said=said, heard=heard, more=more: wait_for(heard, *said, *more),
-                None,
-            )
+    args, place = synthesis_arguments(setting), TemporaryDirectory()  # removed when the calls of the case are forgotten
+    folder = Path(place.name)
+    words = ["-i", folder / "phrase.txt", "-o", folder, "--gate-threshold", 1, "--longest-piece", 0]
+    words += ["--cpu"] * (setting.device.type == "cpu")
+    words += ["--fp16"] * (setting.amp and "--cpu" not in words)
+    words += ["--max-decoder-steps", frames]
+    (folder / "phrase.txt").write_text(latency.sentence(setting.sizes.input_length) + "\n", encoding="utf-8")
+    for role in ("acoustic", "vocoder"):
+        spec, model = (loaded := make_ready(role, args, torch.device("cpu"))).spec, loaded.model
+        for weight in model.parameters():
+            if not weight.any():
+                nn.init.normal_(weight, std=HUM)
+        path = folder / f"{spec.flag}.pt"
+        save_checkpoint(path, {"config": config_of(model), "state_dict": model.state_dict()})
+        words += [f"--{spec.flag}", path]
+    more = [flag, folder / heard] if flag else []
+    return Case(
+        f"{what}, {frames} frames, WaveGlow-{setting.sizes.inference_channels}",
+        "s",
+        None,
+        lambda: wait_for(Path(place.name) / "audio_0.wav", *words, "--plain"),
+        lambda: wait_for(Path(place.name) / heard, *words, *more),
+        None,
+    )
 
 
 def wait_for(sound: Path, *words: object) -> None:
@@ -393,11 +363,6 @@ def alone(device: torch.device) -> Dist:
     return Dist(0, 0, 1, device)
 
 
-def type_name(device: torch.device, half: bool) -> str:
-    """float32, which is TF32 where the GPU has it, or the half precision that pays on the device."""
-    return str(precision.half_dtype(device, half) or torch.float32).removeprefix("torch.")
-
-
 def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> int:
     """Bytes of a model's weights, each read once."""
     return sum(weight.numel() for weight in model.parameters()) * (1 if int8 else 2 if half else 4)
@@ -419,7 +384,7 @@ def step_bytes(model: Any, half: bool, int8: bool = False) -> int:
     return read - int8 * sum(weight.numel() for weight in of_states)
 
 
-ROWS: dict[str, Callable[[Setting], Iterator[Case]]] = {
+ROWS: dict[str, Callable[[Setting], Iterator[MakeCase]]] = {
     "tacotron2-training": tacotron2_training,
     "waveglow-training": waveglow_training,
     "tacotron2-inference": tacotron2_inference,

@@ -17,7 +17,8 @@ import torch
 import torch.multiprocessing
 
 from benchmarks import latency
-from benchmarks.cases import AUDIO, CPU, Setting, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
+from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
+from benchmarks.sizes import CPU, Setting
 from common.engine import distributed
 from common.engine.synthesis import neural_vocoder, speak, timed
 from common.spec import Preparation

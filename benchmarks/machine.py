@@ -41,6 +41,7 @@ class Machine:
 
     def __init__(self, device: torch.device, quick: bool = False) -> None:
         self.device, self.quick = device, quick
+        self._read_rates: dict[int, float] = {}
         self.half = precision.half_dtype(device, True)
         eighths = torch.int8 if can_multiply(device) else None
         self.rates = {dtype: self._best_product(dtype) for dtype in (torch.float32, self.half, eighths) if dtype}
@@ -52,10 +53,11 @@ class Machine:
         """
         return self.rates[torch.int8 if int8 else self.half if half and self.half else torch.float32]
 
-    @functools.cached_property
-    def read_rate(self) -> Callable[[int], float]:
+    def read_rate(self, n_bytes: int) -> float:
         """Bytes a second of reading so many bytes again and again: what fits into a cache is read faster than memory."""
-        return functools.cache(self._read_rate)
+        if n_bytes not in self._read_rates:
+            self._read_rates[n_bytes] = self._measured_read_rate(n_bytes)
+        return self._read_rates[n_bytes]
 
     def describe(self) -> dict[str, Any]:
         """Device, software, date and rates, for a report."""
@@ -78,7 +80,7 @@ class Machine:
         sizes = SIZES_QUICK if self.quick else SIZES_CPU if self.device.type == "cpu" else SIZES_GPU
         return max(2 * size**3 / self._fastest(_products(size, dtype, self.device)) for size in sizes)
 
-    def _read_rate(self, n_bytes: int) -> float:
+    def _measured_read_rate(self, n_bytes: int) -> float:
         numbers = torch.ones(max(1, n_bytes // 4), device=self.device)
 
         def again(read: Callable[[], Any]) -> None:

@@ -4,8 +4,8 @@
     python -m benchmarks.speed --rows waveglow-training --amp    # one row
     python -m benchmarks.speed --growth                          # and how the time grows with sizes, as pictures
 
-Reference and ours take turns, and a figure is the median of --repeats calls after one that warms up. The references are the same
-models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. On a CPU those of
+Each row has a process of its own. Reference and ours take turns, and a figure is the median of --repeats calls after one that warms
+up. The references are the same models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. On a CPU those of
 the table compute in float32 always, as the published recipe has no other precision there. The limit is the time that the operations
 (those of the plain way, counted) take at the rate of this machine's large matrix products, or, where that is longer, the time to
 read the weights as often as they must be; a share of 100 % can be passed by fewer operations alone.
@@ -17,18 +17,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.multiprocessing
 
-from benchmarks.cases import CPU, GPU, QUICK, ROWS, Case, Setting
+from benchmarks.cases import ROWS, Case, MakeCase
 from benchmarks.growth import SUBJECTS, Growth, draw, measure_growth
 from benchmarks.machine import Machine, limit_seconds
+from benchmarks.sizes import CPU, GPU, QUICK, Setting
 from common.arguments import HelpFormatter, positive
 from common.data.reports import save_figure
 from common.engine import precision
@@ -118,9 +122,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(sys.argv[1:] if argv is None else argv)
     torch.set_num_threads(args.threads)
     device = precision.pick_device(cpu=args.cpu)
-    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
-    precision.keep_freed_memory(device)
-    precision.seed_everything(0)
+    prepare(device)
     try:
         args.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -150,24 +152,59 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[Row]:
-    """The rows of these names, each as it is done, and a line about each on stderr."""
+    """The rows of these names, each as it is done."""
     for name in names:
-        precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
-        for case in ROWS[name](setting):
-            say(f"{case.name} ...")
-            yield (row := measure_row(case, machine, repeats))
+        for make in ROWS[name](setting):
+            yield (row := in_its_own_process(make, machine, repeats))
             say("  " + " | ".join(row.cells()[1:]))
 
 
+def in_its_own_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
+    """The row that measure_case tells. DataError where its process ends without a word, as one does that has no memory left.
+
+    Ctrl-C is for the process alone that calls this; it ends the other one.
+    """
+    context = torch.multiprocessing.get_context("spawn")
+    results, told = context.Pipe(duplex=False)
+    words = (make, machine, repeats, torch.get_num_threads(), told)
+    process = context.Process(target=measure_case, args=words, daemon=True)
+    hears = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the new process inherits
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, hears)
+    told.close()
+    try:
+        row: Row = results.recv()
+        return row
+    except EOFError:
+        process.join()
+        raise DataError(f"a row's process ended with code {process.exitcode} before the row was measured") from None
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
+    finally:
+        process.join()
+
+
+def measure_case(make: MakeCase, machine: Machine, repeats: int, threads: int, told: Connection) -> None:
+    """In a process for it: make a case, say its name, time both calls, and tell its row."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that what it started ends, and its files go
+    torch.set_num_threads(threads)
+    prepare(machine.device)
+    case = make()
+    say(f"{case.name} ...")
+    told.send(measure_row(case, machine, repeats))
+
+
 def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
-    """Count a case's work, which warms its reference up, and time both calls."""
-    limit = None
-    if case.work:
-        limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
-    if not case.work or machine.device.type != "cpu":  # to count, libraries are off that a GPU then has to set up
-        case.reference()
+    """Time both calls of a case, after one that warms each up, and count its work."""
+    case.reference()
     case.ours()
     seconds = measure(case.reference, case.ours, repeats, machine.device)
+    limit = None
+    if case.work:  # at last, since counting leaves memory in pieces
+        limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
 
     def figure(seconds: float) -> float:
         return seconds if case.amount is None else case.amount / seconds
@@ -181,6 +218,13 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
         limit=None if limit is None else figure(limit),
         ms_each=case.ms_each,
     )
+
+
+def prepare(device: torch.device) -> None:
+    """What a process does first."""
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    precision.keep_freed_memory(device)
+    precision.seed_everything(0)
 
 
 def measure(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,10 +17,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.cases import QUICK as QUICK_SIZES
-from benchmarks.cases import ROWS, Setting, clips, segments
+from benchmarks.cases import ROWS, clips, segments
 from benchmarks.growth import SUBJECTS
-from benchmarks.speed import TITLES, Row
+from benchmarks.machine import Machine
+from benchmarks.sizes import QUICK as QUICK_SIZES
+from benchmarks.sizes import Setting
+from benchmarks.speed import TITLES, Row, in_its_own_process
+from common.errors import DataError
 from common.sound.int8 import can_multiply
 from common.sound.packed import can_round
 from tests.recipe import ROOT, run, start
@@ -156,7 +161,8 @@ class Seen(TorchDispatchMode):
 @pytest.mark.parametrize("row", ["waveglow-training", "waveglow-inference"])
 def test_a_cpus_reference_computes_in_float32_beside_bfloat16(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    (*_, case) = ROWS[row](Setting(QUICK_SIZES, torch.device("cpu"), True))
+    (*_, make) = ROWS[row](Setting(QUICK_SIZES, torch.device("cpu"), True))
+    case = make()
     with Seen() as reference:
         case.reference()
     with Seen() as ours:
@@ -194,6 +200,11 @@ def test_flags_that_cannot_work_are_refused(words: list[object], code: int, said
     assert said in result.err
 
 
+def test_a_process_that_ends_without_a_row_is_told_of() -> None:
+    with pytest.raises(DataError, match="a row's process ended with code 7 before the row was measured"):
+        in_its_own_process(functools.partial(os._exit, 7), Machine(torch.device("cpu"), quick=True), 1)
+
+
 @pytest.fixture
 def heard_ctrl_c() -> Iterator[None]:
     """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
@@ -205,17 +216,21 @@ def heard_ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("heard_ctrl_c")
 def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None:
     rows = ["tacotron2-training", "waveglow-inference", "first-sound"]
-    process = start(*QUICK, "-o", tmp_path, "--repeats", 3, "--rows", *rows)
+    (temporary := tmp_path / "temporary").mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    process = start(*QUICK, "-o", tmp_path, "--repeats", 3, "--rows", *rows, environment=environment)
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("Start to sound"):
             break
-    process.send_signal(signal.SIGINT)
+    assert len(list(temporary.glob("*/*.pt"))) == 2  # the models of that row
+    os.killpg(process.pid, signal.SIGINT)  # to all of its processes, as a terminal does
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (130, "")
     table = parsed(out)
     assert next(iter(table)) == NAMES[0]
     assert "WaveGlow-8 inference, 20 frames, float32" in table
     assert NAMES[-2] not in table
+    assert not list(temporary.glob("*/*.pt"))
     assert [row["name"] for row in json.loads((tmp_path / "speed.json").read_text())["rows"]] == list(table)
     assert set(rows) <= set(ROWS)

@@ -1,0 +1,74 @@
+"""How much the speed benchmark measures, on which device, and in which precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from common.engine import precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much is measured."""
+
+    tacotron2: str = ""  # flags of the model
+    waveglow: str = ""
+    training_channels: tuple[int, ...] = (256, 512)
+    inference_channels: int = 256
+    shared_channels: int = 128  # of what several processes train
+    batches: tuple[int, ...] = (8,)  # of Tacotron 2's training
+    symbols: int = 100
+    frames: int | None = 400  # None: of each clip, as LJSpeech has them
+    segments: int = 1  # of WaveGlow's training
+    segment_length: int = 8000
+    input_length: int = 128  # symbols to speak
+    decoder_frames: int = 600
+    vocoder_frames: int = 400
+    first_frames: int = 60
+
+
+CPU = Sizes()
+GPU = Sizes(batches=(104, 128), frames=None, segments=10)
+QUICK = Sizes(
+    tacotron2="--symbols-embedding-dim 16 --encoder-embedding-dim 16 --prenet-dim 16 --attention-rnn-dim 24"
+    " --attention-dim 8 --decoder-rnn-dim 24 --postnet-embedding-dim 16",
+    waveglow="--flows 4 --early-every 2 --wn-layers 2",
+    training_channels=(8, 16),
+    inference_channels=8,
+    shared_channels=8,
+    batches=(2,),
+    symbols=10,
+    frames=20,
+    segment_length=2048,
+    input_length=12,
+    decoder_frames=20,
+    vocoder_frames=20,
+    first_frames=10,
+)
+
+
+class Setting(NamedTuple):
+    """Where, how much, and in which precision training and whole sentences are computed."""
+
+    sizes: Sizes
+    device: torch.device
+    amp: bool
+
+    @property
+    def reference_amp(self) -> bool:
+        """Whether references are in half precision too: on a GPU alone, as the published recipe has none on a CPU."""
+        return self.amp and self.device.type != "cpu"
+
+    @property
+    def numbers(self) -> str:
+        """What a row says of its precision."""
+        ours, reference = (type_name(self.device, half) for half in (self.amp, self.reference_amp))
+        return ours if ours == reference else f"{ours} (reference: {reference})"
+
+
+def type_name(device: torch.device, half: bool) -> str:
+    """float32, which is TF32 where the GPU has it, or the half precision that pays on the device."""
+    return str(precision.half_dtype(device, half) or torch.float32).removeprefix("torch.")
