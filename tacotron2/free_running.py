@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Product = Callable[[Tensor], Tensor]  # (B, inputs) -> (B, outputs)
 
 TYPICAL_ROWS = 8  # what products are arranged for; right for one row too
-GPU_CHUNK = 20  # steps between two looks at the gates, each of which makes a GPU wait
+CPU_CHUNK, GPU_CHUNK = 8, 20  # steps between two looks at the gates, for which a GPU has to wait
 GPU_SYMBOLS = 32  # texts are padded to a multiple: a recorded graph serves one size
 MAX_READY = 8  # sizes of batches kept
 
@@ -155,7 +155,7 @@ class PreparedDecoder:
         like = decoder.attention_rnn.weight_hh
         self.decoder = decoder
         on_cpu = like.device.type == "cpu"
-        self.chunk, self.multiple = (1, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
+        self.chunk, self.multiple = (CPU_CHUNK, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
         self.dtype = torch.float16 if half and like.device.type != "cpu" else like.dtype
         self.weights = prepare_weights(decoder, self.dtype, half, int8 and can_round(like.device))
         self.window = decoder.guard.attention_window
@@ -210,6 +210,7 @@ class FreeSteps:
         self.next_frame = like.new_zeros(batch, prenet)  # the prenet's first layer, before its activation
         self.cells = like.new_zeros(batch, hidden), like.new_zeros(batch, last)
         width = self.w.kernel.shape[1] // 2
+        self.kernel, self.v = self.w.kernel.expand(batch, -1, -1), self.w.v.expand(batch, 1, -1)
         # [previous, cumulative] weights with zeros on either side, and views of them and of the kernel's windows on them
         self.history = like.new_zeros(batch, 2, symbols + width - 1)
         inside = self.history[:, :, width // 2 : width // 2 + symbols]
@@ -240,28 +241,31 @@ class FreeSteps:
 
     def _run(self) -> None:
         self.masks.copy_(kept(self.masks.shape, self.p_dropout, self.masks.device)).div_(1 - self.p_dropout)
+        next_frame = self.next_frame
         for *masks, outputs, weights, gates in self.chunk_views:
-            self._step(*masks)
+            self._step(next_frame, *masks)
             outputs.copy_(self.made)
             weights.copy_(self.previous)
             ending = self.w.ending(self.made)
-            self.next_frame.copy_(ending[:, :-1])
-            gates.copy_(ending[:, -1])
+            next_frame, gate = ending[:, :-1], ending[:, -1]
+            gates.copy_(gate)
+        self.next_frame.copy_(next_frame)
 
-    def _step(self, first_mask: Tensor, second_mask: Tensor) -> None:
-        w, batch = self.w, len(self.keys)
-        fed = self.next_frame.relu_().mul_(first_mask).to(self.carried.dtype)
+    def _step(self, next_frame: Tensor, first_mask: Tensor, second_mask: Tensor) -> None:
+        w = self.w
+        fed = next_frame.relu_().mul_(first_mask).to(self.carried.dtype)
         torch.mul(w.prenet(fed).relu_(), second_mask, out=self.fed)
         _lstm(w.attention(self.attention_input), self.cells[0], out=self.hidden)
         features = self.keys + w.query(self.hidden)[:, :, None]
-        features.baddbmm_(w.kernel.expand(batch, -1, -1), self.windows.flatten(1, 2)).sigmoid_()
-        energies = torch.bmm(w.v.expand(batch, 1, -1), features)[:, 0]
+        features.baddbmm_(self.kernel, self.windows.flatten(1, 2)).sigmoid_()
+        energies = torch.bmm(self.v, features)[:, 0]
         if self.window:
             energies.masked_fill_(outside_window(self.places, self.previous, self.window), float("-inf"))
-        weights = torch.softmax(energies.masked_fill_(self.padding, float("-inf")), dim=1)
-        self.context.copy_(torch.bmm(weights[:, None], self.values)[:, 0])
-        self.previous.copy_(weights)
-        self.cumulative.add_(weights)
+        torch.softmax(energies.masked_fill_(self.padding, float("-inf")), dim=1, out=self.previous)
+        self.context.copy_(
+            torch.bmm(self.previous[:, None], self.values)[:, 0]
+        )  # to another type, where carried has it
+        self.cumulative.add_(self.previous)
         _lstm(w.decoder(self.decoder_input), self.cells[1], out=self.last)
 
 
@@ -269,6 +273,7 @@ def _lstm(gates: Tensor, cell: Tensor, out: Tensor) -> None:
     """An LSTM's step from pre-activations (B, 4H), i, f, o, g: moves its cell (B, H), writes its hidden state to out."""
     gates = gates.to(cell.dtype)
     size = cell.shape[1]
-    i, f, o = gates[:, : 3 * size].sigmoid_().chunk(3, dim=1)
-    cell.mul_(f).addcmul_(i, gates[:, 3 * size :].tanh_())
-    out.copy_(o.mul_(cell.tanh()))
+    open_by, signal = gates.tensor_split((3 * size,), dim=1)
+    i, f, o = open_by.sigmoid_().chunk(3, dim=1)
+    cell.mul_(f).addcmul_(i, signal.tanh_())
+    torch.mul(o, cell.tanh(), out=out)
