@@ -168,12 +168,16 @@ class PreparedDecoder:
             steps.start(memory)
             stop, outputs, alignments = Stop(self.decoder, memory, limit), [], []
             for _ in range(0, stop.limit, steps.chunk):
+                before = torch.get_rng_state()
                 steps.run()
                 outputs.append(steps.outputs.clone())
                 alignments.append(steps.weights.clone())
                 if stop.see(steps.gates, steps.weights):
                     break
         done, context = stop.done(), self.decoder.context_dim
+        if memory.values.device.type == "cpu":
+            torch.set_rng_state(before)  # what is drawn next is what it would be without the steps after the last
+            steps.draw(done - (len(outputs) - 1) * steps.chunk)
         made = torch.cat(outputs)[:done]
         made = made.roll(-context, dims=2)  # [context, decoder hidden] -> [decoder hidden, context]
         weights = torch.cat(alignments)[:done, :, : memory.values.shape[1]]
@@ -239,8 +243,12 @@ class FreeSteps:
         self.values[:, :symbols] = memory.values
         self.padding[:, :symbols] = memory.padding
 
+    def draw(self, steps: int) -> Tensor:
+        """What dropout keeps in so many steps (steps, 2, B, P)."""
+        return kept((steps, *self.masks.shape[1:]), self.p_dropout, self.masks.device)
+
     def _run(self) -> None:
-        self.masks.copy_(kept(self.masks.shape, self.p_dropout, self.masks.device)).div_(1 - self.p_dropout)
+        self.masks.copy_(self.draw(self.chunk)).div_(1 - self.p_dropout)
         next_frame = self.next_frame
         for *masks, outputs, weights, gates in self.chunk_views:
             self._step(next_frame, *masks)

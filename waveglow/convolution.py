@@ -8,6 +8,7 @@ So do the gradients, of the inputs and of the taps: each of the sums is a small 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -172,10 +173,18 @@ Convolution = Direct | Tiled
 
 def convolution(x: Tensor, weight: Tensor, dilation: int) -> Convolution:
     """The way that is quickest for x (B, G, C), in the dtype to compute in, and a weight (O, I, k): in tiles where a CPU gains."""
-    tile = TWO if x.dtype in (torch.bfloat16, torch.float16) else FOUR
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    tile = TWO if half else FOUR
     size, groups = len(tile.made) * dilation, x.shape[1]
     gains = weight.shape[1] >= tile.channels and weight.shape[2] == 3 and -groups % size <= groups * MAX_PADDING
-    return Tiled(dilation, tile) if x.device.type == "cpu" and gains else Direct(dilation)
+    gains = gains and x.device.type == "cpu" and not (half and _has_amx())
+    return Tiled(dilation, tile) if gains else Direct(dilation)
+
+
+@cache
+def _has_amx() -> bool:
+    """Whether the CPU multiplies matrices as such: its products in half precision cost less than what tiles add up."""
+    return bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
 
 
 def _add_product(a: Tensor, b: Tensor, onto: Tensor) -> None:

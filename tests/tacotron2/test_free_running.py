@@ -79,18 +79,25 @@ def test_gates_end_as_plainly(chunk: int, early: bool) -> None:
     assert len(seen) > 2
 
 
-def test_dropout_falls_on_the_same_numbers() -> None:
-    """From the same seed; float32, in which the plain steps draw as well."""
-    decoder = make_decoder(0.5, torch.float32, gate_threshold=1.0, prenet_dim=16)
+@pytest.mark.parametrize("chunk", [1, 4, 8, 9])
+@pytest.mark.parametrize("threshold", [1.0, 0.5, 0.0])
+def test_dropout_falls_on_the_same_numbers(chunk: int, threshold: float) -> None:
+    """From the same seed, and so do what is drawn next and the next text; float32, in which the plain steps draw as well."""
+    decoder = make_decoder(0.5, torch.float32, gate_threshold=threshold, prenet_dim=16)
     memory, symbols = inputs(5, 3, dtype=torch.float32)
-    made = []
+    made, following = [], []
     for prepare in (False, True):
         if prepare:
             decoder.prepare(half=False)
+            decoder.prepared.chunk = chunk
         torch.manual_seed(7)
         made.append(decoder.infer(memory, symbols))
+        following.append((torch.rand(3), decoder.infer(memory, symbols)))
     assert_same(made[1], made[0], 1e-4)
-    assert (decoder.infer(memory, symbols).mels - made[0].mels).abs().max() > 0.01
+    assert torch.equal(following[1][0], following[0][0])
+    assert_same(following[1][1], following[0][1], 1e-4)
+    if threshold == 1:
+        assert (following[0][1].mels - made[0].mels).abs().max() > 0.01
 
 
 def test_float16_weights_are_within_their_rounding() -> None:

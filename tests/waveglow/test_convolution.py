@@ -87,20 +87,30 @@ def test_backward_is_the_slope(tile: Tile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "channels", "kernel", "groups", "dilation", "way"),
+    ("amx", "dtype", "channels", "kernel", "groups", "dilation", "way"),
     [
-        (torch.float32, 256, 3, 1000, 128, Tiled(128, FOUR)),
-        (torch.float32, 255, 3, 1000, 1, Direct(1)),
-        (torch.float32, 256, 5, 1000, 1, Direct(1)),
-        (torch.float32, 256, 3, 400, 128, Direct(128)),  # 512 in tiles
-        (torch.float32, 256, 3, 456, 128, Tiled(128, FOUR)),
-        (torch.bfloat16, 512, 3, 1000, 128, Tiled(128, TWO)),
-        (torch.bfloat16, 256, 3, 1000, 1, Direct(1)),
+        (False, torch.float32, 256, 3, 1000, 128, Tiled(128, FOUR)),
+        (True, torch.float32, 256, 3, 1000, 128, Tiled(128, FOUR)),
+        (False, torch.float32, 255, 3, 1000, 1, Direct(1)),
+        (False, torch.float32, 256, 5, 1000, 1, Direct(1)),
+        (False, torch.float32, 256, 3, 400, 128, Direct(128)),  # 512 in tiles
+        (False, torch.float32, 256, 3, 456, 128, Tiled(128, FOUR)),
+        (False, torch.bfloat16, 512, 3, 1000, 128, Tiled(128, TWO)),
+        (True, torch.bfloat16, 512, 3, 1000, 128, Direct(128)),
+        (False, torch.bfloat16, 256, 3, 1000, 1, Direct(1)),
     ],
 )
 def test_tiles_are_chosen_where_they_save_work(
-    dtype: torch.dtype, channels: int, kernel: int, groups: int, dilation: int, way: Convolution
+    monkeypatch: pytest.MonkeyPatch,
+    amx: bool,
+    dtype: torch.dtype,
+    channels: int,
+    kernel: int,
+    groups: int,
+    dilation: int,
+    way: Convolution,
 ) -> None:
+    monkeypatch.setattr("waveglow.convolution._has_amx", lambda: amx)
     x = torch.empty(1, groups, channels, dtype=dtype)
     assert convolution(x, torch.empty(8, channels, kernel), dilation) == way
     assert convolution(x.to("meta"), torch.empty(8, channels, kernel), dilation) == Direct(dilation)
