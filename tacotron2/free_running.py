@@ -270,9 +270,8 @@ class FreeSteps:
         if self.window:
             energies.masked_fill_(outside_window(self.places, self.previous, self.window), float("-inf"))
         torch.softmax(energies.masked_fill_(self.padding, float("-inf")), dim=1, out=self.previous)
-        self.context.copy_(
-            torch.bmm(self.previous[:, None], self.values)[:, 0]
-        )  # to another type, where carried has it
+        # Copied, as a GPU may carry another type, which bmm would not write.
+        self.context.copy_(torch.bmm(self.previous[:, None], self.values)[:, 0])
         self.cumulative.add_(self.previous)
         _lstm(w.decoder(self.decoder_input), self.cells[1], out=self.last)
 
