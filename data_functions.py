@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from common.data.filelist import check_files, lines_of, read_filelist
-from common.engine.distributed import Dist
-from common.engine.sampler import EpochBatches
 from common.errors import DataError
 from common.spec import Key, Options, SpeechDataset
+from common.training.distributed import Dist
+from common.training.sampler import EpochBatches
 from models import get_spec
 
 

@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 import torch
 
+from common import precision
 from common.arguments import HelpFormatter, given_options, positive
+from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
-from common.engine import precision
-from common.engine.checkup import held_out, is_mel, spread
-from common.engine.evaluation import MEASURED, HeldOut, Judges, Made, from_texts, from_true_mels, judged, recordings
-from common.engine.synthesis import Loaded, Vocoder, griffin_lim_vocoder
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
+from common.inference.evaluation import MEASURED, HeldOut, Judges, Made, from_texts, from_true_mels, judged, recordings
+from common.inference.stages import Loaded, Vocoder, griffin_lim_vocoder
 from common.quality.page import page
 from common.quality.report import System, as_json, legend, table
-from common.sound.stft import AudioConfig
 from common.spec import AcousticInference
+from common.training.checkup import held_out, is_mel, spread
 from inference import (
     GRIFFIN_LIM,
     add_speaking_arguments,

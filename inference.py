@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from common import precision
 from common.arguments import (
     HelpFormatter,
     actions_of,
@@ -29,13 +30,13 @@ from common.arguments import (
     given_options,
     seed,
 )
+from common.audio.audio_processing import save_audio
+from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.data.reports import plot_alignment, save_figure
-from common.engine import precision
-from common.engine.checkpoint import find_last, load_checkpoint
-from common.engine.live import Live
-from common.engine.nvlog import NvLog
-from common.engine.synthesis import (
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.inference.live import Live
+from common.inference.stages import (
     DENOISING_STRENGTH,
     SIGMA_INFER,
     Loaded,
@@ -47,10 +48,9 @@ from common.engine.synthesis import (
     say,
     timed,
 )
-from common.errors import DataError, UsageError, exit_on_user_error
-from common.sound.audio_processing import save_audio
-from common.sound.stft import AudioConfig
 from common.spec import AcousticInference, ModelSpec, Preparation, config_of, from_options
+from common.training.checkpoint import find_last, load_checkpoint
+from common.training.nvlog import NvLog
 from models import REGISTRY, restore_model
 
 GRIFFIN_LIM = "griffin-lim"

@@ -17,7 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 from torch.distributed.run import parse_args
 
-from common.engine.precision import gpu_count
+from common.precision import gpu_count
 
 TIME_TO_SAVE = 90  # seconds that processes have to end their step and save, when they are told to stop
 

@@ -17,7 +17,7 @@ device=cpu
 case " $* " in
   *" --cpu "*) ;;
   *)
-    device=$("$python" -c 'from common.engine.precision import pick_device; print(pick_device().type)')
+    device=$("$python" -c 'from common.precision import pick_device; print(pick_device().type)')
     if [ "$device" = cpu ]; then echo "note: no GPU here, so on the CPU, with few iterations"; fi
     ;;
 esac

@@ -12,18 +12,16 @@ from collections.abc import Mapping
 
 from torch.utils.data import DataLoader
 
-from common.engine import distributed, precision, snapshot
-from common.engine.checkpoint import best_path
-from common.engine.checkup import BEST_BY, Checkup
-from common.engine.distributed import Dist
-from common.engine.interrupt import SaveTimer, StopRequest
-from common.engine.memory import explain_out_of_memory
-from common.engine.nvlog import Log, NullLog, NvLog
-from common.engine.optimization import Pace, batch_factor, rate_at
-from common.engine.plan import describe_plan, memory_advice
-from common.engine.sampler import sampler_of
-from common.engine.selection import freeze
-from common.engine.training import (
+from common import precision
+from common.audio.stft import AudioConfig, TacotronSTFT
+from common.errors import exit_on_user_error
+from common.spec import ModelSpec, from_options
+from common.training import distributed, snapshot
+from common.training.checkpoint import best_path
+from common.training.checkup import BEST_BY, Checkup
+from common.training.distributed import Dist
+from common.training.interrupt import SaveTimer, StopRequest
+from common.training.loop import (
     Best,
     Ending,
     EpochTotals,
@@ -34,11 +32,14 @@ from common.engine.training import (
     stop_everywhere,
     train_epoch,
 )
-from common.engine.validation import judge, validate
-from common.engine.warm_start import warm_start
-from common.errors import exit_on_user_error
-from common.sound.stft import AudioConfig, TacotronSTFT
-from common.spec import ModelSpec, from_options
+from common.training.memory import explain_out_of_memory
+from common.training.nvlog import Log, NullLog, NvLog
+from common.training.optimization import Pace, batch_factor, rate_at
+from common.training.plan import describe_plan, memory_advice
+from common.training.sampler import sampler_of
+from common.training.selection import freeze
+from common.training.validation import judge, validate
+from common.training.warm_start import warm_start
 from common.training_arguments import parse_training_arguments
 from data_functions import Loaders, get_loaders
 from loss_functions import get_loss_function

@@ -30,16 +30,16 @@ from benchmarks import latency
 from benchmarks.machine import Work, count_flops
 from benchmarks.sizes import Setting
 from benchmarks.torchscript import ScriptedDecoder
-from common.engine import precision
-from common.engine.checkpoint import save_checkpoint
-from common.engine.distributed import Dist
-from common.engine.optimization import Pace
-from common.engine.synthesis import Loaded, Vocoder, neural_vocoder, speak
-from common.engine.training import to_device, train_step
-from common.sound.int8 import can_multiply
-from common.sound.packed import can_round
-from common.sound.stft import AudioConfig
+from common import precision
+from common.audio.stft import AudioConfig
+from common.inference.stages import Loaded, Vocoder, neural_vocoder, speak
+from common.kernels.int8 import can_multiply
+from common.kernels.packed import can_round
 from common.spec import Preparation, config_of
+from common.training.checkpoint import save_checkpoint
+from common.training.distributed import Dist
+from common.training.loop import to_device, train_step
+from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tacotron2.data_function import Tacotron2Batch

@@ -19,9 +19,9 @@ import torch.multiprocessing
 from benchmarks import latency
 from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
 from benchmarks.sizes import CPU, Setting
-from common.engine import distributed
-from common.engine.synthesis import neural_vocoder, speak, timed
+from common.inference.stages import neural_vocoder, speak, timed
 from common.spec import Preparation
+from common.training import distributed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

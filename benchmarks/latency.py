@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from common import precision
 from common.arguments import (
     HelpFormatter,
     add_audio_arguments,
@@ -36,12 +37,11 @@ from common.arguments import (
     positive,
     seed,
 )
-from common.engine import precision
-from common.engine.nvlog import Log, NvLog
-from common.engine.synthesis import Loaded, Vocoder, make_ready, speak, timed
+from common.audio.stft import AudioConfig
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
-from common.sound.stft import AudioConfig
+from common.inference.stages import Loaded, Vocoder, make_ready, speak, timed
 from common.spec import ModelSpec, Preparation
+from common.training.nvlog import Log, NvLog
 from inference import (
     VOCODING,
     add_vocoding_arguments,

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.engine import precision
-from common.engine.synthesis import timed
-from common.sound.int8 import can_multiply
+from common import precision
+from common.inference.stages import timed
+from common.kernels.int8 import can_multiply
 
 SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # of square products
 BYTES, BYTES_QUICK = 2**28, 2**22  # more than caches hold

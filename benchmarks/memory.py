@@ -15,10 +15,10 @@ import time
 
 import torch
 
+from common import precision
 from common.arguments import positive
-from common.engine import precision
-from common.engine.memory import measure_peak, state_bytes
 from common.errors import exit_on_user_error
+from common.training.memory import measure_peak, state_bytes
 from loss_functions import get_loss_function
 from models import get_model
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from common.engine import precision
+from common import precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,12 +33,12 @@ from benchmarks.cases import ROWS, Case, MakeCase
 from benchmarks.growth import SUBJECTS, Growth, draw, measure_growth
 from benchmarks.machine import Machine, limit_seconds
 from benchmarks.sizes import CPU, GPU, QUICK, Setting
+from common import precision
 from common.arguments import HelpFormatter, positive
 from common.data.reports import save_figure
-from common.engine import precision
-from common.engine.synthesis import timed
 from common.errors import INTERRUPTED, DataError, exit_on_user_error
 from common.files import atomic_write
+from common.inference.stages import timed
 
 TITLES = ("what", "reference", "ours", "ratio", "limit", "share of it")
 

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from common.audio.audio_processing import read_audio
 from common.errors import DataError, exit_on_user_error
 from common.quality.recogniser import SIZES, Recogniser
 from common.quality.words import Edits, character_edits, normalise, word_edits
-from common.sound.audio_processing import read_audio
 
 
 class Pair(NamedTuple):

@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from common.audio.stft import AudioConfig
 from common.errors import UsageError
-from common.sound.stft import AudioConfig
 
 # Names of inference.py in the published recipe.
 ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}

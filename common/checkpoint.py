@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter
-from common.engine.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
-from common.engine.precision import apex_loss_scale
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.precision import apex_loss_scale
+from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of BatchNorm: in a state_dict, not learnt
 RANDOM_STATES = re.compile("rng_state")  # two keys today, others in older files

@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
+from common.audio.stft import AudioConfig
 from common.data.clip_report import Survey, survey
 from common.data.report_tables import describe
 from common.data.unspoken import CLEANERS
 from common.errors import DataError, UsageError, exit_on_user_error
-from common.sound.stft import AudioConfig
 from common.spec import from_options
 
 PICTURE = "dataset_report.png"

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from common.audio.stft import AudioConfig, TacotronSTFT
     from common.data.filelist import Utterance
-    from common.sound.stft import AudioConfig, TacotronSTFT
 
 Options = Mapping[str, Any]  # parsed flags by name
 Config = TypeVar("Config")

@@ -1,5 +1,5 @@
-"""The STFT and log-mel transforms under the name that users import them by; they live in common/sound/stft.py."""
+"""The STFT and log-mel transforms under the name that users import them by; they live in common/audio/stft.py."""
 
-from common.sound.stft import STFT, AudioConfig, TacotronSTFT
+from common.audio.stft import STFT, AudioConfig, TacotronSTFT
 
 __all__ = ["STFT", "AudioConfig", "TacotronSTFT"]

@@ -15,14 +15,14 @@ from common.arguments import (
     positive,
     seed,
 )
-from common.engine.checkup import BEST_BY
-from common.engine.distributed import COMPRESSIONS
-from common.engine.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
-from common.engine.optimization import OptimizationConfig as Optimization
-from common.engine.selection import pattern, rate_factor
-from common.engine.training import ScaleConfig as Scale
 from common.errors import UsageError
 from common.spec import ModelSpec, TrainingDefaults
+from common.training.checkup import BEST_BY
+from common.training.distributed import COMPRESSIONS
+from common.training.loop import ScaleConfig as Scale
+from common.training.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
+from common.training.optimization import OptimizationConfig as Optimization
+from common.training.selection import pattern, rate_factor
 
 # Flags the published recipe parsed and ignored, for this model or for any, or that PyTorch's launcher has made pointless.
 RETIRED = (

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.arguments import positive
+from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows, lines_of
 from common.data.mels import mel_path_of
 from common.data.recordings import (
@@ -36,7 +37,6 @@ from common.data.recordings import (
     read_list,
 )
 from common.errors import DataError, UsageError, exit_on_user_error
-from common.sound.stft import AudioConfig
 from scripts import asterisk
 from scripts.prepare_dataset import read_text, some, write_filelist
 

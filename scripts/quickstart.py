@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import soundfile
 from tqdm import tqdm
 
-from common.engine.nvlog import read_log
 from common.errors import exit_on_user_error
+from common.training.nvlog import read_log
 
 OUTPUT = Path("output/quickstart")
 VOICE = Path("voice/tacotron2.safetensors")

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.sound.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
+from common.layers import ConvNorm, LinearNorm, LSTMState, at_least_float32, dropout, length_mask
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.free_running import PreparedDecoder, run_freely
 from tacotron2.guard import DecodingGuard

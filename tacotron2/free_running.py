@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from common.engine import precision
-from common.sound.layers import kept
-from common.sound.packed import Kept, can_round, packed
+from common import precision
+from common.kernels.packed import Kept, can_round, packed
+from common.layers import kept
 from tacotron2.guard import AttentionStop, outside_window
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common.errors import UsageError
-from common.sound.layers import at_least_float32, length_mask
+from common.layers import at_least_float32, length_mask
 from tacotron2.model import Tacotron2Output
 
 # B batch, S symbols, T frames, M mels, K decoder steps

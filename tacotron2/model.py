@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from common.sound.layers import ConvStack, length_mask
+from common.layers import ConvStack, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.config import Tacotron2TrainingConfig as Training
 from tacotron2.decoder import Decoder

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import torch
 
+from common.audio.audio_processing import griffin_lim
+from common.audio.stft import TacotronSTFT
 from common.data.reports import attention_focus, plot_alignment, plot_gate, plot_mel_pair
-from common.sound.audio_processing import griffin_lim
-from common.sound.stft import TacotronSTFT
 from common.spec import Preview
 from tacotron2.data_function import Tacotron2Batch
 from tacotron2.model import Tacotron2, Tacotron2Inference, Tacotron2Output

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.sound.packed import packed
-from common.sound.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
+from common.kernels.packed import packed
+from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
 
 if TYPE_CHECKING:
     from tacotron2.decoder import Decoder, Memory

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from common.engine.nvlog import read_log
+from common.training.nvlog import read_log
 
 ROOT = Path(__file__).resolve().parent.parent
 JUDGES = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")

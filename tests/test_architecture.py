@@ -17,10 +17,10 @@ from scipy.io import wavfile
 from torch import Tensor, nn
 
 import models
-from common.engine.checkpoint import load_checkpoint
-from common.sound.audio_processing import load_audio
-from common.sound.stft import AudioConfig, TacotronSTFT
+from common.audio.audio_processing import load_audio
+from common.audio.stft import AudioConfig, TacotronSTFT
 from common.spec import Key, ModelSpec, Preview, TrainingDefaults, VocoderInference, from_options
+from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, flags, logged, succeed, trained
 
 # What each part may import of the recipe, beside itself.
@@ -46,7 +46,7 @@ LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 class Source(NamedTuple):
     """A file of the recipe and its syntax tree."""
 
-    name: str  # common/sound/stft.py
+    name: str  # common/audio/stft.py
     part: str  # common, or train for train.py
     text: str
     tree: ast.Module
@@ -133,7 +133,7 @@ def test_imports_point_down() -> None:
 
 
 def test_families_of_common_import_downward() -> None:
-    order = ["", "sound", "data", "quality", "engine"]  # "": the files beside the folders
+    order = ["", "kernels", "audio", "data", "quality", "inference", "training"]  # "": the files beside the folders
 
     def family(module: str) -> str:
         parts = module.split(".")
@@ -199,16 +199,16 @@ def imports_now(node: ast.stmt) -> Iterator[tuple[int, str]]:
 
 
 def test_only_one_file_names_cuda() -> None:
-    sources = [source for source in SOURCES if source.name != "common/engine/precision.py"]
+    sources = [source for source in SOURCES if source.name != "common/precision.py"]
     found = offences(sources, lambda tree: [(line, word) for line, word in words(tree) if "cuda" in word.lower()])
     keys = [
         place
         for place in found
-        if place.startswith("common/engine/snapshot.py:") and place.endswith(": cuda_rng_state_all")
+        if place.startswith("common/training/snapshot.py:") and place.endswith(": cuda_rng_state_all")
     ]
     assert [place for place in found if place not in keys] == []
     assert len(keys) == 2  # the checkpoint's key, once written and once read
-    (precision,) = [source for source in SOURCES if source.name == "common/engine/precision.py"]
+    (precision,) = [source for source in SOURCES if source.name == "common/precision.py"]
     assert any(word == "cuda" for _, word in words(precision.tree))  # the search finds it where it is
 
 

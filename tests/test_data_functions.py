@@ -7,9 +7,9 @@ import pytest
 import soundfile
 import torch
 
-from common.engine.distributed import Dist
 from common.errors import DataError
 from common.spec import Key
+from common.training.distributed import Dist
 from data_functions import get_dataset, get_loader
 
 RATE = 22050

@@ -19,10 +19,10 @@ import pytest
 import soundfile
 import torch
 
-from common.engine import training as engine
-from common.engine.checkpoint import load_checkpoint
-from common.engine.interrupt import StopRequest
 from common.errors import exit_on_user_error
+from common.training import loop as engine
+from common.training.checkpoint import load_checkpoint
+from common.training.interrupt import StopRequest
 from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, trained, wait_for_epoch_1
 
 

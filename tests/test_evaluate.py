@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import evaluate
-from common.engine.checkpoint import load_checkpoint
-from common.engine.checkup import Checkup
-from common.engine.synthesis import Loaded
+from common.audio.stft import AudioConfig
 from common.errors import UsageError
-from common.sound.stft import AudioConfig
+from common.inference.stages import Loaded
+from common.training.checkpoint import load_checkpoint
+from common.training.checkup import Checkup
 from models import REGISTRY
 from tests.recipe import ROOT, clips, flags, logged, need_judges, run, succeed, trained
 

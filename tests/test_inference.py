@@ -19,9 +19,9 @@ from scipy.io import wavfile
 from torch import Tensor, nn
 
 import models
-from common.engine.checkpoint import load_checkpoint
-from common.engine.nvlog import read_log
 from common.spec import AcousticInference, ModelSpec, TrainingDefaults
+from common.training.checkpoint import load_checkpoint
+from common.training.nvlog import read_log
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, SHARED, clips, logged, succeed, trained
 
@@ -231,7 +231,7 @@ def test_int8_rounds_weights_on_an_x86_and_says_where_it_cannot(tmp_path: Path, 
         rounded, full = (sound(tmp_path / name / f"audio_{i}.wav") for name in ("eighths", "full"))
         assert np.array_equal(rounded, full) != can
         np.testing.assert_allclose(rounded, full, atol=0.1)
-    modules = ("common.engine.precision", "tacotron2.free_running", "common.sound.packed")
+    modules = ("common.precision", "tacotron2.free_running", "common.kernels.packed")
     for name in (*(f"{module}.can_round" for module in modules), "waveglow.model.can_multiply"):
         monkeypatch.setattr(name, lambda device: False)
     printed = succeed("inference.py", *tiny(tmp_path / "without"), "--int8")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.distributed.run import parse_args
 
-from common.engine.checkpoint import load_checkpoint
+from common.training.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
 from tests.recipe import ROOT, flags, logged, need_judges, start, succeed, wait_for_epoch_1
 

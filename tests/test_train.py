@@ -13,9 +13,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import common.engine.training
-from common.engine.checkpoint import load_checkpoint
-from common.engine.nvlog import read_log
+import common.training.loop
+from common.training.checkpoint import load_checkpoint
+from common.training.nvlog import read_log
 from tests.recipe import ROOT, clips, flags, logged, run, start, succeed, trained, wait_for_epoch_1
 
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
@@ -27,19 +27,19 @@ TIMES = re.compile("wait|_time$|_per_sec$|items/sec$")
 def steps(monkeypatch) -> list[tuple[str, ...]]:
     """The names of the clips of every training step, as they are taken."""
     seen: list[tuple[str, ...]] = []
-    step = common.engine.training.train_step
+    step = common.training.loop.train_step
 
     def watched(state: Any, batches: Any, *wishes: Any) -> Any:
         seen.extend(batch.names for batch in batches)
         return step(state, batches, *wishes)
 
-    monkeypatch.setattr(common.engine.training, "train_step", watched)
+    monkeypatch.setattr(common.training.loop, "train_step", watched)
     return seen
 
 
 def stop_at(monkeypatch, number: int) -> None:
     """Send this process a Ctrl-C during its training step of that number."""
-    step, count = common.engine.training.train_step, 0
+    step, count = common.training.loop.train_step, 0
 
     def interrupted(state: Any, batches: Any, stop: bool, save: bool) -> Any:
         nonlocal count
@@ -48,7 +48,7 @@ def stop_at(monkeypatch, number: int) -> None:
             signal.raise_signal(signal.SIGINT)
         return step(state, batches, stop or count == number, save)
 
-    monkeypatch.setattr(common.engine.training, "train_step", interrupted)
+    monkeypatch.setattr(common.training.loop, "train_step", interrupted)
 
 
 def differences(a: Any, b: Any, place: str = "") -> list[str]:

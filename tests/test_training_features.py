@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-import common.engine.training
-from common.engine.checkpoint import load_checkpoint
+import common.training.loop
+from common.training.checkpoint import load_checkpoint
 from models import load_model
 from tests.recipe import flags, logged, run, succeed, trained
 from tests.test_train import checkpoints, differences, events, losses, stop_at
@@ -202,7 +202,7 @@ def test_no_room_for_a_batch(tmp_path: Path, monkeypatch) -> None:
     def too_much(*_: Any) -> Any:
         return torch.empty(1 << 56)  # more than any machine has
 
-    monkeypatch.setattr(common.engine.training, "train_step", too_much)
+    monkeypatch.setattr(common.training.loop, "train_step", too_much)
     result = run("train.py", *flags("WaveGlow", tmp_path, 8), "-bs", 8)
     assert result.code == 1
     assert result.err.startswith("error: out of memory: ")

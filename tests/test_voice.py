@@ -14,8 +14,8 @@ import torch
 
 import models
 from common import checkpoint
-from common.engine.checkpoint import load_checkpoint
-from common.engine.nvlog import read_log
+from common.training.checkpoint import load_checkpoint
+from common.training.nvlog import read_log
 from tests.recipe import MODELS, ROOT, Result, run, succeed, trained
 
 pytest.importorskip("safetensors")

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common.audio.audio_processing import load_audio
+from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel, mel_path_of
 from common.errors import DataError, UsageError
-from common.sound.audio_processing import load_audio
-from common.sound.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.spec import Key, Options, from_options
 
 # Sets dither's random numbers apart from those that place the segment; no word, whose hash differs from run to run.

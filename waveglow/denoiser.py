@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.audio.stft import STFT
 from common.errors import UsageError
-from common.sound.stft import STFT
 from waveglow.model import WaveGlow
 
 # B batch, N samples, F frequency bins, T frames

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from common.sound.recurrence import compute_dtype, sigmoid_backward, tanh, tanh_backward
+from common.kernels.recurrence import compute_dtype, sigmoid_backward, tanh, tanh_backward
 from waveglow.convolution import Convolution, convolution
 
 BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache

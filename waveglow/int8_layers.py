@@ -1,4 +1,4 @@
-"""WN's dilated gated layers for inference, with every product in 8 bits (common/sound/int8.py)."""
+"""WN's dilated gated layers for inference, with every product in 8 bits (common/kernels/int8.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.sound.int8 import LARGEST, Convolution, Levels, Product, even_parts, in_levels, write_levels
+from common.kernels.int8 import LARGEST, Convolution, Levels, Product, even_parts, in_levels, write_levels
 from waveglow.gated_layers import Inputs, Layer
 
 BLOCK = 8192  # groups whose gates are made at once: fewer are slower, more take more memory

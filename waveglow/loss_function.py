@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import UsageError
-from common.sound.layers import at_least_float32
+from common.layers import at_least_float32
 from waveglow.model import WaveGlowOutput
 
 

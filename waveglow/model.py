@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from common.engine.precision import half_dtype
 from common.errors import DataError, UsageError
-from common.sound.int8 import can_multiply
+from common.kernels.int8 import can_multiply
+from common.precision import half_dtype
 from waveglow.composition import Upsampling, frames_of, windows
 from waveglow.config import WaveGlowConfig
 from waveglow.int8_layers import items_in_levels

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from common.audio.stft import TacotronSTFT
 from common.data.reports import plot_mel_pair
-from common.sound.stft import TacotronSTFT
 from common.spec import Preview
 from waveglow.data_function import WaveGlowBatch
 from waveglow.model import WaveGlow, WaveGlowOutput

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.sound.stft import AudioConfig
+from common.audio.stft import AudioConfig
 from common.spec import ModelSpec, Options, Preparation, TrainingDefaults, VocoderInference, from_options
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from common.sound.stft import SILENCE
+from common.audio.stft import SILENCE
 from waveglow.composition import Upsampling
 from waveglow.config import WNConfig
 from waveglow.gated_layers import Inputs, Layer, gated_layers

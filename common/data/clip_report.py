@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from common.audio.audio_processing import load_audio
 from common.data.filelist import sift_filelist
 from common.data.parallel import in_parallel
 from common.data.unspoken import is_silent
 from common.errors import DataError
-from common.sound.audio_processing import load_audio
 
 # N samples, C clips
 Floats = npt.NDArray[np.float64]

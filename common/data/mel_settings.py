@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from common.audio.stft import AudioConfig
 from common.errors import DataError
 from common.files import atomic_write
-from common.sound.stft import AudioConfig
 
 SETTINGS = "audio_settings.json"
 NO_EFFECT = {"max_wav_value"}  # on a mel

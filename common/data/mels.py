@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
+from common.audio.audio_processing import load_audio
+from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import check_files, read_filelist
 from common.data.mel_settings import check_settings, is_labelled, write_settings
 from common.data.parallel import in_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
-from common.sound.audio_processing import load_audio
-from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import from_options
 
 # M mels, T frames

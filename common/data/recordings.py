@@ -18,11 +18,11 @@ import librosa
 import numpy as np
 import torch
 
+from common.audio.audio_processing import read_audio, save_audio
+from common.audio.stft import AudioConfig
 from common.data.parallel import in_parallel
 from common.errors import DataError
 from common.files import atomic_write
-from common.sound.audio_processing import read_audio, save_audio
-from common.sound.stft import AudioConfig
 
 ENDINGS = (".wav", ".flac", ".ogg")
 SETTINGS = "settings.json"  # beside copies: what they were made with
@@ -152,7 +152,7 @@ def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
 def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
     """Samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and what it was.
 
-    DataError as common.sound.audio_processing has it; with `treatment.resample` any rate and any number of channels will do.
+    DataError as common.audio.audio_processing has it; with `treatment.resample` any rate and any number of channels will do.
     """
     audio = read_audio(path, None if treatment.resample else treatment.sampling_rate)
     return audio.samples.numpy(), Clip(audio.rate, audio.channels, 0, len(audio.samples))

@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from benchmarks import latency
-from common.engine.nvlog import NvLog, read_log
-from common.sound.stft import AudioConfig
+from common.audio.stft import AudioConfig
+from common.training.nvlog import NvLog, read_log
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, Result, logged, run, trained
 
@@ -199,7 +199,7 @@ def test_half_precision_on_a_cpu_is_bfloat16_where_it_has_that(
 
 @pytest.mark.parametrize(("can", "name"), [(True, "FP32 + INT8"), (False, "FP32")])
 def test_int8_is_named_where_it_has_an_effect(tmp_path: Path, monkeypatch, can: bool, name: str) -> None:
-    monkeypatch.setattr("common.engine.precision.can_round", lambda device: can)
+    monkeypatch.setattr("common.precision.can_round", lambda device: can)
     assert parsed(measured(*tiny(tmp_path, "--int8")).out)["Precision"] == name
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from benchmarks.cases import step_bytes
 from benchmarks.machine import Machine, Work, count_flops, limit_seconds
-from common.sound.int8 import can_multiply
+from common.kernels.int8 import can_multiply
 from tacotron2.model import Tacotron2
 
 

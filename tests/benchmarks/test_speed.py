@@ -24,8 +24,8 @@ from benchmarks.sizes import QUICK as QUICK_SIZES
 from benchmarks.sizes import Setting
 from benchmarks.speed import TITLES, Row, in_its_own_process
 from common.errors import DataError
-from common.sound.int8 import can_multiply
-from common.sound.packed import can_round
+from common.kernels.int8 import can_multiply
+from common.kernels.packed import can_round
 from tests.recipe import ROOT, run, start
 
 QUICK = [sys.executable, "-m", "benchmarks.speed", "--quick", "--cpu", "--threads", 1]

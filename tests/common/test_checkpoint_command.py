@@ -20,12 +20,12 @@ from torch import nn
 import models
 import train
 from common import checkpoint as command
-from common.engine import snapshot
-from common.engine.checkpoint import load_checkpoint
-from common.engine.distributed import Dist
-from common.engine.optimization import Pace
-from common.engine.training import TrainState
 from common.errors import DataError, UsageError
+from common.training import snapshot
+from common.training.checkpoint import load_checkpoint
+from common.training.distributed import Dist
+from common.training.loop import TrainState
+from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import ROOT, flags, succeed, trained

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from common.engine.checkpoint import load_checkpoint
-from common.engine.nvlog import NvLog
+from common.training.checkpoint import load_checkpoint
+from common.training.nvlog import NvLog
 from scripts import quickstart
 from tests.recipe import flags, logged, start, wait_for_epoch_1
 

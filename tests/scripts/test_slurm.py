@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.engine.checkpoint import load_checkpoint
+from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, flags, logged
 
 SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"

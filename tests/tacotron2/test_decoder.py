@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.sound.recurrence import CHUNK
+from common.kernels.recurrence import CHUNK
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Attention, Decoder, Prenet
 from tacotron2.teacher_forcing import run_all_steps, run_step_by_step

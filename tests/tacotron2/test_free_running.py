@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from common.sound.packed import can_round
+from common.kernels.packed import can_round
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.model import Tacotron2

@@ -11,10 +11,10 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-from common.engine.nvlog import read_log
-from common.engine.synthesis import Loaded, make_ready, speak
 from common.errors import UsageError
+from common.inference.stages import Loaded, make_ready, speak
 from common.spec import Preparation, from_options
+from common.training.nvlog import read_log
 from tacotron2.arg_parser import add_tacotron2_arguments
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput

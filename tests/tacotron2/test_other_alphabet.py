@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import inference
-from common.engine.checkpoint import load_checkpoint
-from common.engine.nvlog import read_log
 from common.spec import AcousticInference
+from common.training.checkpoint import load_checkpoint
+from common.training.nvlog import read_log
 from tacotron2.text import symbols as BUILT_IN
 from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, trained
 

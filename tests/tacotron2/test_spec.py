@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import models
+from common.audio.stft import TacotronSTFT
 from common.errors import UsageError
-from common.sound.stft import TacotronSTFT
 from common.spec import AcousticInference
 from loss_functions import get_loss_function
 from tacotron2.config import Tacotron2Config

@@ -9,10 +9,10 @@ import torch
 from scipy.io import wavfile
 from torch import Tensor, nn
 
-from common.engine.precision import half_dtype
+from common.audio.stft import SILENCE
 from common.errors import UsageError
-from common.sound.int8 import Levels, can_multiply
-from common.sound.stft import SILENCE
+from common.kernels.int8 import Levels, can_multiply
+from common.precision import half_dtype
 from tests.recipe import succeed, trained
 from waveglow import streaming
 from waveglow.composition import Upsampling, frames_of, windows

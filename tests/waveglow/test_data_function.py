@@ -10,11 +10,11 @@ import pytest
 import soundfile
 import torch
 
+from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import write_settings
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError
-from common.sound.stft import AudioConfig, TacotronSTFT
 from common.spec import Key
 from waveglow.data_function import MelAudioDataset
 

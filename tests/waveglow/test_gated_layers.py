@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common.engine import precision
+from common import precision
 from waveglow.config import WNConfig
 from waveglow.convolution import FOUR
 from waveglow.gated_layers import GatedLayers, Inputs, gated_layers

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.engine.precision import half_dtype
-from common.sound.int8 import can_multiply
+from common.kernels.int8 import can_multiply
+from common.precision import half_dtype
 from waveglow.config import WNConfig
 from waveglow.int8_layers import items_in_levels
 from waveglow.wn import WN
@@ -48,7 +48,7 @@ def test_blocks_and_neighbours_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     whole = wn._fast_layers(x, condition)
     torch.testing.assert_close(wn._fast_layers(x[1:2], condition[1:2]), whole[1:2], rtol=0, atol=0)
     monkeypatch.setattr("waveglow.int8_layers.BLOCK", 8)
-    monkeypatch.setattr("common.sound.int8.IN_CACHE", 5)
+    monkeypatch.setattr("common.kernels.int8.IN_CACHE", 5)
     torch.testing.assert_close(wn._fast_layers(x, condition), whole, rtol=0, atol=1e-6)
 
 

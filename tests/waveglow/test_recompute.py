@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.engine.memory import measure_peak, state_bytes
+from common.training.memory import measure_peak, state_bytes
 from tests.recipe import ROOT
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow

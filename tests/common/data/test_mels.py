@@ -11,11 +11,11 @@ import pytest
 import soundfile
 import torch
 
+from common.audio.stft import AudioConfig
 from common.data import mels
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel, mel_path_of, save_mel
 from common.errors import DataError, UsageError
-from common.sound.stft import AudioConfig
 
 
 def tone(path: Path, seconds: float = 0.2, rate: int = 22050) -> np.ndarray:

@@ -12,10 +12,10 @@ import pytest
 import soundfile
 import torch
 
+from common.audio.audio_processing import griffin_lim, read_audio
+from common.audio.stft import AudioConfig, TacotronSTFT
 from common.quality.evaluators import at_rate
 from common.quality.likeness import Likeness, analyse, likeness, mel_cepstra, mel_warping
-from common.sound.audio_processing import griffin_lim, read_audio
-from common.sound.stft import AudioConfig, TacotronSTFT
 from tests.recipe import ROOT
 
 RATE = 22050

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from common.audio.audio_processing import read_audio
 from common.quality.opinion import OpinionScore
-from common.sound.audio_processing import read_audio
 from tests.recipe import ROOT
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.audio.audio_processing import read_audio
 from common.errors import DataError
 from common.quality.recogniser import LONGEST, RATE, Recogniser, pieces
 from common.quality.words import normalise
-from common.sound.audio_processing import read_audio
 from tests.recipe import ROOT
 
 NOISE = np.random.default_rng(0).uniform(-0.5, 0.5, 70 * RATE).astype(np.float32)

@@ -1,0 +1,1 @@
+"""Audio: sound files, the STFT and log-mels, Griffin-Lim."""

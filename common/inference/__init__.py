@@ -1,0 +1,1 @@
+"""Inference: the stages from text to sound, streaming and evaluation."""

@@ -1,0 +1,1 @@
+"""Kernels: products and recurrences for the fast ways of several models."""

@@ -1,0 +1,143 @@
+"""Recurrences over all steps of a batch with a backward written by hand: what autograd would do, at a fraction of its cost.
+
+Three things make the difference to a loop of modules: buffers for all steps are allocated once; the derivatives of all
+activations are computed for many steps together; and each weight's gradient is one GEMM over all steps at the end, where autograd
+would do a small GEMM and an addition into a large matrix at every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.kernels.packed import packed
+from common.layers import kept
+
+# B batch, T steps, H hidden size, I input size
+
+sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+CHUNK = 16  # steps of a backward whose derivatives are computed together: so few that caches hold them
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """What matrix products of x are computed in: autocast's type where it is on, else x's own."""
+    return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+
+
+def tanh(x: Tensor, out: Tensor) -> Tensor:
+    """Hyperbolic tangent; on a CPU as 2·sigmoid(2x) - 1, to rounding, because its tanh takes several times its sigmoid."""
+    return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else torch.tanh(x, out=out)
+
+
+class LSTMTape:
+    """An LSTM's gates and cells over T steps, written forward and then read backward (Hochreiter and Schmidhuber 1997).
+
+    `gates` (T, B, 4H) starts as the part of the pre-activations that is known before the loop, in PyTorch's order input, forget,
+    cell, output, and becomes the activations. At least float32.
+    """
+
+    def __init__(self, gates: Tensor) -> None:
+        steps, batch, width = gates.shape
+        self.gates = gates
+        self.cells = gates.new_zeros(steps + 1, batch, width // 4)
+        self.tanh_cells = gates.new_empty(steps, batch, width // 4)
+        self.d_cell = torch.zeros_like(self.cells[0])
+        self.parts = gates.unflatten(2, (4, -1)).unbind(2)  # (T, B, H) each
+        i_f = gates[:, :, : width // 2]
+        self.views = list(zip(gates, i_f, *self.parts, self.cells, self.cells[1:], self.tanh_cells, strict=False))
+
+    def forward(self, t: int, recurrent: Tensor, out: Tensor) -> None:
+        """Step t: add the recurrent part (B, 4H) of the pre-activations, and write the hidden state (B, H) to out."""
+        gates, i_f, i, f, g, o, cell, next_cell, tanh_cell = self.views[t]
+        _activate(gates.add_(recurrent), i_f, g, o)
+        torch.mul(f, cell, out=next_cell).addcmul_(i, g)
+        torch.mul(o, tanh(next_cell, out=tanh_cell), out=out)
+
+    def backward(self, t: int, d_hidden: Tensor, out: Tensor) -> None:
+        """Step t, the last one first: the gradient (B, H) of the hidden state -> that of the pre-activations, into out (B, 4H)."""
+        if t == len(self.gates) - 1 or (t + 1) % CHUNK == 0:
+            self._start_chunk(t)
+        by_hidden, by_cell, by_output, forget = self.slopes[t % CHUNK]
+        self.d_cell.addcmul_(d_hidden, by_hidden)
+        parts = out.view(out.shape[0], 4, -1)
+        torch.mul(self.d_cell[:, None], by_cell, out=parts[:, :3])
+        torch.mul(d_hidden, by_output, out=parts[:, 3])
+        self.d_cell.mul_(forget)
+
+    def _start_chunk(self, last: int) -> None:
+        """Derivatives of a chunk's steps up to its last: of the cell by the hidden state, and of pre-activations by either."""
+        if last == len(self.gates) - 1:
+            self.d_cell.zero_()
+        steps = slice(last - last % CHUNK, last + 1)
+        (i, f, g, o), tanh_cells = (part[steps] for part in self.parts), self.tanh_cells[steps]
+        by_cell = i.new_empty(len(i), i.shape[1], 3, i.shape[2])
+        sigmoid_backward.grad_input(g, i, grad_input=by_cell[:, :, 0])
+        sigmoid_backward.grad_input(self.cells[steps], f, grad_input=by_cell[:, :, 1])
+        tanh_backward.grad_input(i, g, grad_input=by_cell[:, :, 2])
+        by_hidden, by_output = tanh_backward(o, tanh_cells), sigmoid_backward(tanh_cells, o)
+        self.slopes = list(zip(by_hidden, by_cell, by_output, f, strict=True))
+
+
+def _activate(gates: Tensor, i_f: Tensor, g: Tensor, o: Tensor) -> None:
+    """An LSTM's pre-activations (B, 4H), given with views of their parts, become activations in place."""
+    if gates.device.type == "cpu":  # one sigmoid for all, see tanh
+        g.mul_(2)
+        gates.sigmoid_()
+        g.mul_(2).sub_(1)
+    else:
+        i_f.sigmoid_()
+        g.tanh_()
+        o.sigmoid_()
+
+
+class LSTMSequence(torch.autograd.Function):
+    """An LSTM from zeros over its input's share of the pre-activations; see lstm_sequence."""
+
+    @staticmethod
+    def forward(ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:
+        dtype = compute_dtype(weight_hh)
+        tape = LSTMTape(gates.to(weight_hh.dtype, copy=True))
+        weight = weight_hh.to(dtype)
+        hidden = tape.cells.new_empty(tape.tanh_cells.shape)
+        inputs = torch.zeros_like(tape.cells, dtype=dtype)  # hidden states as the next step sees them
+        recurrent = packed(weight, gates.shape[1])
+        for t in range(len(gates)):
+            tape.forward(t, recurrent(inputs[t]), out=hidden[t])
+            if mask is not None:
+                hidden[t].mul_(mask[t])
+            inputs[t + 1].copy_(hidden[t])
+        ctx.tape, ctx.inputs, ctx.weight, ctx.mask = tape, inputs, weight, mask
+        ctx.dtypes = gates.dtype, weight_hh.dtype
+        return hidden
+
+    @staticmethod
+    def backward(ctx: Any, d_hidden: Tensor) -> tuple[Tensor, Tensor, None]:
+        tape, weight = ctx.tape, ctx.weight
+        d_gates = torch.empty_like(tape.gates, dtype=weight.dtype)
+        d_next, back = torch.zeros_like(tape.d_cell), packed(weight.t(), d_gates.shape[1])
+        for t in range(len(d_gates) - 1, -1, -1):
+            d_state = d_next + d_hidden[t]
+            if ctx.mask is not None:
+                d_state.mul_(ctx.mask[t])
+            tape.backward(t, d_state, out=d_gates[t])
+            d_next = back(d_gates[t])
+        d_weight = d_gates.flatten(0, 1).t() @ ctx.inputs[:-1].flatten(0, 1)
+        return d_gates.to(ctx.dtypes[0]), d_weight.to(ctx.dtypes[1]), None
+
+
+def dropout_mask(like: Tensor, shape: tuple[int, ...], p: float, training: bool) -> Tensor | None:
+    """A mask of zeros and 1 / (1 - p), drawn for all steps at once; None where nothing is dropped."""
+    if not training or p == 0:
+        return None
+    return kept(shape, p, like.device).to(like.dtype).div_(1 - p)
+
+
+def lstm_sequence(gates: Tensor, weight_hh: Tensor, p_dropout: float, training: bool) -> Tensor:
+    """Run an LSTM from zeros over input pre-activations (T, B, 4H); dropout falls on the hidden state the next step sees.
+
+    Returns the hidden states (T, B, H), after dropout.
+    """
+    mask = dropout_mask(weight_hh, (*gates.shape[:2], weight_hh.shape[1]), p_dropout, training)
+    return LSTMSequence.apply(gates, weight_hh, mask)

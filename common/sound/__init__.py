@@ -1,1 +1,0 @@
-"""Sound: audio in and out, the STFT and log-mels, and the layers and recurrences that models share."""

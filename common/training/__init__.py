@@ -1,0 +1,1 @@
+"""Training: the loop, the optimizer, processes, checkpoints and the log."""

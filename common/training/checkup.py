@@ -1,0 +1,113 @@
+"""A few held-out lines that a model in training speaks every few epochs, judged as the quality report judges them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from common import precision
+from common.audio.audio_processing import load_audio
+from common.audio.stft import AudioConfig
+from common.data.filelist import Utterance, read_filelist
+from common.errors import DataError, UsageError
+from common.inference.evaluation import HeldOut, Judges, Made, from_texts, from_true_mels, judged
+from common.inference.stages import DENOISING_STRENGTH, SIGMA_INFER, Loaded, griffin_lim_vocoder, neural_vocoder
+from common.quality.report import System, summary
+from common.spec import from_options
+from common.training import distributed
+from common.training.loop import TrainState
+from common.training.nvlog import Log
+
+Row = TypeVar("Row")
+# what checkpoints are chosen by, and the sign with which lower is better
+BEST_BY = {
+    "loss": 1.0,
+    "wer": 1.0,
+    "mcd": 1.0,
+    "mos": -1.0,
+}
+SEED = 0  # of dropout and noise, the same at each checkup, so that figures compare
+
+
+class Checkup:
+    """Speaks and judges some validation lines: on the main process, which alone has them; the others hear the figures."""
+
+    def __init__(self, args: argparse.Namespace, is_main: bool) -> None:
+        self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))
+        self.items: list[HeldOut] = []
+        self.judges: Judges | None = None
+        if not self.every:
+            return
+        rows = spread(read_filelist(args.validation_files), args.evaluate_lines)
+        if args.best_by == "mcd" and any(is_mel(row) for row in rows):
+            raise UsageError(
+                f"--best-by mcd: compares with recordings, and {args.validation_files} names cached mels, such as "
+                f"{next(row.path for row in rows if is_mel(row))}: name audio there, or choose --best-by wer or mos"
+            )
+        if is_main:
+            self.items = [held_out(row, args.dataset_path, self.audio) for row in rows]
+            with precision.separate_rng(torch.device("cpu"), SEED):  # a judge draws weights before it loads its own
+                self.judges = Judges()  # DataError now, not after an epoch, where something is not installed
+
+    def due(self, epoch: int, last: bool) -> bool:
+        """Whether the validation after this epoch is followed by a checkup."""
+        return bool(self.every) and (last or epoch % self.every == 0)
+
+    def __call__(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
+        """Speak, judge, log; the measures by their names, the same on every process."""
+        found = dict.fromkeys(BEST_BY, math.nan)
+        if self.judges is not None:
+            found |= self._judge(state, options, log)
+        values = torch.tensor([found[name] if self.judges else 0.0 for name in BEST_BY], dtype=torch.float64)
+        agreed = distributed.all_sum(values.to(state.dist.device), state.dist).tolist()  # of one process and zeros
+        return dict(zip(BEST_BY, agreed, strict=True))
+
+    @torch.no_grad()
+    def _judge(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
+        assert self.judges is not None
+        state.judged.eval()
+        try:
+            with precision.separate_rng(state.dist.device, SEED):
+                made, speed = self._speak(Loaded(state.spec, state.judged, vars(options)), state.dist.device)
+        except DataError as error:  # a model that knows nothing yet may make what no transform takes
+            log.say(f"no evaluation this time: {error}")
+            return {}
+        system = judged("checkup", self.items, made, speed, self.judges, self.audio.sampling_rate)
+        found = {name: interval.value for name, interval in summary(system).items() if not math.isnan(interval.value)}
+        log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
+        log.scalars("evaluation", found, state.iteration)
+        self._hear(system, state.iteration, log)
+        return found
+
+    def _speak(self, loaded: Loaded, device: torch.device) -> tuple[list[Made], float]:
+        """An acoustic model's texts through Griffin-Lim, or a vocoder's copies of the recordings."""
+        if loaded.spec.role == "vocoder":
+            vocoder = neural_vocoder(loaded, self.audio, device, False, SIGMA_INFER, DENOISING_STRENGTH)
+            return from_true_mels(self.items, vocoder, self.audio, device, SEED)
+        vocoders = {"sound": griffin_lim_vocoder(self.audio, device, SEED)}
+        return from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
+
+    def _hear(self, system: System, iteration: int, log: Log) -> None:
+        for number, line in enumerate(system.lines):
+            log.audio(f"evaluation/{number}", torch.from_numpy(line.sound), iteration, self.audio.sampling_rate)
+
+
+def spread(rows: Sequence[Row], count: int) -> list[Row]:
+    """At most `count` rows, evenly spaced over all."""
+    count = min(count, len(rows))
+    return [rows[number * len(rows) // count] for number in range(count)]
+
+
+def held_out(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOut:
+    """A row's text, with its recording where it names one and not a cached mel."""
+    return HeldOut(row.text, None if is_mel(row) else load_audio(Path(dataset_path, row.path), audio.sampling_rate))
+
+
+def is_mel(row: Utterance) -> bool:
+    """Whether a row names a cached mel, which cannot be listened to."""
+    return row.path.endswith(".pt")

@@ -1,0 +1,379 @@
+"""The training loop that every model shares: state, one step, an epoch."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader
+
+from common import precision
+from common.errors import DataError, UsageError
+from common.spec import Batch, Criterion, ModelSpec, from_options
+from common.training import distributed, sharding
+from common.training.distributed import Dist
+from common.training.interrupt import SaveTimer, StopRequest
+from common.training.nvlog import Log
+from common.training.optimization import (
+    OptimizationConfig,
+    Pace,
+    clip_gradients,
+    make_optimizer,
+    moving_average,
+    rate_at,
+    set_rate,
+)
+from common.training.sampler import sampler_of
+from common.training.selection import train_mode
+
+SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
+WARM_UP = 10  # iterations that the steady rate passes over
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleConfig:
+    """Options of how processes share the work, and the defaults of their flags."""
+
+    shard: bool = False
+    cpu_offload: bool = False
+    bucket_cap_mb: float | None = None
+    grad_compression: str = "none"
+    amp_dtype: str | None = None
+
+
+@dataclass
+class EpochTotals:
+    """Sums over the iterations of an epoch so far, kept in a checkpoint made in mid-epoch."""
+
+    iterations: int = 0
+    clips: int = 0  # how far into the epoch's order of clips
+    loss: float = 0.0
+    items: float = 0.0
+    seconds: float = 0.0
+    waited: float = 0.0  # seconds of them in which the step waited for its batch
+    skipped: int = 0  # iterations whose gradient overflowed float16
+
+    def add(self, clips: int, result: StepResult, seconds: float, waited: float) -> None:
+        """Count one more iteration."""
+        self.iterations += 1
+        self.clips += clips
+        self.loss += result.loss
+        self.items += result.items
+        self.seconds += seconds
+        self.waited += waited
+        self.skipped += not math.isfinite(result.grad_norm)
+
+
+class Best(NamedTuple):
+    """The lowest validation loss so far, when it was, and how many validations have come since without a lower one.
+
+    With --best-by another measure, `by`, takes the loss's place, its sign turned where more is better.
+    """
+
+    loss: float = math.inf
+    epoch: int = -1
+    since: int = 0
+    by: str = "loss"
+
+
+@dataclass
+class TrainState:
+    """All that training changes, and what it needs to change it."""
+
+    spec: ModelSpec
+    model: nn.Module  # bare: what is saved
+    trained: nn.Module  # the same, as a step calls it (DistributedDataParallel on several processes)
+    average: AveragedModel | None  # of its weights over time
+    criterion: Criterion
+    optimizer: torch.optim.Optimizer
+    optimization: OptimizationConfig
+    pace: Pace
+    scaler: torch.amp.GradScaler
+    dist: Dist
+    half: torch.dtype | None  # of mixed precision; None: float32
+    epoch: int = 0
+    iteration: int = 0  # optimizer steps since the start
+    totals: EpochTotals = field(default_factory=EpochTotals)
+    rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
+    best: Best = field(default_factory=Best)
+    saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
+
+    @property
+    def progress(self) -> float:
+        """Epochs done, the share of the current one included."""
+        return self.epoch + self.totals.clips / (self.pace.steps_per_epoch * self.pace.global_batch)
+
+    @property
+    def judged(self) -> nn.Module:
+        """What validation and inference use: the average, or else the model."""
+        return self.model if self.average is None else self.average.module
+
+
+class Ending(Enum):
+    """Why train_epoch came back."""
+
+    EPOCH = auto()
+    STOP = auto()
+    SAVE = auto()  # in mid-epoch, to be called again
+
+
+class StepResult(NamedTuple):
+    """Means over all processes: the loss and its terms by name; the gradient's norm before clipping; items of all processes."""
+
+    loss: float
+    terms: dict[str, float]
+    grad_norm: float
+    items: float
+    stop: bool
+    save: bool
+
+
+class RunTotals:
+    """What a run says of itself as a whole."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.rates: list[float] = []
+        self.last_epoch: dict[str, float] = {}
+        self.validation: dict[str, float] = {}
+
+    def add(self, epoch: dict[str, float]) -> None:
+        """Count one more epoch."""
+        self.rates.append(epoch["train_items_per_sec"])
+        self.last_epoch = epoch
+
+    def log(self, log: Log, iteration_rates: list[float]) -> None:
+        """Record the totals under the empty step."""
+        data = {"run_time": time.perf_counter() - self.start, **self.validation}
+        if iteration_rates:
+            data["train_steady_items_per_sec"] = steady_rate(iteration_rates)
+        if self.rates:
+            data["train_loss"] = self.last_epoch["train_loss"]
+            data["train_items_per_sec"] = sum(self.rates) / len(self.rates)
+        log.log((), data)
+
+
+def steady_rate(rates: list[float]) -> float:
+    """The median of the iterations' rates without the first ones, which load code, fill caches and start the loader."""
+    return statistics.median(rates[WARM_UP:] or rates[len(rates) // 2 :])
+
+
+def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
+    """Whether any process was asked to stop."""
+    return distributed.all_sum(torch.tensor(float(stop.requested), device=dist.device), dist).item() > 0
+
+
+def build_state(
+    spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist, pace: Pace
+) -> TrainState:
+    """The state at the start of training, on this process's device; the model has its first weights, frozen where they shall be."""
+    scale = from_options(ScaleConfig, vars(args))
+    optimization = from_options(OptimizationConfig, vars(args))
+    half = precision.half_dtype(dist.device, args.amp, scale.amp_dtype)
+    if scale.shard and half == torch.float16:
+        half = torch.bfloat16  # PyTorch scales no loss for cut gradients
+    if scale.grad_compression == "powersgd" and half == torch.float16:
+        raise UsageError(
+            "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
+            "in it for good: add --amp-dtype bfloat16, or take fp16"
+        )
+    on_device = model if scale.cpu_offload else model.to(dist.device)
+    average = moving_average(on_device, optimization.ema_decay)
+    if scale.shard:
+        trained = sharding.shard(on_device, dist, scale.cpu_offload)
+        if average is not None:
+            sharding.shard(average.module, dist, scale.cpu_offload)
+    else:
+        trained = distributed.wrap(
+            on_device, dist, bucket_cap_mb=scale.bucket_cap_mb, compression=scale.grad_compression
+        )
+    return TrainState(
+        spec=spec,
+        model=on_device,
+        trained=trained,
+        average=average,
+        criterion=criterion.to(dist.device),
+        optimizer=make_optimizer(on_device, optimization),
+        optimization=optimization,
+        pace=pace,
+        scaler=precision.grad_scaler(dist.device, half),
+        dist=dist,
+        half=half,
+    )
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """A NamedTuple batch with its tensors on the device."""
+    moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in batch)
+    return type(batch)(*moved)
+
+
+def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, save: bool = False) -> StepResult:
+    """Forward and backward on each batch, and one optimizer step by the mean of their gradients.
+
+    DataError where the loss or the gradient is not a number. stop and save are this process's wishes.
+    """
+    set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
+    parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
+    terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+    loss = torch.stack(list(terms.values())).sum()
+    state.scaler.unscale_(state.optimizer)
+    grad_norm = clip_gradients(state.model, state.optimization.grad_clip_thresh)
+    result = _reduce(state, loss, terms, grad_norm, batches, (stop, save))
+    if not math.isfinite(result.loss) or not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
+        raise DataError(_not_a_number(state, result, loss, batches))
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.optimizer.zero_grad()
+    if state.average is not None and math.isfinite(result.grad_norm):
+        state.average.update_parameters(state.model)
+    state.iteration += 1
+    return result
+
+
+def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> dict[str, Tensor]:
+    """Add a batch's share of the gradient; returns the loss's terms. Only the last batch waits for other processes."""
+    with nullcontext() if last else sharding.hold_back(state.trained):
+        with precision.autocast(state.dist.device, state.half):
+            outputs = state.trained(*batch.inputs)
+            terms = state.criterion.terms(outputs, batch.targets, state.iteration)
+        loss = torch.stack(list(terms.values())).sum()
+        state.scaler.scale(loss / batches).backward()
+    return {name: term.detach() for name, term in terms.items()}
+
+
+def _overflow_may_pass(state: TrainState) -> bool:
+    """Whether the scaler will skip this step and lower its scale; at a tiny scale no gradient is too large, it is NaN."""
+    return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
+
+
+def _reduce(
+    state: TrainState,
+    loss: Tensor,
+    terms: Mapping[str, Tensor],
+    grad_norm: Tensor,
+    batches: Sequence[Batch],
+    wishes: tuple[bool, bool],
+) -> StepResult:
+    """What a step reports, in one all-reduce and one host sync."""
+    device = state.dist.device
+    means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
+    items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
+    counts = torch.tensor([float(wish) for wish in wishes], device=device)
+    values = torch.cat((means / state.dist.world_size, items[None].float(), counts))
+    total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
+    *numbers, item_sum, stops, saves = total
+    named = dict(zip(terms, numbers[2:], strict=True))
+    return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0)
+
+
+def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> str:
+    ours = not math.isfinite(loss.item()) or math.isfinite(result.loss)
+    names = [name for batch in batches for name in batch.names] if ours else []
+    files = [name for names in distributed.gather(names, state.dist) for name in names]
+    what = f"loss is {result.loss}" if not math.isfinite(result.loss) else f"gradient norm is {result.grad_norm}"
+    return (
+        f"training stopped: the {what} at epoch {state.epoch}, iteration {state.totals.iterations} "
+        f"(step {state.iteration} in all); the batch's files: {', '.join(files)}; "
+        "look at these clips, or lower --learning-rate or --grad-clip-thresh and go on with --resume-from-last"
+    )
+
+
+def train_epoch(
+    state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None = None
+) -> Ending:
+    """Train on the rest of the current epoch's batches, or until a stop or a save is due."""
+    ending = _train_batches(state, loader, log, stop, timer)
+    for model in (state.model, state.judged):
+        sharding.share_buffers(model)
+    return ending
+
+
+def _train_batches(
+    state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None
+) -> Ending:
+    sampler = sampler_of(loader)
+    sampler.start_at(state.epoch, state.totals.clips)
+    train_mode(state.trained)
+    state.criterion.train()
+    left = len(sampler) // sampler.accumulation
+    clock = time.perf_counter()
+    for batches, waited in log.progress(_steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
+        moved = [to_device(batch, state.dist.device) for batch in batches]
+        result = train_step(state, moved, stop.requested, timer is not None and timer.due)
+        seconds, clock = time.perf_counter() - clock, time.perf_counter()
+        state.rates.append(result.items / seconds)
+        _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
+        _show_iteration(state, result, waited / seconds, log)
+        state.totals.add(sampler.global_size, result, seconds, waited)
+        left -= 1
+        if left and (result.stop or result.save):
+            return Ending.STOP if result.stop else Ending.SAVE
+    return Ending.EPOCH
+
+
+def _steps(loader: Iterable[Any], size: int) -> Iterator[tuple[list[Any], float]]:
+    """The batches of each optimizer step, and the seconds they were waited for."""
+    batches = iter(loader)
+    while True:
+        start = time.perf_counter()
+        step = list(itertools.islice(batches, size))
+        if len(step) < size:
+            return
+        yield step, time.perf_counter() - start
+
+
+def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_epoch: int, log: Log) -> None:
+    rate = result.items / seconds
+    data: dict[str, float | str] = {
+        "glob_iter/iters_per_epoch": f"{state.iteration - 1}/{per_epoch}",
+        "train_loss": result.loss,
+        "train_items_per_sec": rate,
+        "train_iter_items/sec": rate,
+        "train_iter_time": seconds,
+    }
+    log.log((state.epoch, state.totals.iterations), data)
+
+
+def _show_iteration(state: TrainState, result: StepResult, wait_share: float, log: Log) -> None:
+    """What TensorBoard shows of a step."""
+    shown = {
+        "loss": result.loss,
+        "items_per_sec": state.rates[-1],
+        "grad_norm": result.grad_norm,
+        "learning_rate": state.optimizer.param_groups[0]["lr"] / state.optimizer.param_groups[0]["lr_scale"],
+        "data_wait_share": wait_share,
+    }
+    if state.scaler.is_enabled():
+        shown["loss_scale"] = state.scaler.get_scale()  # host sync; the step has waited for the GPU already
+    peak = precision.peak_memory(state.dist.device)
+    if peak is not None:
+        shown["gpu_memory_gb"] = peak / 1e9
+    log.scalars("train", shown | {f"loss_{name}": value for name, value in result.terms.items()}, state.iteration)
+
+
+def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
+    """Record the epoch's means; returns them."""
+    totals = state.totals
+    data: dict[str, float] = {
+        "train_loss": totals.loss / totals.iterations,
+        "train_items_per_sec": totals.items / totals.seconds,
+        "train_epoch_items/sec": totals.items / totals.seconds,
+        "train_epoch_time": totals.seconds,
+        "train_data_wait_share": totals.waited / totals.seconds,
+    }
+    if state.scaler.is_enabled():
+        data["train_skipped_steps"] = totals.skipped
+    log.log((state.epoch,), data)
+    return data

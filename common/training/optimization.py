@@ -1,0 +1,184 @@
+"""Optimizer, learning rates, and the average of the weights over time: what turns gradients into a model."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+
+from common.errors import UsageError
+from common.training.selection import RateFactor, factor_of, matching
+from common.training.sharding import cut_like, whole
+
+OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
+SCHEDULES = ("step", "cosine", "constant")
+LR_SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}  # the power of the batch's growth that the rate grows by
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizationConfig:
+    """Options of the optimizer and the defaults of their flags."""
+
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    grad_clip_thresh: float | None = None
+    optimizer: str = OPTIMIZERS[0]
+    lr_scale: Sequence[RateFactor] = ()
+    lr_scaling: str = "none"
+    lr_schedule: str = SCHEDULES[0]
+    anneal_steps: Sequence[int] = ()
+    anneal_factor: float = 0.1
+    warmup_steps: int = 0
+    epochs: int = 1
+    ema_decay: float | None = None
+
+
+class Pace(NamedTuple):
+    """How large a step is and how many make an epoch."""
+
+    steps_per_epoch: int
+    global_batch: int  # clips of all processes that one step of the optimizer takes
+    usual_batch: int  # clips that the learning rate's default was chosen for
+
+
+def rate_at(config: OptimizationConfig, pace: Pace, progress: float, iteration: int) -> float:
+    """The learning rate of the step with this number, from 0, when so many epochs are done.
+
+    It falls by --lr-schedule from --learning-rate, which --lr-scaling adapts to the batch, and rises with the first --warmup-steps.
+    By epochs, not steps: these are others when a run goes on with another number of processes.
+    """
+    rate = config.learning_rate * batch_factor(config, pace)
+    if iteration < config.warmup_steps:
+        rate *= (iteration + 1) / config.warmup_steps
+    if config.lr_schedule == "step":
+        return annealed_rate(rate, progress, config.anneal_steps, config.anneal_factor)
+    if config.lr_schedule == "constant":
+        return rate
+    done = min(1.0, progress / config.epochs)
+    return rate * 0.5 * (1 + math.cos(math.pi * done))  # Loshchilov and Hutter 2017, arXiv:1608.03983
+
+
+def batch_factor(config: OptimizationConfig, pace: Pace) -> float:
+    """What --lr-scaling multiplies the learning rate by: the batch's growth over the usual one, to a power."""
+    return (pace.global_batch / pace.usual_batch) ** LR_SCALINGS[config.lr_scaling]
+
+
+def annealed_rate(rate: float, epoch: float, milestones: Sequence[int], factor: float) -> float:
+    """The learning rate of an epoch: rate x factor^n after n milestones; a factor of 0.3 means 1, 0.3, 0.1, 0.03, 0.01 …"""
+    passed = sum(epoch >= milestone for milestone in milestones)
+    if factor == 0.3:
+        return rate * 0.1 ** (passed // 2) * (0.3 if passed % 2 else 1.0)
+    return rate * factor**passed
+
+
+def clip_gradients(model: nn.Module, threshold: float | None) -> Tensor:
+    """Scale the gradients down to a norm of `threshold`, where theirs is larger; returns their norm before."""
+    weights = list(model.parameters())
+    norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    total: Tensor = whole(norm)
+    # Where the norm is in the CPU's memory, to ask first costs nothing, and scaling by 1 a pass over all gradients.
+    if threshold is not None and (total.device.type != "cpu" or total + 1e-6 > threshold):
+        nn.utils.clip_grads_with_norm_(weights, threshold, norm)
+    return total
+
+
+def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.Optimizer:
+    """Adam over the weights that are not frozen, in a group for each factor of --lr-scale.
+
+    Groups know their weights' names, by which a checkpoint's averages find them again. UsageError where Apex is asked for and is
+    not there.
+    """
+    matching((name for name, _ in model.named_parameters()), [item.pattern for item in config.lr_scale], "--lr-scale")
+    named: dict[float, list[tuple[str, nn.Parameter]]] = {}
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            named.setdefault(factor_of(name, config.lr_scale), []).append((name, weight))
+    groups = [{"params": weights, "lr_scale": factor} for factor, weights in named.items()]
+    rate, decay = config.learning_rate, config.weight_decay
+    if config.optimizer == "apex-fused-adam":
+        return _apex_adam()(groups, lr=rate, weight_decay=decay, adam_w_mode=False)
+    return torch.optim.Adam(groups, lr=rate, weight_decay=decay, fused=config.optimizer == "fused-adam" or None)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group the rate times its own factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["lr_scale"]
+
+
+def _apex_adam() -> Any:
+    try:
+        return importlib.import_module("apex.optimizers").FusedAdam
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"--optimizer apex-fused-adam: NVIDIA Apex is not here ({error}); NGC's PyTorch images carry it, "
+            "and PyTorch's own is --optimizer fused-adam"
+        ) from None
+
+
+def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], names: Sequence[str]) -> int:
+    """Give each weight the averages that a saved optimizer has under its name; returns how many found none.
+
+    Names are the saved groups' own, else those given, in the model's order: all that older files go by. ValueError, KeyError and
+    TypeError tell of what is no optimizer's state, or of another model.
+    """
+    by_name = _states_by_name(saved, names)
+    current = optimizer.state_dict()
+    state, missing = {}, 0
+    for group, ours in zip(current["param_groups"], optimizer.param_groups, strict=True):
+        for number, name, weight in zip(group["params"], group["param_names"], ours["params"], strict=True):
+            if name not in by_name:
+                missing += 1
+                continue
+            if strays := [key for key, value in by_name[name].items() if _stray(key, value, weight)]:
+                raise ValueError(f"{', '.join(strays)} of {name} has another shape than the weight")
+            state[number] = {key: cut_like(value, weight) for key, value in by_name[name].items()}
+    optimizer.load_state_dict({**current, "state": state})
+    if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts a group's steps, not a weight's
+        for group in optimizer.param_groups:
+            group["step"] = int(max(float(kept.get("step", 0)) for kept in state.values()))
+    return missing
+
+
+def _states_by_name(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    stored = [name for group in saved["param_groups"] for name in group.get("param_names", ())]
+    if not stored and len(numbers) != len(names):
+        raise ValueError(f"it has {len(numbers)} weights, the model {len(names)}")
+    found = {}
+    steps = {number: group["step"] for group in saved["param_groups"] if "step" in group for number in group["params"]}
+    for number, name in zip(numbers, stored or names, strict=True):
+        if number in saved["state"]:
+            state = dict(saved["state"][number])
+            if "step" not in state and number in steps:
+                state["step"] = steps[number]  # as Apex keeps it
+            found[name] = state
+    return found
+
+
+def _stray(key: str, value: Any, weight: torch.Tensor) -> bool:
+    return key.startswith("exp_avg") and value.shape != weight.shape
+
+
+def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | None:
+    """A copy of the model whose weights are to be an exponential moving average of its own (Polyak and Juditsky 1992).
+
+    Over the first updates it forgets faster, min(decay, (1 + n) / (10 + n)) after n, as TensorFlow's average does: else the random
+    weights of the start would be heard for thousands of steps.
+    """
+    if decay is None:
+        return None
+
+    def move(averages: Any, weights: Any, count: Any) -> None:
+        step = 1 - torch.clamp((1 + count) / (10 + count), max=decay)  # stays on the device
+        differences = torch._foreach_sub(weights, averages)
+        torch._foreach_mul_(differences, step.to(differences[0].dtype))
+        torch._foreach_add_(averages, differences)
+
+    return AveragedModel(model, multi_avg_fn=move)

@@ -1,0 +1,122 @@
+"""What a run would be and need, before it is one: --dry-run's report, and what to lower where memory did not suffice."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from common import precision
+from common.errors import DataError
+from common.spec import Batch, Key
+from common.training import memory
+from common.training.loop import TrainState, to_device
+from common.training.optimization import rate_at
+from common.training.sampler import sampler_of
+
+
+def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
+    """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated, on a GPU measured as well.
+
+    Runs forward and backward on the longest clips, which moves no weight; every process has to call it.
+    """
+    pace, dist = state.pace, state.dist
+    steps = pace.steps_per_epoch
+    weights = list(state.model.parameters())
+    trained = sum(weight.numel() for weight in weights if weight.requires_grad)
+    lines = [
+        f"{state.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
+        f"on {dist.world_size} x {dist.device.type}, in {_name(state.half)}",
+        f"a step: {args.batch_size} clips x {dist.world_size} processes x {args.grad_accumulation_steps} batches "
+        f"= {pace.global_batch} clips; {_traffic(state, trained)}",
+        f"an epoch: {steps:,} steps; {args.epochs} epochs: {steps * args.epochs:,} steps",
+        f"learning rate: {rate_at(state.optimization, pace, 0, 0):.3g} in the first step, "
+        f"{rate_at(state.optimization, pace, args.epochs - 1 / steps, steps * args.epochs - 1):.3g} in the last",
+    ]
+    longest = longest_batch(loader, args.batch_size)
+    lines.append(f"the longest clips' batch: {_shapes(longest)}")
+    return lines + _memory(state, loader, longest, args.batch_size)
+
+
+def longest_batch(loader: DataLoader, size: int) -> Batch:
+    """A batch of the longest clips, as the dataset measures them. DataError of a clip that cannot be read."""
+    lengths = sampler_of(loader).lengths
+    chosen = sorted(range(len(lengths)), key=lambda index: lengths[index])[-size:]
+    dataset: Any = loader.dataset
+    assert loader.collate_fn is not None
+    batch = loader.collate_fn([dataset[Key(0, index)] for index in chosen])
+    if isinstance(batch, DataError):
+        raise batch
+    return batch
+
+
+def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
+    device = state.dist.device
+    kept = memory.state_bytes(state.model)
+    average = 0 if state.average is None else memory.state_bytes(state.average).weights
+    one, two = (_peak(state, longest_batch(loader, clips)) for clips in (1, 2))
+    activations = two - one  # of a clip; the rest, gradients too, is there once
+    always = kept.weights + kept.optimizer + average
+    estimated = always + one + (batch_size - 1) * activations
+    moving = f", moving average {size(average)}" if average else ""
+    lines = [
+        f"memory of a process: weights {size(kept.weights)}, gradients {size(kept.gradients)}, "
+        f"Adam's averages {size(kept.optimizer)}{moving}; activations of the longest clip {size(activations)}",
+        f"estimated peak: {size(estimated)}, with {batch_size} such clips; "
+        f"there are {size(memory.available_memory(device))}",
+    ]
+    if precision.allocated_memory(device) is not None:
+        peak = _peak(state, longest)
+        lines.append(f"measured peak: {size(peak + always)}, with the longest clips' batch")
+    return lines
+
+
+def _peak(state: TrainState, batch: Batch) -> int:
+    """Bytes of a forward and backward, above those of weights and averages."""
+    moved = to_device(batch, state.dist.device)
+    return memory.measure_peak(state.dist.device, lambda: _forward_and_backward(state, moved))
+
+
+def _forward_and_backward(state: TrainState, batch: Batch) -> None:
+    with precision.autocast(state.dist.device, state.half):
+        loss = state.criterion(state.trained(*batch.inputs), batch.targets)
+    loss.backward()
+    state.optimizer.zero_grad()
+
+
+def size(count: float) -> str:
+    """Bytes as people read them."""
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
+
+
+def _traffic(state: TrainState, trained: int) -> str:
+    """Bytes of gradients that each process sends in a step."""
+    if state.dist.world_size == 1:
+        return "one process, nothing is sent"
+    # a ring's all-reduce sends every gradient twice but for a process's own part: Patarasuk and Yuan 2009
+    ring = 2 * (state.dist.world_size - 1) / state.dist.world_size * 4 * trained
+    return f"each process sends {size(ring)} of float32 gradients"
+
+
+def _shapes(batch: Any) -> str:
+    return ", ".join(
+        f"{name} {tuple(value.shape)}" for name, value in batch._asdict().items() if isinstance(value, Tensor)
+    )
+
+
+def _name(half: torch.dtype | None) -> str:
+    return "float32" if half is None else f"{str(half).removeprefix('torch.')} and float32"
+
+
+def memory_advice(state: TrainState, args: argparse.Namespace) -> str:
+    """What to lower, and by how much, after a batch that did not fit: to half at the most, less where the state leaves less."""
+    device = state.dist.device
+    kept, room = memory.state_bytes(state.model).total, memory.available_memory(device)
+    seen = max(precision.peak_memory(device) or 0, room)  # what was asked for and refused is more than there is
+    fitting = min(memory.smaller_batch(args.batch_size, kept, seen, room), args.batch_size // 2)
+    hint = "" if args.amp else "add --amp"
+    told = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
+    return f"{told}; the same command with --dry-run says what a step needs"

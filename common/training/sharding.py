@@ -1,0 +1,107 @@
+"""Weights, gradients and averages cut over all processes, by PyTorch's FSDP2; and the same as whole tensors, for files.
+
+Each block gathers its weights for its own forward and backward only, so that a process holds 1 / world_size of the state and one
+block's weights. Zhao et al. 2023, "PyTorch FSDP", arXiv:2304.11277.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from common.training.distributed import Dist
+
+SMALLEST_BLOCK = 0.01  # of all weights; what is smaller is gathered with the rest
+
+
+def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
+    """Cut the main process's model, in place on every process: its children, and those in lists, are blocks of their own.
+
+    With cpu_offload the shards lie in the CPU's memory and the optimizer works there.
+    """
+    # The models' outputs are views, and nothing here writes into them.
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    for tensor in model.state_dict().values():
+        torch_dist.broadcast(tensor, src=0)  # the others have drawn weights of their own
+    mesh = init_device_mesh(dist.device.type, (dist.world_size,))
+    policy = CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else OffloadPolicy()
+    least = SMALLEST_BLOCK * _size(model)
+    for block in _blocks(model):
+        if _size(block) >= least:
+            fully_shard(block, mesh=mesh, offload_policy=policy)
+    fully_shard(model, mesh=mesh, offload_policy=policy)
+    return model
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether `shard` has cut this model."""
+    return isinstance(model, FSDPModule)
+
+
+@contextmanager
+def hold_back(trained: nn.Module) -> Iterator[None]:
+    """Inside, a backward adds to this process's gradients, and they are not averaged with the others' yet."""
+    if isinstance(trained, DistributedDataParallel):
+        with trained.no_sync():
+            yield
+    elif isinstance(trained, FSDPModule):
+        trained.set_requires_gradient_sync(False)
+        yield
+        trained.set_requires_gradient_sync(True)
+    else:
+        yield
+
+
+def share_buffers(model: nn.Module) -> None:
+    """Give every process the main one's BatchNorm statistics, as DistributedDataParallel does and FSDP does not."""
+    if is_sharded(model):
+        for buffer in model.buffers():
+            torch_dist.broadcast(buffer, src=0)
+
+
+def whole(value: Any) -> Any:
+    """A nest of dicts and lists with every cut tensor made whole, on the CPU; all processes have to call it alike."""
+    if isinstance(value, DTensor):
+        return value.full_tensor().cpu()
+    if isinstance(value, dict):
+        return {key: whole(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(whole(item) for item in value)
+    return value
+
+
+def cut_like(value: Any, example: Any) -> Any:
+    """This process's part of a whole tensor, cut as `example` is; the value itself where that is not cut."""
+    if not isinstance(example, DTensor) or not isinstance(value, Tensor) or value.shape != example.shape:
+        return value
+    on_device = value.to(example.device, example.dtype)
+    return distribute_tensor(on_device, example.device_mesh, example.placements, src_data_rank=None)
+
+
+def load(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
+    """load_state_dict of whole tensors, for a model cut or not."""
+    if not is_sharded(model):
+        model.load_state_dict(state_dict)
+        return
+    with torch.no_grad():
+        for name, mine in model.state_dict().items():
+            mine.copy_(cut_like(state_dict[name], mine))
+
+
+def _blocks(model: nn.Module) -> Iterator[nn.Module]:
+    for child in model.children():
+        yield from child if isinstance(child, nn.ModuleList) else [child]
+
+
+def _size(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())

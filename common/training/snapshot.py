@@ -1,0 +1,247 @@
+"""Training state to checkpoint and back."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from common import precision
+from common.audio.stft import AudioConfig
+from common.errors import DataError, UsageError
+from common.spec import ModelSpec, config_of
+from common.training import distributed, sharding
+from common.training.checkpoint import (
+    best_path,
+    checkpoint_path,
+    current_layout,
+    find_all,
+    last_link,
+    load_checkpoint,
+    load_weights,
+    prune,
+    save_checkpoint,
+)
+from common.training.distributed import Dist
+from common.training.loop import Best, EpochTotals, TrainState
+from common.training.optimization import restore_averages
+
+
+class Start(NamedTuple):
+    """The checkpoint a run goes on from: its file and what is in it; None and nothing for a fresh start."""
+
+    path: Path | None
+    checkpoint: dict[str, Any]
+
+
+def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    """The flags that inference needs to treat text and audio as training did."""
+    return {name: getattr(args, name) for name in (*(field.name for field in fields(AudioConfig)), *names)}
+
+
+def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> Path:
+    """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it.
+
+    Of those that this run has written the newest --keep-checkpoints stay, this one counted.
+    """
+    path = checkpoint_path(args.output, state.spec.name, state.epoch)
+    state.saved = [*(epoch for epoch in state.saved if epoch != state.epoch), state.epoch]
+    kept = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
+    cpu_state, gpu_state = precision.rng_states(state.dist.device)
+    rng = distributed.gather((cpu_state, gpu_state), state.dist)
+    checkpoint = _described(state, args) | {
+        "epoch_complete": epoch_complete,
+        "epoch_totals": asdict(state.totals),
+        "best": state.best._asdict(),
+        "saved": kept,
+        "launch": distributed.launch_id(),
+        "optimizer": sharding.whole(state.optimizer.state_dict()),
+        "scaler": state.scaler.state_dict(),
+    }
+    if state.average is not None:
+        checkpoint["ema_state_dict"] = sharding.whole(state.average.module.state_dict())
+        checkpoint["ema_updates"] = int(state.average.n_averaged)
+    if not state.dist.is_main:
+        return path
+    gpu_states = [gpu for _, gpu in rng if gpu is not None]
+    checkpoint["random_rng_states_all"] = torch.stack([cpu for cpu, _ in rng])
+    checkpoint["cuda_rng_state_all"] = torch.stack(gpu_states) if gpu_states else None
+    save_checkpoint(path, checkpoint, last_link(args.output, state.spec.name))
+    if args.keep_checkpoints:
+        state.saved = prune(args.output, state.spec.name, state.saved, args.keep_checkpoints)
+    return path
+
+
+def save_best(state: TrainState, args: argparse.Namespace) -> None:
+    """Write the weights alone, those that validation judged, to checkpoint_{model}_best.pt; every process has to call it."""
+    checkpoint = _described(state, args) | {"best": state.best._asdict()}
+    if state.best.by == "loss":
+        checkpoint["val_loss"] = state.best.loss
+    checkpoint["state_dict"] = sharding.whole(state.judged.state_dict())
+    if state.dist.is_main:
+        save_checkpoint(best_path(args.output, state.spec.name), checkpoint)
+
+
+def _described(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
+    """The weights, and what is to be known of them."""
+    return {
+        "epoch": state.epoch,
+        "iteration": state.iteration,
+        "config": config_of(state.model),
+        "data": stored_data_options(args, state.spec.stored_options),
+        "seed": args.seed,
+        "state_dict": sharding.whole(state.model.state_dict()),
+    }
+
+
+def find(args: argparse.Namespace, model_name: str, dist: Dist) -> Start:
+    """The checkpoint that the flags ask for, on every process, which all have to see the file.
+
+    A start given by flag is where a run begins, and --resume-from-last how the same command goes on. A launch that lost a
+    process and starts anew goes on by itself from what it has saved.
+    """
+    found = _newest(args, model_name) if dist.is_main else Start(None, {})
+    path = distributed.broadcast(found.path, dist)
+    if path is None or dist.is_main:
+        return found
+    return Start(path, load_checkpoint(path))
+
+
+def _newest(args: argparse.Namespace, model_name: str) -> Start:
+    if args.resume_from_last:
+        if found := _newest_that_loads(args.output, model_name):
+            return found
+        start = args.checkpoint_path or args.warm_start or "epoch 0"
+        print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
+    elif launch := distributed.launch_id():
+        for path in find_all(args.output, model_name):
+            with suppress(DataError):  # one cut short by what ended the launch's first turn
+                checkpoint = load_checkpoint(path)
+                if checkpoint.get("launch") == launch:
+                    return Start(path, checkpoint)
+                break
+    return (
+        Start(args.checkpoint_path, load_checkpoint(args.checkpoint_path)) if args.checkpoint_path else Start(None, {})
+    )
+
+
+def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
+    """The newest whole checkpoint, saying which newer ones cannot be read. DataError where there are only such."""
+    faults: list[str] = []
+    for path in find_all(folder, model_name):
+        try:
+            checkpoint = load_checkpoint(path)
+        except DataError as error:
+            faults.append(str(error))
+            continue
+        for fault in faults:
+            print(f"warning: {fault}; going on from the one before it, {path}")
+        return Start(path, checkpoint)
+    if faults:
+        raise DataError(
+            "\n".join([*faults, "no other checkpoint to go on from: leave --resume-from-last out to begin anew"])
+        )
+    return None
+
+
+def check_data_options(checkpoint: dict[str, Any], path: Path, args: argparse.Namespace) -> None:
+    """UsageError where a run is to go on with other text or audio settings than it has."""
+    stored = checkpoint.get("data", {})
+    ours = {name: getattr(args, name) for name in stored if hasattr(args, name)}
+    other = [name for name, value in ours.items() if value != stored[name]]
+    if other and checkpoint.get("optimizer") is not None:
+        raise UsageError(
+            f"{path}: made with other settings of {', '.join(other)} than the command line's: give the same, "
+            f"or begin anew from its weights with --warm-start {path}"
+        )
+
+
+def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int:
+    """The flag's seed, else that of the run that made the checkpoint, else a random one; the same on every process."""
+    if seed is None:
+        seed = checkpoint.get("seed")
+    return distributed.broadcast(precision.draw_seed() if seed is None else seed, dist)
+
+
+def load_into(model: nn.Module, spec: ModelSpec, checkpoint: dict[str, Any], path: Path) -> None:
+    """Load a checkpoint's weights, of any published layout; DataError names the settings that differ."""
+    try:
+        load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path, sharding.load)
+    except DataError as error:
+        raise DataError(f"{error}{config_difference(checkpoint.get('config'), model)}") from None
+
+
+def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
+    """Continue from a checkpoint of any published layout; returns a sentence on what was restored.
+
+    Without an optimizer's state it is a warm start: weights only, from epoch 0.
+    """
+    load_into(state.model, state.spec, checkpoint, path)
+    if state.average is not None:
+        kept = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
+        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": kept}, path)
+        state.average.n_averaged.fill_(checkpoint.get("ema_updates", 0))
+    if checkpoint.get("optimizer") is None:
+        return f"{path}: weights only, no optimizer: a warm start at epoch 0"
+    anew = _restore_optimizer(state, checkpoint, path)
+    totals = EpochTotals(**checkpoint.get("epoch_totals", {}))
+    complete = checkpoint.get("epoch_complete", True)
+    state.epoch = int(checkpoint.get("epoch", -1))
+    # Files of the published recipe count epochs only.
+    state.iteration = int(checkpoint.get("iteration", (state.epoch + 1) * state.pace.steps_per_epoch))
+    state.best, state.saved = Best(**checkpoint.get("best", {})), list(checkpoint.get("saved", []))
+    if state.average is None and checkpoint.get("ema_state_dict"):
+        anew += " (its moving average ends here: there is no --ema-decay)"
+    restored = anew + _restore_rng(state, checkpoint)
+    if complete:
+        state.epoch, state.totals = state.epoch + 1, EpochTotals()
+        return f"{path}: resuming at epoch {state.epoch}{restored}"
+    state.totals = totals
+    return f"{path}: resuming in epoch {state.epoch} after {totals.iterations} iterations{restored}"
+
+
+def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
+    names = [name for name, _ in state.model.named_parameters()]
+    try:
+        missing = restore_averages(state.optimizer, checkpoint["optimizer"], names)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path}: its optimizer does not belong to this model ({error}); "
+            f"to start from its weights alone: --warm-start {path}"
+        ) from None
+    if checkpoint.get("scaler"):
+        state.scaler.load_state_dict(checkpoint["scaler"])
+    elif isinstance(checkpoint.get("amp"), dict) and state.scaler.is_enabled():
+        scale = precision.apex_loss_scale(checkpoint["amp"])
+        if scale is not None:
+            state.scaler = torch.amp.GradScaler(state.dist.device.type, init_scale=scale)
+    return f" (Adam starts anew for {missing} weights that were not trained there)" if missing else ""
+
+
+def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
+    """Put back this process's random state; on another number of processes there is none, which is said."""
+    cpu_states = checkpoint.get("random_rng_states_all")
+    if cpu_states is None and checkpoint.get("random_rng_state") is not None:
+        cpu_states = [checkpoint["random_rng_state"]]
+    if cpu_states is None or len(cpu_states) != state.dist.world_size:
+        return " (random numbers start anew: the checkpoint has none for this number of processes)"
+    gpu_states, rank = checkpoint.get("cuda_rng_state_all"), state.dist.rank
+    gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.dist.world_size else None
+    try:
+        precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
+    except RuntimeError as error:  # old releases of PyTorch kept states of another size
+        return f" (random numbers start anew: {error})"
+    return ""
+
+
+def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
+    """Which model settings differ, as a hint at the flags to change."""
+    current = config_of(model)
+    known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
+    pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]
+    return f"; settings that differ: {'; '.join(pairs)}" if pairs else ""

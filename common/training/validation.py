@@ -1,0 +1,90 @@
+"""Validation: the mean loss over held-out clips, the model's pictures and sounds, and whether it is the best so far."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from common import precision
+from common.audio.stft import TacotronSTFT
+from common.errors import DataError
+from common.spec import Batch
+from common.training import distributed, sharding
+from common.training.loop import Best, TrainState, to_device
+from common.training.nvlog import Log
+from common.training.sampler import sampler_of
+
+VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each validation, so that losses compare
+
+
+@torch.no_grad()
+def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, log: Log) -> dict[str, float]:
+    """Mean loss over the validation clips; where there is an stft, the first batch's pictures and sounds too."""
+    sampler_of(loader).start_at(0)
+    state.judged.eval()
+    state.criterion.train(False)
+    sums = torch.zeros(3, dtype=torch.float64)  # loss x clips, clips, items
+    clock = time.perf_counter()
+    spent = 0.0  # on the preview, which is no part of the rate
+    with precision.separate_rng(state.dist.device, VALIDATION_SEED):
+        for number, batch in enumerate(log.progress(loader, "validation", total=len(sampler_of(loader)))):
+            batch = to_device(batch, state.dist.device)
+            outputs, loss = _judge(state, batch)
+            sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items)])
+            seconds = time.perf_counter() - clock - spent
+            data = {"val_loss": loss, "val_items_per_sec": float(sums[2]) / seconds}
+            log.log((state.epoch, state.totals.iterations, number), data)
+            if number == 0 and stft is not None:
+                start = time.perf_counter()
+                show(state, batch, outputs, stft, log)
+                spent = time.perf_counter() - start
+        _keep_company(state, loader)
+    loss_sum, clips, items = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
+    result = {"val_loss": loss_sum / clips, "val_items_per_sec": items / (time.perf_counter() - clock - spent)}
+    log.log((state.epoch,), result)
+    log.scalars("validation", {name.removeprefix("val_"): value for name, value in result.items()}, state.iteration)
+    return result
+
+
+def _judge(state: TrainState, batch: Batch) -> tuple[Any, float]:
+    with precision.autocast(state.dist.device, state.half):
+        outputs = state.judged(*batch.inputs)
+        loss: Tensor = state.criterion(outputs, batch.targets)
+    return outputs, loss.item()  # host sync, once a batch
+
+
+def _keep_company(state: TrainState, loader: DataLoader) -> None:
+    """Where weights are cut, a process without a last batch goes through the others' forward with them, to no account."""
+    sampler = sampler_of(loader)
+    if sharding.is_sharded(state.model) and len(sampler) < sampler.batches_per_epoch():
+        dataset: Any = loader.dataset
+        assert loader.collate_fn is not None
+        batch = loader.collate_fn([dataset[key] for key in sampler.keys_of_first_clip()])
+        _judge(state, to_device(batch, state.dist.device))
+
+
+def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
+    """The model's own pictures, sounds and numbers of a validation batch, to TensorBoard."""
+    try:
+        preview = state.spec.preview(state.judged, batch, outputs, stft)
+    except DataError as error:  # a model that knows nothing yet may make what no transform takes
+        log.say(f"no preview of this validation: {error}")
+        return
+    log.scalars("validation", preview.scalars, state.iteration)
+    for name, figure in preview.figures.items():
+        log.figure(f"validation/{name}", figure, state.iteration)
+    for name, sound in preview.sounds.items():
+        log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)
+
+
+def judge(state: TrainState, loss: float) -> bool:
+    """Whether a validation's loss is the lowest so far; the state remembers."""
+    if loss < state.best.loss:
+        state.best = Best(loss, state.epoch, by=state.best.by)
+        return True
+    state.best = state.best._replace(since=state.best.since + 1)
+    return False

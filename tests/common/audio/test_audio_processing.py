@@ -1,0 +1,374 @@
+"""Audio files at every bit depth, what every refusal says, and Griffin-Lim against librosa's."""
+
+from __future__ import annotations
+
+import struct
+import wave
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+import scipy.signal
+import soundfile
+import torch
+
+from common.audio.audio_processing import griffin_lim, load_audio, mel_to_magnitude, save_audio
+from common.audio.stft import TacotronSTFT
+from common.errors import DataError
+
+RATE = 22050
+
+
+def voice(samples: int = 16384) -> np.ndarray:
+    """Something like a vowel: 40 harmonics of a gliding pitch, louder and softer, over faint noise; float64."""
+    time = np.arange(samples) / RATE
+    phase = 2 * np.pi * np.cumsum(120 + 40 * np.sin(2 * np.pi * 1.5 * time)) / RATE
+    tones = sum(np.sin(k * phase) / k for k in range(1, 41)) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * time))
+    return 0.3 * tones + np.random.default_rng(0).normal(scale=0.002, size=samples)
+
+
+def failure(call, *arguments: object) -> str:
+    with pytest.raises(DataError) as error:
+        call(*arguments)
+    return str(error.value)
+
+
+def write_pcm16(path: Path, pcm: np.ndarray, channels: int = 1, rate: int = RATE) -> Path:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(pcm.astype("<i2").tobytes())
+    return path
+
+
+# Reading
+
+
+def test_sixteen_bit_wav_is_fractions_of_full_scale(tmp_path: Path) -> None:
+    pcm = np.array([0, 1, -1, 12345, 32767, -32768])
+    audio = load_audio(write_pcm16(tmp_path / "a.wav", pcm), RATE)
+    assert audio.dtype == torch.float32
+    assert audio.tolist() == [k / 32768 for k in pcm]
+
+
+@pytest.mark.parametrize(
+    ("name", "subtype", "resolution"),
+    [
+        ("a.wav", "PCM_U8", 2**-7),
+        ("a.wav", "PCM_16", 2**-15),
+        ("a.wav", "PCM_24", 2**-23),
+        ("a.wav", "PCM_32", 2**-23),
+        ("a.wav", "FLOAT", 2**-24),
+        ("a.wav", "DOUBLE", 2**-24),
+        ("a.flac", "PCM_16", 2**-15),
+        ("a.flac", "PCM_24", 2**-23),
+    ],
+)
+def test_lossless_formats(tmp_path: Path, name: str, subtype: str, resolution: float) -> None:
+    want = voice(3000)
+    soundfile.write(tmp_path / name, want, RATE, subtype=subtype)
+    got = load_audio(tmp_path / name, RATE).numpy()
+    assert got.shape == (3000,)
+    assert np.abs(got - want).max() <= 1.5 * resolution
+
+
+def test_ogg(tmp_path: Path) -> None:
+    want = voice()
+    soundfile.write(tmp_path / "a.ogg", want, RATE)
+    got = load_audio(tmp_path / "a.ogg", RATE).numpy()
+    assert np.linalg.norm(got - want) < 0.1 * np.linalg.norm(want)
+
+
+def test_ogg_past_full_scale_is_clipped(tmp_path: Path) -> None:
+    path = tmp_path / "loud.ogg"
+    soundfile.write(path, np.sign(voice()) * 0.999, RATE)
+    assert np.abs(soundfile.read(path)[0]).max() > 1.05  # the codec rings
+    assert float(load_audio(path, RATE).abs().max()) == 1.0
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    assert failure(load_audio, tmp_path / "none.wav", RATE) == f"{tmp_path}/none.wav: no such audio file"
+    assert failure(load_audio, tmp_path, RATE) == f"{tmp_path}: no such audio file"
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"hello world\n" * 100])
+def test_not_audio(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(content)
+    assert failure(load_audio, path, RATE).startswith(f"{path}: not an audio file, or damaged (")
+
+
+def test_wav_cut_short(tmp_path: Path) -> None:
+    """libsndfile reads such a file as if it had been shorter all along."""
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(1000))
+    path.write_bytes(path.read_bytes()[:-500])
+    assert soundfile.info(path).frames == 750
+    assert failure(load_audio, path, RATE) == (
+        f"{path}: cut short, 500 bytes of samples fewer than its header says: copy it again"
+    )
+
+
+@pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT"])
+def test_extensible_wav_cut_short(tmp_path: Path, subtype: str) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.zeros(1000), RATE, subtype=subtype, format="WAVEX")
+    assert load_audio(path, RATE).shape == (1000,)
+    path.write_bytes(path.read_bytes()[:-600])
+    assert failure(load_audio, path, RATE).startswith(f"{path}: cut short, 600 bytes of samples fewer")
+
+
+def test_wav_with_chunks_before_and_after_the_samples(tmp_path: Path) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.arange(100))
+    whole = path.read_bytes()
+    odd, tail = b"LIST" + struct.pack("<I", 5) + b"12345\0", b"LIST" + struct.pack("<I", 4) + b"1234"
+    path.write_bytes(whole[:12] + odd + whole[12:] + tail)
+    assert load_audio(path, RATE).tolist() == [k / 32768 for k in range(100)]
+    path.write_bytes(path.read_bytes()[: -len(tail) - 20])
+    assert "cut short, 20 bytes" in failure(load_audio, path, RATE)
+
+
+def test_wav_streamed_into_a_pipe_is_whole(tmp_path: Path) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.arange(100))
+    whole = bytearray(path.read_bytes())
+    whole[4:8] = whole[40:44] = b"\xff\xff\xff\xff"
+    path.write_bytes(whole)
+    assert load_audio(path, RATE).shape == (100,)
+
+
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a.flac", "not an audio file, or damaged ("), ("a.ogg", "cut short, it stops before its last Ogg page")],
+)
+def test_compressed_file_cut_short(tmp_path: Path, name: str, reason: str, part: float) -> None:
+    path = tmp_path / name
+    soundfile.write(path, voice(4 * RATE), RATE)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    assert failure(load_audio, path, RATE).startswith(f"{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a.flac", "not an audio file, or damaged ("), ("a.ogg", "cut short or damaged, ")],
+)
+def test_compressed_file_damaged(tmp_path: Path, name: str, reason: str) -> None:
+    path = tmp_path / name
+    soundfile.write(path, voice(4 * RATE), RATE)
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + b"\x55" * 50 + content[middle + 50 :])
+    assert failure(load_audio, path, RATE).startswith(f"{path}: {reason}")
+
+
+def test_ogg_cut_between_pages(tmp_path: Path) -> None:
+    path = tmp_path / "a.ogg"
+    soundfile.write(path, voice(4 * RATE), RATE)
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"OggS")])
+    assert 0 < soundfile.info(path).frames < 4 * RATE
+    assert failure(load_audio, path, RATE).startswith(f"{path}: cut short, it stops before its last Ogg page")
+
+
+def test_empty(tmp_path: Path) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(0))
+    assert failure(load_audio, path, RATE) == f"{path}: no samples in it"
+
+
+def test_stereo(tmp_path: Path) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(1000), channels=2)
+    assert failure(load_audio, path, RATE).startswith(f"{path}: 2 channels, expected mono: ")
+
+
+def test_wrong_rate(tmp_path: Path) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(1000), rate=16000)
+    message = failure(load_audio, path, RATE)
+    assert message.startswith(f"{path}: 16000 Hz, expected 22050 Hz: ")
+    assert message.endswith("set --sampling-rate")
+    assert load_audio(path, 16000).shape == (1000,)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "samples that are NaN or infinite"),
+        (-np.inf, "samples that are NaN or infinite"),
+        (-1.25, "samples up to 1.25, expected -1 to 1: scale the audio down"),
+    ],
+)
+def test_float_samples_that_are_no_audio(tmp_path: Path, value: float, message: str) -> None:
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.array([0.0, value, 0.5]), RATE, subtype="FLOAT")
+    assert failure(load_audio, path, RATE) == f"{path}: {message}"
+
+
+# Writing
+
+
+def test_saved_wav_is_sixteen_bit_and_clipped(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    save_audio(path, torch.tensor([0.0, 0.5, 1.0, 1.5, 70000.0, -1.0, -1.5, 0.6 / 32768], dtype=torch.float64), 16000)
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 16000)
+        pcm = np.frombuffer(file.readframes(100), "<i2")
+    assert pcm.tolist() == [0, 16384, 32767, 32767, 32767, -32768, -32768, 1]
+
+
+def test_every_sixteen_bit_value_survives_loading_and_saving(tmp_path: Path) -> None:
+    first = write_pcm16(tmp_path / "a.wav", np.arange(-32768, 32768))
+    save_audio(tmp_path / "b.wav", load_audio(first, RATE), RATE)
+    assert (tmp_path / "b.wav").read_bytes() == first.read_bytes()
+
+
+def test_saving_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(5))
+    save_audio(path, torch.ones(3).half(), RATE)
+    assert len(load_audio(path, RATE)) == 3
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_not_a_number_is_not_saved_and_the_old_file_stays(tmp_path: Path, value: float) -> None:
+    path = write_pcm16(tmp_path / "a.wav", np.zeros(5))
+    before = path.read_bytes()
+    message = failure(save_audio, path, torch.tensor([0.0, value]), RATE)
+    assert message == f"{path}: not written, the audio has samples that are NaN or infinite"
+    assert path.read_bytes() == before
+
+
+def test_saving_makes_missing_folders(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "a.wav"
+    save_audio(path, torch.zeros(3), RATE)
+    assert len(load_audio(path, RATE)) == 3
+
+
+def test_saving_fails_cleanly(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").mkdir()
+    write_pcm16(tmp_path / "file", np.zeros(1))
+    assert failure(save_audio, tmp_path / "a.wav", torch.zeros(3), RATE).endswith("cannot be written (Is a directory)")
+    assert failure(save_audio, tmp_path / "file" / "b.wav", torch.zeros(3), RATE).endswith("(Not a directory)")
+    assert {item.name for item in tmp_path.iterdir()} == {"a.wav", "file"}
+
+
+def test_saving_a_batch_is_an_error(tmp_path: Path) -> None:
+    message = failure(save_audio, tmp_path / "a.wav", torch.zeros(1, 3), RATE)
+    assert message == f"{tmp_path}/a.wav: audio of shape (1, 3), expected (samples,)"
+
+
+# Griffin-Lim
+
+
+@pytest.fixture(scope="module")
+def stft() -> TacotronSTFT:
+    return TacotronSTFT()
+
+
+def voice_mels(stft: TacotronSTFT) -> torch.Tensor:
+    return stft.mel_spectrogram(torch.from_numpy(voice()).float()[None])
+
+
+def test_magnitudes_have_the_mels_they_came_from(stft: TacotronSTFT) -> None:
+    mels = voice_mels(stft)
+    magnitude = mel_to_magnitude(mels, stft)
+    assert magnitude.shape == (1, 513, mels.shape[2])
+    assert float(magnitude.min()) >= 0
+    assert float(magnitude[:, 373:].max()) == 0  # above 8 kHz
+    again = np.einsum("mf,bft->bmt", stft.mel_basis.double().numpy(), magnitude.double().numpy())
+    want = mels.double().exp().numpy()
+    assert np.linalg.norm(again - want) < 2e-3 * np.linalg.norm(want)
+
+
+def test_magnitudes_are_nearer_than_the_pseudo_inverse(stft: TacotronSTFT) -> None:
+    want = np.abs(librosa.stft(voice(), n_fft=1024, hop_length=256, pad_mode="reflect"))
+    mels = voice_mels(stft)
+    pseudo = np.maximum(0, np.linalg.pinv(stft.mel_basis.numpy()) @ mels[0].exp().numpy())
+    ours = np.linalg.norm(mel_to_magnitude(mels, stft)[0].numpy() - want)
+    assert ours < 0.8 * np.linalg.norm(pseudo - want)
+    assert ours < 0.2 * np.linalg.norm(want)
+
+
+def convergence(audio: np.ndarray, magnitude: np.ndarray) -> float:
+    """Spectral convergence: distance of the audio's magnitudes from the wanted ones, relative to these."""
+    got = np.abs(librosa.stft(audio, n_fft=1024, hop_length=256, pad_mode="reflect"))
+    return float(np.linalg.norm(got - magnitude) / np.linalg.norm(magnitude))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.99])
+def test_converges_as_librosas_does(stft: TacotronSTFT, momentum: float) -> None:
+    """Mean over six random starts each, within 10 %."""
+    mels = voice_mels(stft)
+    magnitude = mel_to_magnitude(mels, stft)[0].numpy()
+    batch = griffin_lim(mels.expand(6, -1, -1), stft, 60, momentum, torch.Generator().manual_seed(0)).numpy()
+    theirs = [
+        librosa.griffinlim(
+            magnitude, n_iter=60, hop_length=256, momentum=momentum, pad_mode="reflect", random_state=seed
+        )
+        for seed in range(6)
+    ]
+    ours, librosas = (np.mean([convergence(audio, magnitude) for audio in batches]) for batches in (batch, theirs))
+    assert ours < 1.1 * librosas
+
+
+def test_iterations_are_the_papers(stft: TacotronSTFT) -> None:
+    """Perraudin et al. 2013, algorithm 2, in float64 on scipy's transforms, from the same first phases."""
+    mels = voice_mels(stft)[:, :, :12]
+    magnitude = mel_to_magnitude(mels, stft)[0].double().numpy()
+    draws = torch.rand((1, 513, 12), generator=torch.Generator().manual_seed(5))[0].double().numpy()
+    framing = {"window": "hann", "nperseg": 1024, "noverlap": 768}
+
+    def audio_of(spectrum: np.ndarray) -> np.ndarray:
+        return scipy.signal.istft(spectrum, **framing)[1]
+
+    c = magnitude * np.exp(2j * np.pi * draws)
+    t_previous = np.zeros_like(c)
+    for _ in range(5):
+        t = scipy.signal.stft(audio_of(c), **framing, boundary="even", padded=False)[2]
+        c = t + 0.9 * (t - t_previous)
+        c = magnitude * np.exp(1j * np.angle(c))
+        t_previous = t
+    want = audio_of(c) / scipy.signal.get_window("hann", 1024).sum()  # scipy's inverse multiplies by the window's sum
+    got = griffin_lim(mels, stft, n_iters=5, momentum=0.9, generator=torch.Generator().manual_seed(5))[0].numpy()
+    assert got.shape == want.shape == (11 * 256,)
+    assert np.abs(got - want).max() < 1e-3 * np.abs(want).max()
+
+
+def test_speaks_the_mels_it_was_given(stft: TacotronSTFT) -> None:
+    mels = voice_mels(stft)
+    audio = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(0))
+    again = stft.mel_spectrogram(audio.clamp(-1, 1))
+    assert again.shape == mels.shape
+    assert float((again - mels).abs().mean()) < 0.15  # nepers, over a range of about eleven
+
+
+def test_same_generator_same_audio_and_items_do_not_mix(stft: TacotronSTFT) -> None:
+    mels = torch.cat([voice_mels(stft)[:, :, :16], torch.rand(1, 80, 16) * 5 - 8])
+    both = griffin_lim(mels, stft, 4, generator=torch.Generator().manual_seed(1))
+    alone = griffin_lim(mels[:1], stft, 4, generator=torch.Generator().manual_seed(1))
+    other = griffin_lim(mels[:1], stft, 4, generator=torch.Generator().manual_seed(2))
+    assert both.shape == (2, 15 * 256)
+    assert torch.allclose(both[:1], alone, atol=1e-5)
+    assert not torch.allclose(other, alone, atol=1e-2)
+
+
+def test_mels_that_cannot_become_audio(stft: TacotronSTFT) -> None:
+    assert failure(griffin_lim, torch.zeros(80, 9), stft) == ("log-mels of shape (80, 9), expected (batch, 80, frames)")
+    assert "expected (batch, 80, frames)" in failure(griffin_lim, torch.zeros(1, 40, 9), stft)
+    assert failure(griffin_lim, torch.zeros(1, 80, 3), stft) == "log-mels of 3 frames, expected at least 4"
+    assert griffin_lim(torch.zeros(1, 80, 4), stft, 2).shape == (1, 768)
+    assert failure(griffin_lim, torch.full((1, 80, 9), float("nan")), stft).endswith("NaN or infinite")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
+    mels = voice_mels(stft)[:, :, :20]
+    want = griffin_lim(mels, stft, 3, generator=torch.Generator().manual_seed(0))
+    got = griffin_lim(mels.cuda(), TacotronSTFT().cuda(), 3, generator=torch.Generator().manual_seed(0))
+    assert got.is_cuda
+    assert float((got.cpu() - want).norm() / want.norm()) < 1e-2
+
+
+def test_samples_without_a_header_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "clip.raw").write_bytes(bytes(400))
+    assert "one without a header, expected wav" in failure(load_audio, tmp_path / "clip.raw", RATE)

@@ -1,0 +1,233 @@
+"""The STFT and the log-mels against scipy, librosa and the formula in float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+import scipy.signal
+import torch
+
+from common.audio.stft import STFT, AudioConfig, TacotronSTFT
+from common.errors import DataError, UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+def sweep(samples: int, rate: int = 22050) -> np.ndarray:
+    """A chirp from 60 Hz to 9 kHz over a noise floor, float64, below full scale."""
+    time = np.arange(samples) / rate
+    noise = np.random.default_rng(0).normal(scale=0.01, size=samples)
+    return 0.7 * scipy.signal.chirp(time, 60, time[-1], 9000) + noise
+
+
+def relative_error(got: torch.Tensor, want: np.ndarray) -> float:
+    assert tuple(got.shape) == want.shape
+    return float(np.abs(got.numpy() - want).max() / np.abs(want).max())
+
+
+def as_batch(audio: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(audio).float()[None]
+
+
+def test_spectrum_is_scipys() -> None:
+    audio = sweep(5000)
+    _, _, want = scipy.signal.stft(
+        audio, window="hann", nperseg=1024, noverlap=768, boundary="even", padded=False, scaling="spectrum"
+    )
+    want = want * scipy.signal.get_window("hann", 1024).sum()  # scipy divides by the window's sum
+    assert relative_error(STFT().spectrum(as_batch(audio))[0], want) < 1e-6
+
+
+@pytest.mark.parametrize(("filter_length", "hop", "win"), [(1024, 256, 1024), (512, 100, 400), (256, 64, 250)])
+def test_spectrum_is_librosas_for_other_lengths(filter_length: int, hop: int, win: int) -> None:
+    audio = sweep(3333)
+    want = librosa.stft(audio, n_fft=filter_length, hop_length=hop, win_length=win, pad_mode="reflect")
+    assert relative_error(STFT(filter_length, hop, win).spectrum(as_batch(audio))[0], want) < 1e-6
+
+
+def test_transform_is_the_definition() -> None:
+    """One frame by the sum itself: reflected edge, periodic Hann, every bin."""
+    audio = sweep(2000)
+    reflected = np.concatenate([audio[512:0:-1], audio])
+    n = np.arange(1024)
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * n / 1024)
+    for frame in (0, 1, 3):
+        piece = reflected[frame * 256 : frame * 256 + 1024] * window
+        want = np.exp(-2j * np.pi * np.outer(np.arange(513), n) / 1024) @ piece
+        magnitude, phase = (part[0, :, frame] for part in STFT().transform(as_batch(audio)))
+        assert relative_error(magnitude, np.abs(want)) < 1e-6
+        assert relative_error(torch.polar(magnitude, phase), want) < 1e-6
+
+
+@pytest.mark.parametrize("samples", [513, 1023, 1024, 22050])
+def test_inverse_gives_the_audio_back(samples: int) -> None:
+    stft = STFT()
+    audio = torch.stack([as_batch(sweep(samples))[0], torch.rand(samples) - 0.5])
+    magnitude, phase = stft.transform(audio)
+    assert magnitude.shape == phase.shape == (2, 513, samples // 256 + 1)
+    assert torch.allclose(stft.inverse(magnitude, phase, length=samples), audio, atol=2e-6)
+    assert stft.inverse(magnitude, phase).shape == (2, samples // 256 * 256)
+
+
+def test_inverse_of_a_spectrum_no_audio_has_is_librosas_least_squares() -> None:
+    random = np.random.default_rng(1)
+    spectrum = random.normal(size=(513, 9)) + 1j * random.normal(size=(513, 9))
+    spectrum[[0, -1]] = spectrum[[0, -1]].real
+    want = librosa.istft(spectrum, hop_length=256, win_length=1024, dtype=np.float64)
+    assert relative_error(STFT().from_spectrum(torch.from_numpy(spectrum).to(torch.complex64)[None])[0], want) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sampling_rate": 16000, "n_mel_channels": 40, "mel_fmin": 50.0, "mel_fmax": 7600.0},
+        {"filter_length": 2048, "hop_length": 300, "win_length": 1200, "n_mel_channels": 100, "mel_fmax": 11025.0},
+    ],
+)
+def test_log_mels_are_librosas(options: dict) -> None:
+    config = AudioConfig(**options)
+    audio = sweep(6000)
+    mel = librosa.feature.melspectrogram(
+        y=audio,
+        sr=config.sampling_rate,
+        n_fft=config.filter_length,
+        hop_length=config.hop_length,
+        win_length=config.win_length,
+        n_mels=config.n_mel_channels,
+        fmin=config.mel_fmin,
+        fmax=config.mel_fmax,
+        power=1.0,
+        pad_mode="reflect",
+    )
+    got = TacotronSTFT.from_config(config).mel_spectrogram(as_batch(audio))[0]
+    assert got.shape == (config.n_mel_channels, 6000 // config.hop_length + 1)
+    assert np.abs(got.numpy() - np.log(np.maximum(mel, 1e-5))).max() < 1e-4
+
+
+def test_mel_filters_are_slaneys_triangles_in_float64() -> None:
+    """Auditory Toolbox, Slaney 1998: 15 mels per kHz up to 1 kHz, then 27 mels per factor of 6.4; height 2 / width."""
+    mels = np.linspace(0, 15 + 27 * np.log(8) / np.log(6.4), 82)
+    edges = np.where(mels < 15, mels * 1000 / 15, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
+    bins = np.arange(513) * 22050 / 1024
+    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
+    want = np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2]))[:, None]
+    assert relative_error(TacotronSTFT().mel_basis, want) < 1e-6
+
+
+def test_silence_is_the_floor() -> None:
+    mel = TacotronSTFT().mel_spectrogram(torch.zeros(1, 2048))
+    assert mel.shape == (1, 80, 9)
+    assert torch.all(mel == torch.tensor(1e-5).log())
+
+
+def test_log_mels_stay_float32_under_autocast_and_half() -> None:
+    audio = as_batch(sweep(2048))
+    want = TacotronSTFT().mel_spectrogram(audio)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(TacotronSTFT().mel_spectrogram(audio), want)
+    rounded = TacotronSTFT().half().mel_spectrogram(audio)  # a parent's half() rounds the filters, no more
+    assert rounded.dtype == torch.float32
+    assert (rounded - want).abs().mean() < 1e-2
+
+
+def test_gradients_reach_the_audio() -> None:
+    audio = as_batch(sweep(600)).requires_grad_()
+    stft = TacotronSTFT()
+    stft.mel_spectrogram(audio).sum().backward()
+    step = torch.zeros_like(audio).index_fill_(1, torch.tensor([300]), 1e-3)
+    with torch.no_grad():
+        slope = (stft.mel_spectrogram(audio + step) - stft.mel_spectrogram(audio - step)).double().sum() / 2e-3
+    assert audio.grad is not None
+    assert float(audio.grad[0, 300]) == pytest.approx(float(slope), rel=0.02)
+
+
+def test_nothing_goes_into_checkpoints() -> None:
+    assert not TacotronSTFT().state_dict()
+
+
+def test_importing_does_not_import_librosa() -> None:
+    code = "import sys, common.audio.stft; common.audio.stft.STFT(); sys.exit('librosa' in sys.modules or 'numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("peak", [1.0001, -1.5, 32767.0, float("nan"), float("inf")])
+def test_audio_out_of_range_is_an_error(peak: float) -> None:
+    audio = torch.zeros(2, 1024)
+    audio[1, 7] = peak
+    with pytest.raises(DataError, match=r"audio peaks at .*, expected values in \[-1, 1\]"):
+        TacotronSTFT().mel_spectrogram(audio)
+
+
+def test_full_scale_is_in_range() -> None:
+    audio = torch.ones(1, 1024)
+    audio[:, ::2] = -1.0
+    assert torch.isfinite(TacotronSTFT().mel_spectrogram(audio)).all()
+
+
+def test_audio_too_short_to_reflect_is_an_error() -> None:
+    with pytest.raises(DataError, match="audio of 512 samples, expected at least 513 for a filter length of 1024"):
+        STFT().transform(torch.zeros(1, 512))
+    with pytest.raises(DataError, match="audio of 0 samples"):
+        TacotronSTFT().mel_spectrogram(torch.zeros(1, 0))
+
+
+def test_audio_without_a_batch_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"shape \(2048,\), expected \(batch, samples\)"):
+        TacotronSTFT().mel_spectrogram(torch.zeros(2048))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hop_length": 0}, "--hop-length 0: expected 1 to half of --win-length, 512 samples"),
+        ({"hop_length": 513}, "--hop-length 513: expected 1 to half"),
+        ({"win_length": 2048}, "--win-length 2048: expected 2 to --filter-length 1024"),
+        ({"filter_length": 1023, "win_length": 1000}, "--filter-length 1023: expected an even number"),
+        ({"sampling_rate": 0}, "--sampling-rate 0: expected a positive number"),
+        ({"sampling_rate": 8000}, "--mel-fmax 8000.0: expected at most half of --sampling-rate, 4000.0"),
+        ({"n_mel_channels": 0}, "--n-mel-channels 0: expected at least 1"),
+        ({"mel_fmin": 8000.0}, "--mel-fmin 8000.0: expected at least 0 and below --mel-fmax 8000.0"),
+        ({"mel_fmin": -1.0}, "--mel-fmin -1.0: expected at least 0"),
+        ({"mel_fmax": float("nan")}, "--mel-fmax nan"),
+        ({"max_wav_value": 0.0}, "--max-wav-value 0.0: expected a positive number"),
+    ],
+)
+def test_values_that_cannot_work_are_named_by_flag(options: dict, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        AudioConfig(**options)
+    assert message in str(error.value)
+
+
+def test_all_values_that_cannot_work_are_reported_at_once() -> None:
+    with pytest.raises(UsageError) as error:
+        AudioConfig(hop_length=0, n_mel_channels=0, mel_fmax=30000.0)
+    assert [line.split()[0] for line in str(error.value).splitlines()] == [
+        "--hop-length",
+        "--n-mel-channels",
+        "--mel-fmax",
+    ]
+    with pytest.raises(UsageError, match="--win-length 4096"):
+        STFT(1024, 256, 4096)
+    with pytest.raises(UsageError, match="--mel-fmax 9000"):
+        TacotronSTFT(sampling_rate=16000, mel_fmax=9000.0)
+
+
+@needs_gpu
+def test_gpu_agrees_with_cpu() -> None:
+    audio = as_batch(sweep(22050))
+    want = TacotronSTFT().mel_spectrogram(audio)
+    with torch.autocast("cuda", torch.float16):
+        got = TacotronSTFT().cuda().mel_spectrogram(audio.cuda())
+        stft = STFT().cuda()
+        back = stft.inverse(*stft.transform(audio.cuda()), length=22050)
+    assert got.dtype == back.dtype == torch.float32
+    assert (got.cpu() - want).abs().max() < 1e-3
+    assert torch.allclose(back.cpu(), audio, atol=5e-6)

@@ -1,0 +1,60 @@
+"""Sound for a listener: the bytes, and listeners who leave or cannot be reached."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import DataError
+from common.inference.live import Live
+
+
+def test_samples_are_written_as_they_come(tmp_path: Path) -> None:
+    path = tmp_path / "sound"
+    with Live(path) as live:
+        assert live.first is None
+        live(torch.zeros(0))
+        assert live.first is None
+        live(torch.tensor([0.5, -1.0, 2.0]))
+        assert path.read_bytes() == bytes.fromhex("00400080ff7f")
+        assert live.first is not None
+        live(torch.tensor([-(2.0**-15)]))
+    assert np.frombuffer(path.read_bytes(), "<i2").tolist() == [16384, -32768, 32767, -1]
+    assert not live.left
+
+
+def test_who_listens_to_a_pipe_hears_everything(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    heard: list[bytes] = []
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
+    reader.start()
+    sound = torch.linspace(-1, 1, 300_000)  # more than a pipe holds
+    with Live(pipe) as live:
+        live(sound)
+    reader.join()
+    assert np.abs(np.frombuffer(heard[0], "<i2") / 32768 - sound.numpy()).max() <= 2.0**-15
+
+
+def test_a_listener_may_leave(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: pipe.open("rb").close())
+    reader.start()
+    with Live(pipe) as live:
+        reader.join()
+        live(torch.zeros(10))
+        assert live.left
+        live(torch.zeros(10))
+
+
+def test_a_path_that_cannot_be_written_to(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"--stream {tmp_path}: cannot be written to"):
+        Live(tmp_path)
+    with Live(tmp_path / "sound") as live, pytest.raises(DataError, match=r"--stream .*/sound: .* NaN or infinite"):
+        live(torch.tensor([0.0, float("nan")]))

@@ -1,0 +1,91 @@
+"""Recurrences with a hand-written backward against PyTorch's LSTM and autograd, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from common.kernels.recurrence import CHUNK, compute_dtype, dropout_mask, lstm_sequence, tanh
+
+
+def randn(*shape, grad=False):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
+
+
+def assert_close(got, want, bound=1e-12):
+    torch.testing.assert_close(got, want, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(7, 2), (1, 3), (5, 1), (CHUNK, 2), (2 * CHUNK + 1, 1)])
+def test_lstm_sequence_is_pytorchs_lstm(steps, batch):
+    lstm, x, direction = nn.LSTM(3, 5).double(), randn(steps, batch, 3, grad=True), randn(steps, batch, 5)
+    gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
+    before = gates.detach().clone()
+    got, (want, _) = lstm_sequence(gates, lstm.weight_hh_l0, 0.0, training=True), lstm(x)
+    assert_close(got, want)
+    assert torch.equal(gates.detach(), before)  # it works on a copy
+    tensors = [x, *lstm.parameters()]
+    for ours, theirs in zip(
+        torch.autograd.grad((got * direction).sum(), tensors), torch.autograd.grad((want * direction).sum(), tensors)
+    ):
+        assert_close(ours, theirs)
+
+
+def test_lstm_sequence_gradcheck_with_dropout():
+    gates, weight_hh = randn(4, 2, 12, grad=True), randn(12, 3, grad=True)
+
+    def run(gates, weight_hh):
+        torch.manual_seed(5)  # the same mask at each call
+        return lstm_sequence(gates, weight_hh, 0.4, training=True)
+
+    assert (run(gates, weight_hh) == 0).any()
+    assert torch.autograd.gradcheck(run, (gates, weight_hh))
+
+
+def test_lstm_sequence_drops_the_state_that_the_next_step_sees():
+    cell = nn.LSTMCell(1, 50, bias=False).double()
+    gates = randn(6, 40, 200)
+    dropped = lstm_sequence(gates, cell.weight_hh, 0.4, training=True)
+    hidden, memory = torch.zeros(40, 50).double(), torch.zeros(40, 50).double()
+    for step, output in zip(gates, dropped):
+        i, f, g, o = (step + hidden @ cell.weight_hh.t()).chunk(4, dim=1)
+        memory = f.sigmoid() * memory + i.sigmoid() * g.tanh()
+        assert_close(output, torch.where(output == 0, 0.0, o.sigmoid() * memory.tanh() / 0.6))
+        hidden = output
+    assert (dropped == 0).double().mean().item() == pytest.approx(0.4, abs=0.02)
+    assert lstm_sequence(gates, cell.weight_hh, 0.4, training=False).all()
+
+
+def test_autocast_computes_products_in_bfloat16_and_keeps_float32_gradients():
+    gates, weight_hh = torch.randn(6, 3, 32, requires_grad=True), torch.randn(32, 8, requires_grad=True)
+    exact = lstm_sequence(gates, weight_hh, 0.0, training=True)
+    wanted = torch.autograd.grad(exact.square().sum(), (gates, weight_hh))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert compute_dtype(weight_hh) == torch.bfloat16
+        rounded = lstm_sequence(gates.bfloat16(), weight_hh, 0.0, training=True)
+    got = torch.autograd.grad(rounded.square().sum(), (gates, weight_hh))
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, rtol=0, atol=0.03)  # bfloat16 has 8 bits
+    for ours, theirs in zip(got, wanted):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 0.03 * theirs.norm()
+
+
+def test_dropout_mask():
+    mask = dropout_mask(torch.zeros(1), (100, 30, 20), 0.25, training=True)
+    assert mask.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert (mask == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
+    assert dropout_mask(torch.zeros(1), (2, 3), 0.25, training=False) is None
+    assert dropout_mask(torch.zeros(1), (2, 3), 0.0, training=True) is None
+
+
+def test_tanh_into_itself_and_into_another():
+    x = torch.linspace(-12, 12, 1001, dtype=torch.float64)
+    y, z = x.clone(), torch.empty_like(x)
+    assert tanh(y, out=y) is y
+    assert tanh(x, out=z) is z
+    assert_close(y, x.tanh(), 1e-15)
+    assert torch.equal(y, z)

@@ -1,0 +1,190 @@
+"""Device, number formats and random states, as far as a machine without a GPU can tell."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from common import precision
+from common.errors import UsageError
+from tests.recipe import ROOT
+
+CPU = torch.device("cpu")
+GPU = torch.device("cuda", 0)
+
+
+def test_a_machine_without_gpus_and_the_flag_mean_the_cpu(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert precision.pick_device() == CPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert precision.pick_device(local_rank=1, cpu=True) == CPU
+
+
+ROUNDS = """
+import resource, sys, torch
+from common import precision
+if sys.argv[1:]:
+    precision.keep_freed_memory(torch.device("cpu"))
+for _ in range(20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    [torch.ones(2**24), torch.ones(2**24)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
+def test_freed_memory_is_kept_for_the_next_tensors() -> None:
+    """64 MiB, twice: without the switch the system clears them anew, counted in page faults; with it, only the first few."""
+
+    def faults(*words: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", ROUNDS, *words], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    assert faults() > 100
+    assert faults("keep") < 10
+
+
+def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch) -> None:
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    assert precision.pick_device(1) == torch.device("cuda", 1)
+    assert taken == [torch.device("cuda", 1)]
+    with pytest.raises(UsageError, match=r"process 2 of this machine has no GPU, there are 2: .*--cpu"):
+        precision.pick_device(2)
+    assert len(taken) == 1
+
+
+def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    assert precision.half_dtype(CPU, True) is None
+    with precision.autocast(CPU, None):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    assert precision.half_note(CPU, None).endswith(
+        "would be many times slower with them emulated: computing in float32"
+    )
+    # whoever names a type gets it, and is told
+    assert precision.half_dtype(CPU, True, "bfloat16") == torch.bfloat16
+    assert precision.half_note(CPU, torch.bfloat16).endswith("is many times slower with them emulated")
+    assert precision.half_note(GPU, torch.float16) == ""
+
+
+def test_number_formats(monkeypatch) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    assert precision.half_note(CPU, torch.bfloat16) == ""
+    for device, wanted, named, dtype in (
+        (CPU, False, "float16", None),
+        (CPU, True, None, torch.bfloat16),
+        (CPU, True, "float16", torch.float16),
+        (GPU, True, None, torch.float16),
+        (GPU, True, "bfloat16", torch.bfloat16),
+    ):
+        assert precision.half_dtype(device, wanted, named) == dtype
+    for dtype in (torch.bfloat16, torch.float16):
+        with precision.autocast(CPU, dtype):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == dtype
+        assert precision.grad_scaler(CPU, dtype).is_enabled() == (dtype == torch.float16)
+    with precision.autocast(CPU, None):
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    assert not precision.grad_scaler(CPU, None).is_enabled()
+    assert precision.distributed_backend(CPU) == "gloo"
+    assert precision.distributed_backend(GPU) == "cpu:gloo,cuda:nccl"
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_cudnn_is_as_the_flags_say(enabled: bool, monkeypatch) -> None:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    for name in ("enabled", "benchmark", "allow_tf32"):
+        monkeypatch.setattr(cudnn, name, getattr(cudnn, name))  # put back afterwards
+    before = matmul.allow_tf32  # which monkeypatch cannot put back
+    try:
+        precision.configure(cudnn_enabled=enabled, cudnn_benchmark=not enabled, tf32=enabled)
+        assert (cudnn.enabled, cudnn.benchmark) == (enabled, not enabled)
+        assert cudnn.allow_tf32 == matmul.allow_tf32 == enabled
+        precision.configure(cudnn_enabled=enabled, cudnn_benchmark=not enabled)
+        assert cudnn.allow_tf32 and matmul.allow_tf32  # unless told otherwise
+    finally:
+        matmul.allow_tf32 = before
+
+
+def test_loss_scale_of_older_checkpoints() -> None:
+    state = {"loss_scaler0": {"loss_scale": 4096.0, "unskipped": 17}}
+    assert precision.apex_loss_scale(state) == 4096.0
+    assert precision.apex_loss_scale({}) is None
+
+
+def test_random_numbers_go_on_after_a_stretch_of_their_own() -> None:
+    torch.manual_seed(3)
+    wanted = torch.rand(4)
+    torch.manual_seed(3)
+    first = torch.rand(2)
+    with precision.separate_rng(CPU, 7):
+        inside = torch.rand(3)
+    assert torch.equal(torch.cat((first, torch.rand(2))), wanted)
+    assert torch.equal(inside, torch.rand(3, generator=torch.Generator().manual_seed(7)))
+
+
+def test_random_states_are_put_back() -> None:
+    cpu, gpu = precision.rng_states(CPU)
+    assert gpu is None
+    wanted = torch.rand(5)
+    precision.restore_rng_states(CPU, cpu, torch.zeros(16, dtype=torch.uint8))  # a GPU's state is passed over
+    assert torch.equal(torch.rand(5), wanted)
+    several = torch.stack([torch.zeros_like(cpu), cpu])  # as a checkpoint of two processes keeps them
+    precision.restore_rng_states(CPU, several[1], None)
+    assert torch.equal(torch.rand(5), wanted)
+
+
+def test_seeds() -> None:
+    precision.seed_everything(11)
+    assert torch.equal(torch.rand(3), torch.rand(3, generator=torch.Generator().manual_seed(11)))
+    drawn = {precision.draw_seed() for _ in range(20)}
+    assert len(drawn) > 15
+    assert all(0 <= seed < 2**31 for seed in drawn)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    device = precision.pick_device()
+    with precision.autocast(device, precision.half_dtype(device, True)):
+        assert (torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)).dtype == torch.float16
+    assert precision.grad_scaler(device, torch.float16).is_enabled()
+    cpu, gpu = precision.rng_states(device)
+    wanted = torch.rand(5, device=device)
+    precision.restore_rng_states(device, cpu, gpu)
+    assert torch.equal(torch.rand(5, device=device), wanted)
+    with precision.separate_rng(device, 1):
+        torch.rand(3, device=device)
+    precision.synchronize(device)
+
+
+def test_work_is_repeated_as_it_is_on_a_cpu() -> None:
+    total = torch.zeros(())
+    again = precision.repeatable(lambda: total.add_(1), CPU)
+    for _ in range(3):
+        again()
+    assert total == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_work_is_recorded_on_a_gpu() -> None:
+    """Replays do what the work does, and draw new random numbers each time."""
+    device = torch.device("cuda", 0)
+    source, drawn = torch.zeros(4, device=device), torch.zeros(4, device=device)
+    again = precision.repeatable(lambda: torch.add(source, torch.rand(4, device=device), out=drawn), device)
+    seen = []
+    for start in (10.0, 10.0, 20.0):
+        source.fill_(start)
+        again()
+        seen.append(drawn.cpu())
+    assert [int(numbers[0]) for numbers in seen] == [10, 10, 20]
+    assert not torch.equal(seen[0], seen[1])

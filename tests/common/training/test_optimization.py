@@ -1,0 +1,189 @@
+"""Learning rates by their formulas, Adam's groups and averages by name, and the moving average by its closed form."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from common.errors import UsageError
+from common.training.optimization import (
+    OptimizationConfig,
+    Pace,
+    annealed_rate,
+    make_optimizer,
+    moving_average,
+    rate_at,
+    restore_averages,
+    set_rate,
+)
+from common.training.selection import RateFactor
+
+PACE = Pace(steps_per_epoch=10, global_batch=36, usual_batch=4)
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def trained(config: OptimizationConfig, steps: int = 3) -> tuple[nn.Sequential, torch.optim.Optimizer]:
+    net = model()
+    optimizer = make_optimizer(net, config)
+    for step in range(steps):
+        net(torch.full((2, 3), 1.0 + step)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return net, optimizer
+
+
+@pytest.mark.parametrize(
+    ("factor", "ratios"),
+    [(0.3, [1, 0.3, 0.1, 0.03, 0.01]), (0.1, [1, 0.1, 0.01, 1e-3, 1e-4]), (0.5, [1, 0.5, 0.25, 0.125, 0.0625])],
+)
+def test_the_rate_falls_at_each_milestone(factor: float, ratios: list[float]) -> None:
+    milestones = [500, 1000, 1500, 1600]
+    for epochs, ratio in zip([(0, 1, 499), (500, 999), (1000, 1499), (1500, 1599), (1600, 9999)], ratios, strict=True):
+        for epoch in epochs:
+            assert annealed_rate(1e-3, epoch, milestones, factor) == pytest.approx(1e-3 * ratio, rel=1e-12)
+    assert annealed_rate(1e-3, 9999, [], factor) == 1e-3
+
+
+def test_a_cosine_from_the_rate_to_nothing() -> None:
+    config = OptimizationConfig(learning_rate=0.2, lr_schedule="cosine", epochs=4, warmup_steps=8)
+    rates = [rate_at(config, PACE, step / 10, step) for step in range(41)]
+    cosine = [0.1 * (1 + math.cos(math.pi * step / 40)) for step in range(41)]
+    assert rates[:8] == pytest.approx([cosine[step] * (step + 1) / 8 for step in range(8)])
+    assert rates[8:] == pytest.approx(cosine[8:])
+    assert rates[20] == pytest.approx(0.1)  # half way
+    assert rates[10] == pytest.approx(0.2 * (1 + math.sqrt(0.5)) / 2)  # a quarter
+    assert rates[40] == pytest.approx(0, abs=1e-12)
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates[8:]))
+    assert rate_at(config, PACE, 9, 90) == pytest.approx(0, abs=1e-12)  # --epochs was lowered since
+    assert rate_at(config, Pace(99, 4, 4), 2.0, 198) == rates[20]  # smaller batches since: what counts is epochs
+
+
+def test_warm_up_before_annealing_and_no_schedule() -> None:
+    config = OptimizationConfig(learning_rate=1e-3, anneal_steps=[2], anneal_factor=0.1, warmup_steps=4)
+    assert [rate_at(config, PACE, step // 10, step) for step in (0, 3, 4, 19, 20)] == pytest.approx(
+        [2.5e-4, 1e-3, 1e-3, 1e-3, 1e-4]
+    )
+    constant = OptimizationConfig(learning_rate=1e-3, anneal_steps=[2], lr_schedule="constant")
+    assert {rate_at(constant, PACE, epoch, 10 * epoch) for epoch in range(9)} == {1e-3}
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1), ("sqrt", 3), ("linear", 9)])
+def test_the_rate_grows_with_the_batch(scaling: str, factor: float) -> None:
+    config = OptimizationConfig(learning_rate=1e-3, lr_scaling=scaling)
+    assert rate_at(config, PACE, 0, 0) == pytest.approx(factor * 1e-3)
+
+
+def test_each_group_has_its_own_rate() -> None:
+    """Adam's first step is as long as the rate, whatever the gradient."""
+    config = OptimizationConfig(lr_scale=[RateFactor(r"^0\.weight", 0.25), RateFactor("^0", 3.0)])
+    net = model()
+    before = {name: weight.detach().clone() for name, weight in net.named_parameters()}
+    optimizer = make_optimizer(net, config)
+    set_rate(optimizer, 1e-2)
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    for name, factor in (("0.weight", 0.25), ("0.bias", 3.0), ("2.weight", 1.0), ("2.bias", 1.0)):
+        moved = (net.get_parameter(name) - before[name]).abs()
+        torch.testing.assert_close(moved, torch.full_like(moved, 1e-2 * factor), rtol=1e-3, atol=0)
+
+
+def test_the_two_adams_are_the_same() -> None:
+    fused, plain = (trained(OptimizationConfig(optimizer=name))[0] for name in ("fused-adam", "adam"))
+    for name, weight in plain.named_parameters():
+        torch.testing.assert_close(fused.get_parameter(name), weight)
+
+
+def test_apex_where_it_is_missing_and_where_it_is(monkeypatch) -> None:
+    config = OptimizationConfig(optimizer="apex-fused-adam", learning_rate=0.5, weight_decay=0.25)
+    with pytest.raises(UsageError, match="--optimizer apex-fused-adam: NVIDIA Apex is not here"):
+        make_optimizer(model(), config)
+
+    class FusedAdam(torch.optim.Optimizer):
+        """Takes what Apex's takes, counts a group's steps; L2 penalty where adam_w_mode is off."""
+
+        def __init__(self, params, lr, weight_decay, adam_w_mode) -> None:
+            assert not adam_w_mode
+            torch.optim.Optimizer.__init__(self, params, {"lr": lr, "weight_decay": weight_decay})
+
+        def zero_grad(self) -> None:
+            super().zero_grad()
+
+    package, optimizers = types.ModuleType("apex"), types.ModuleType("apex.optimizers")
+    optimizers.FusedAdam = FusedAdam  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "apex", package)
+    monkeypatch.setitem(sys.modules, "apex.optimizers", optimizers)
+    made = make_optimizer(model(), config)
+    assert isinstance(made, FusedAdam)
+    assert [(group["lr"], group["weight_decay"]) for group in made.param_groups] == [(0.5, 0.25)]
+    net, ours = trained(OptimizationConfig())
+    assert restore_averages(made, ours.state_dict(), [name for name, _ in net.named_parameters()]) == 0
+    assert made.param_groups[0]["step"] == 3
+    made.zero_grad()
+
+
+def test_averages_find_their_weights_in_other_groups() -> None:
+    """--lr-scale and --freeze make other groups than the run had that saved."""
+    net, optimizer = trained(OptimizationConfig())
+    saved, names = optimizer.state_dict(), [name for name, _ in net.named_parameters()]
+    by_name = {name: optimizer.state[weight] for name, weight in net.named_parameters()}
+    other = model()
+    other[0].bias.requires_grad_(False)
+    regrouped = make_optimizer(other, OptimizationConfig(lr_scale=[RateFactor("weight", 0.5)], learning_rate=7.0))
+    assert restore_averages(regrouped, saved, names) == 0
+    assert {group["lr"] for group in regrouped.param_groups} == {7.0}
+    for name, weight in other.named_parameters():
+        if name == "0.bias":
+            assert weight not in regrouped.state
+        else:
+            assert torch.equal(regrouped.state[weight]["exp_avg"], by_name[name]["exp_avg"])
+            assert regrouped.state[weight]["step"] == 3
+    # and back: what was frozen has no averages to go on from
+    again = make_optimizer(model(), OptimizationConfig())
+    assert restore_averages(again, regrouped.state_dict(), names) == 1
+
+
+def test_apex_counts_steps_by_group() -> None:
+    net, optimizer = trained(OptimizationConfig())
+    saved = optimizer.state_dict()
+    published = {
+        "param_groups": [
+            {key: value for key, value in group.items() if key != "param_names"} | {"step": 11}
+            for group in saved["param_groups"]
+        ],
+        "state": {
+            number: {key: state[key] for key in ("exp_avg", "exp_avg_sq")} for number, state in saved["state"].items()
+        },
+    }
+    fresh = make_optimizer(net, OptimizationConfig())
+    assert restore_averages(fresh, published, [name for name, _ in net.named_parameters()]) == 0
+    assert {float(state["step"]) for state in fresh.state.values()} == {11.0}
+
+
+def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
+    net = nn.Linear(1, 1, bias=False)
+    average = moving_average(net, 0.3)
+    assert average is not None
+    values = [2.0, -1.0, 5.0, 0.5, 3.0]
+    for value in values:
+        nn.init.constant_(net.weight, value)
+        average.update_parameters(net)
+    decays = [2 / 11, 3 / 12, 0.3, 0.3]  # (1 + n) / (10 + n) after n values, until that is above 0.3
+    wanted = values[0]
+    for decay, value in zip(decays, values[1:], strict=True):
+        wanted = decay * wanted + (1 - decay) * value
+    assert average.module.weight.item() == pytest.approx(wanted)
+
+
+def test_a_factor_for_no_weight_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match=r"--lr-scale: no weight's name matches '\^encodr'"):
+        make_optimizer(model(), OptimizationConfig(lr_scale=[RateFactor("^0", 0.5), RateFactor("^encodr", 0.1)]))

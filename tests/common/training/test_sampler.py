@@ -1,0 +1,130 @@
+"""Which items make which batch: complete, repeatable, the same on any number of processes, and resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+import torch
+
+from common.training.sampler import EpochBatches
+
+
+def flat(made: Iterable[list[int]]) -> list[int]:
+    return [item for batch in made for item in batch]
+
+
+def batches(sampler: EpochBatches, epoch: int = 0, clips_done: int = 0) -> list[list[int]]:
+    """Item numbers of an epoch's batches; each key has to name the epoch."""
+    sampler.start_at(epoch, clips_done)
+    keys = list(sampler)
+    assert len(keys) == len(sampler)
+    assert all(key.epoch == epoch for batch in keys for key in batch)
+    return [[key.item for key in batch] for batch in keys]
+
+
+@pytest.mark.parametrize("bucket_batches", [0, 3])
+def test_every_item_once_an_epoch_in_another_order_each_time(bucket_batches: int) -> None:
+    sampler = EpochBatches(list(range(24)), 4, seed=5, bucket_batches=bucket_batches)
+    epochs = [batches(sampler, epoch) for epoch in range(3)]
+    for made in epochs:
+        assert [len(batch) for batch in made] == [4] * 6
+        assert sorted(flat(made)) == list(range(24))
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+    assert batches(sampler, 1) == epochs[1]
+    assert batches(EpochBatches(list(range(24)), 4, seed=6, bucket_batches=bucket_batches)) != epochs[0]
+
+
+def test_training_leaves_out_what_fills_no_batch_and_not_always_the_same() -> None:
+    sampler = EpochBatches([1] * 11, 4, seed=0)
+    left_out = [set(range(11)) - set(flat(batches(sampler, epoch))) for epoch in range(200)]
+    assert {len(items) for items in left_out} == {3}
+    times = [sum(item in items for items in left_out) for item in range(11)]
+    # each item: binomial with n = 200, p = 3/11, mean 54.5, standard deviation 6.3
+    assert min(times) > 54.5 - 5 * 6.3
+    assert max(times) < 54.5 + 5 * 6.3
+
+
+def test_the_longest_clips_are_left_out_no_more_often_when_bucketed() -> None:
+    sampler = EpochBatches(list(range(11)), 4, seed=0, bucket_batches=100)
+    seen = [flat(batches(sampler, epoch)) for epoch in range(200)]
+    times = sum(10 not in items for items in seen)
+    assert abs(times - 54.5) < 5 * 6.3
+
+
+def test_validation_takes_all_items_in_their_order() -> None:
+    sampler = EpochBatches([9, 1, 5, 7, 3], 2, training=False)
+    assert batches(sampler) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("bucket_batches", [0, 2])
+@pytest.mark.parametrize("training", [True, False])
+def test_many_processes_see_what_one_with_larger_batches_sees(training: bool, bucket_batches: int) -> None:
+    lengths = torch.randperm(26).tolist()
+    options = {"seed": 3, "training": training, "bucket_batches": bucket_batches}
+    alone = batches(EpochBatches(lengths, 6, **options), epoch=2)
+    ranks = [batches(EpochBatches(lengths, 2, rank=rank, world_size=3, **options), epoch=2) for rank in range(3)]
+    together = [flat(rank[i] for rank in ranks if i < len(rank)) for i in range(len(alone))]
+    assert [sorted(batch) for batch in together] == [sorted(batch) for batch in alone]
+
+
+def test_a_last_validation_batch_too_small_for_all_processes_reaches_some() -> None:
+    ranks = [EpochBatches([1] * 5, 2, rank=rank, world_size=2, training=False) for rank in range(2)]
+    assert [batches(rank) for rank in ranks] == [[[0, 2], [4]], [[1, 3]]]
+
+
+def test_buckets_hold_neighbours_in_length() -> None:
+    lengths = torch.randint(10, 200, (96,)).tolist()
+    sampler = EpochBatches(lengths, 4, seed=1, bucket_batches=6)
+    sizes = [[lengths[item] for item in batch] for batch in batches(sampler)]
+    spread = [max(batch) - min(batch) for batch in sizes]
+    plain = [[lengths[item] for item in batch] for batch in batches(EpochBatches(lengths, 4, seed=1))]
+    assert all(batch == sorted(batch) for batch in sizes)
+    assert sum(spread) < 0.5 * sum(max(batch) - min(batch) for batch in plain)
+    # The pools themselves are the shuffled order cut at 24 items, and sorting moves nothing across a cut.
+    generator = torch.Generator().manual_seed(1_000_003)
+    order = torch.randperm(96, generator=generator).tolist()
+    pools = [sorted(lengths[item] for item in order[i : i + 24]) for i in range(0, 96, 24)]
+    cut = [pool[i : i + 4] for pool in pools for i in range(0, 24, 4)]
+    assert sorted(cut) == sorted(sizes)
+    assert cut != sizes  # batches are not in order of length
+
+
+@pytest.mark.parametrize("bucket_batches", [0, 3])
+def test_an_epoch_goes_on_where_it_was_left(bucket_batches: int) -> None:
+    sampler = EpochBatches(list(range(23)), 4, seed=5, bucket_batches=bucket_batches)
+    whole = batches(sampler, epoch=7)
+    for done in range(6):
+        assert batches(sampler, epoch=7, clips_done=4 * done) == whole[done:]
+        assert sampler.batches_per_epoch() == 5
+
+
+def test_an_epoch_goes_on_with_another_batch_size() -> None:
+    first = flat(batches(EpochBatches([1] * 40, 3, seed=5), epoch=2)[:4])  # 12 clips are done
+    rest = batches(EpochBatches([1] * 40, 5, seed=5), epoch=2, clips_done=12)
+    assert sorted(set(first) | set(flat(rest))) == list(range(40))
+    assert [len(batch) for batch in rest] == [5] * 6  # 10 of the 12 are whole batches of 5: two clips come again
+
+
+def test_nothing_is_left_of_an_epoch_that_larger_batches_have_passed() -> None:
+    sampler = EpochBatches([1] * 10, 8)
+    assert batches(sampler, clips_done=9) == []
+    assert len(sampler) == 0
+
+
+@pytest.mark.parametrize("bucket_batches", [0, 2])
+def test_accumulated_batches_make_what_one_large_batch_is(bucket_batches: int) -> None:
+    lengths = [(7 * item) % 23 for item in range(50)]
+    words = {"seed": 4, "bucket_batches": bucket_batches}
+    whole = EpochBatches(lengths, 8, **words)
+    parts = [EpochBatches(lengths, 2, rank=rank, world_size=2, accumulation=2, **words) for rank in range(2)]
+    for sampler in (whole, *parts):
+        sampler.start_at(3, 16)
+        assert sampler.batches_per_epoch() == 6
+        assert len(list(sampler)) == len(sampler)
+    taken = [list(sampler) for sampler in parts]
+    for number, batch in enumerate(whole):
+        pieces = [keys for share in taken for keys in share[2 * number : 2 * number + 2]]
+        assert [len(keys) for keys in pieces] == [2, 2, 2, 2]
+        assert sorted(key for keys in pieces for key in keys) == sorted(batch)
+    assert len(taken[0]) == 8
