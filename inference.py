@@ -35,6 +35,7 @@ from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.data.reports import plot_alignment, save_figure
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.fast import Request
 from common.inference.live import Live
 from common.inference.stages import (
     DENOISING_STRENGTH,
@@ -48,7 +49,7 @@ from common.inference.stages import (
     say,
     timed,
 )
-from common.spec import AcousticInference, ModelSpec, Preparation, config_of, from_options
+from common.spec import AcousticInference, ModelSpec, config_of, from_options
 from common.training.checkpoint import find_last, load_checkpoint
 from common.training.nvlog import NvLog
 from models import REGISTRY, restore_model
@@ -282,7 +283,7 @@ def load(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: 
         with torch.device("meta"):
             spec.build(**free)  # so that what is wrong with them is said of the flags, not of the file
     model = restore_model(spec, checkpoint | {"config": stored | free}, path).to(device).eval()
-    return make_ready(Loaded(spec, model, options), Preparation(args.fp16, args.int8, args.precompute), args.plain)
+    return make_ready(Loaded(spec, model, options), Request(args.fp16, args.int8), args.plain)
 
 
 def contradictions(

@@ -32,10 +32,11 @@ from benchmarks.sizes import Setting
 from benchmarks.torchscript import ScriptedDecoder
 from common import precision
 from common.audio.stft import AudioConfig
+from common.fast import Request
 from common.inference.stages import Loaded, Vocoder, neural_vocoder, speak
 from common.kernels.int8 import can_multiply
 from common.kernels.packed import can_round
-from common.spec import Preparation, config_of
+from common.spec import config_of
 from common.training.checkpoint import save_checkpoint
 from common.training.distributed import Dist
 from common.training.loop import to_device, train_step
@@ -167,13 +168,13 @@ def waveglow_step(setting: Setting, channels: int) -> Case:
 
 def tacotron2_inference(setting: Setting) -> Iterator[MakeCase]:
     """One text with a gate that never fires, in each precision."""
-    yield functools.partial(decoding, setting, Preparation(), "float32")
-    yield functools.partial(decoding, setting, Preparation(half=True), "half-precision weights")
+    yield functools.partial(decoding, setting, Request(), "float32")
+    yield functools.partial(decoding, setting, Request(half=True), "half-precision weights")
     if can_round(setting.device):
-        yield functools.partial(decoding, setting, Preparation(int8=True), "LSTMs in int8")
+        yield functools.partial(decoding, setting, Request(int8=True), "LSTMs in int8")
 
 
-def decoding(setting: Setting, wanted: Preparation, numbers: str) -> Case:
+def decoding(setting: Setting, wanted: Request, numbers: str) -> Case:
     """A scripted plain decoder against the prepared one."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
@@ -204,12 +205,12 @@ def waveglow_inference(setting: Setting) -> Iterator[MakeCase]:
     """One clip's mels to sound, in each precision."""
     device = setting.device
     halves = (False, True) if precision.half_dtype(device, True) else (False,)
-    kinds = [Preparation(half) for half in halves] + [Preparation(int8=True)] * can_multiply(device)
-    for wanted in [*kinds, *(kind._replace(precompute=True) for kind in kinds[1:])]:
+    kinds = [Request(half) for half in halves] + [Request(int8=True)] * can_multiply(device)
+    for wanted in kinds:
         yield functools.partial(vocoding, setting._replace(amp=wanted.half), wanted)
 
 
-def vocoding(setting: Setting, wanted: Preparation) -> Case:
+def vocoding(setting: Setting, wanted: Request) -> Case:
     """A plain model against one made fast, without the denoiser."""
     sizes, device = setting.sizes, setting.device
     args = synthesis_arguments(setting, sizes.decoder_frames)
@@ -231,9 +232,9 @@ def vocoding(setting: Setting, wanted: Preparation) -> Case:
     )
 
 
-def numbers_of(setting: Setting, wanted: Preparation) -> str:
-    """What ours computes in, the reference if it is another, and whether weights were multiplied ahead, which is not timed."""
-    return (IN_INT8 if wanted.int8 else setting.numbers) + (", precomputed" if wanted.precompute else "")
+def numbers_of(setting: Setting, wanted: Request) -> str:
+    """The precision of ours, and of the reference if it is another."""
+    return IN_INT8 if wanted.int8 else setting.numbers
 
 
 def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> list[Work]:
@@ -243,14 +244,14 @@ def counted(vocode: Vocoder, mels: Tensor, lengths: Tensor, n_bytes: int) -> lis
 
 def text_to_wav(setting: Setting) -> Iterator[MakeCase]:
     """A sentence of the latency benchmark: text, mels, sound, denoised sound."""
-    kinds = [Preparation(setting.amp)]
+    kinds = [Request(setting.amp)]
     if can_multiply(setting.device) and not setting.amp:
-        kinds.append(Preparation(int8=True))
-    for wanted in (*kinds, kinds[-1]._replace(precompute=True)):
+        kinds.append(Request(int8=True))
+    for wanted in kinds:
         yield functools.partial(whole_sentence, setting, wanted)
 
 
-def whole_sentence(setting: Setting, wanted: Preparation) -> Case:
+def whole_sentence(setting: Setting, wanted: Request) -> Case:
     """Both models plain against both made fast, in 8 bits or the setting's precision."""
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting), [latency.sentence(sizes.input_length)]
@@ -349,11 +350,11 @@ def synthesis_arguments(setting: Setting, frames: int | None = None) -> argparse
     return latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0]
 
 
-def make_ready(role: str, args: argparse.Namespace, device: torch.device, wanted: Preparation | None = None) -> Loaded:
+def make_ready(role: str, args: argparse.Namespace, device: torch.device, wanted: Request | None = None) -> Loaded:
     """A role's model with random weights, the same at each call, plain or made fast as wanted."""
     precision.seed_everything(args.seed)
-    half, int8, precompute = wanted or Preparation()
-    flags = {"plain": wanted is None, "fp16": half, "int8": int8, "precompute": precompute}
+    half, int8, _ = wanted or Request()
+    flags = {"plain": wanted is None, "fp16": half, "int8": int8}
     chosen = argparse.Namespace(**vars(args) | flags)
     return latency.get_ready(role, chosen, {}, device)
 

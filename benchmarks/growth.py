@@ -19,8 +19,8 @@ import torch.multiprocessing
 from benchmarks import latency
 from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
 from benchmarks.sizes import CPU, Setting
+from common.fast import Request
 from common.inference.stages import neural_vocoder, speak, timed
-from common.spec import Preparation
 from common.training import distributed
 
 if TYPE_CHECKING:
@@ -97,9 +97,9 @@ def with_text(symbols: int, setting: Setting) -> Pair:
     return both(lambda plain: speak(texts, models[plain], device, setting.amp), device)
 
 
-def wanted(setting: Setting, plain: bool) -> Preparation | None:
+def wanted(setting: Setting, plain: bool) -> Request | None:
     """How a model is made ready: plain, or fast in the setting's precision."""
-    return None if plain else Preparation(setting.amp)
+    return None if plain else Request(setting.amp)
 
 
 def with_audio(frames: int, setting: Setting) -> Pair:

@@ -39,8 +39,9 @@ from common.arguments import (
 )
 from common.audio.stft import AudioConfig
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
+from common.fast import Request
 from common.inference.stages import Loaded, Vocoder, make_ready, speak, timed
-from common.spec import ModelSpec, Preparation
+from common.spec import ModelSpec
 from common.training.nvlog import Log, NvLog
 from inference import (
     VOCODING,
@@ -110,7 +111,7 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return make_ready(Loaded(spec, model, options), Preparation(args.fp16, args.int8, args.precompute), args.plain)
+    return make_ready(Loaded(spec, model, options), Request(args.fp16, args.int8), args.plain)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:

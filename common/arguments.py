@@ -50,18 +50,12 @@ def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_preparation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the switches to 8 bits and to weights computed ahead."""
+    """Add the switch to 8 bits."""
     parser.add_argument(
         "--int8",
         action="store_true",
         help="on an x86 CPU keep the acoustic model's large weights in 8 bits and, where it has VNNI instructions, multiply in"
         " 8 bits in the vocoder: faster for few texts at once, less exact",
-    )
-    parser.add_argument(
-        "--precompute",
-        action="store_true",
-        help="multiply those of the vocoder's weights that nothing is between before the first text: for a published WaveGlow some"
-        " seconds and 0.5 to 2 GB, and a fifth less to do afterwards; pays for half a minute of speech or more",
     )
 
 

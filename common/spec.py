@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, c
 import torch
 from torch import Tensor, nn
 
+from common.fast import FastWay
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -85,18 +87,6 @@ class TrainingDefaults:
     anneal_steps: tuple[int, ...] = ()
 
 
-class Preparation(NamedTuple):
-    """What is wanted of a model that is made fast for inference: the flags --fp16, --int8 and --precompute."""
-
-    half: bool = False
-    int8: bool = False
-    precompute: bool = False
-
-
-# A model -> the same model, made fast for inference as far as it and its device can; it trains no more.
-Prepare = Callable[[Any, Preparation], nn.Module]
-
-
 class Piece(NamedTuple):
     """A part of a text that is spoken in one go, and the seconds of silence before the next one."""
 
@@ -114,7 +104,6 @@ class AcousticInference:
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
     # a text -> its characters that nothing is said for
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
-    prepare: Prepare = field(default=lambda model, wanted: model)
     guard: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # sets how to decode; no config
     # model, text lengths (B,) -> frames (B,) at which infer cuts items that do not end by themselves
     frame_limits: Callable[[Any, Tensor], Tensor] = field(
@@ -137,7 +126,6 @@ class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
-    prepare: Prepare = field(default=lambda model, wanted: model)
     # model, mels (1, M, T), sigma, what is done to a part and the sound around it -> infer's audio in parts, the first one soon
     stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor]], Iterator[Tensor]] = field(default=_all_at_once)
 
@@ -171,6 +159,7 @@ class ModelSpec:
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
     prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # what is no config
+    fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
     use_plain: Callable[[Any, bool], None] = field(
         default=lambda model, plain: None
     )  # the references of its fast paths

@@ -6,7 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from common.errors import UsageError
-from common.spec import AcousticInference, ModelSpec, Options, Preparation, TrainingDefaults, from_options
+from common.fast import FastWay
+from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.data_function import TextMelDataset, encode, pieces, spell, unspoken
@@ -50,11 +51,6 @@ def use_guard(model: Tacotron2, options: Options) -> None:
     model.use_guard(from_options(DecodingGuard, options))
 
 
-def prepare(model: Tacotron2, wanted: Preparation) -> Tacotron2:
-    """A model made fast for inference; nothing of it can be computed ahead."""
-    return model.prepare(wanted.half, wanted.int8)
-
-
 def prepare_training(model: Tacotron2, options: Options) -> None:
     """Set on a model how it is to be trained; validations run freely too. Raises UsageError for what cannot be."""
     use_guard(model, options)
@@ -82,6 +78,15 @@ SPEC = ModelSpec(
     make_loss=make_loss,
     preview=preview,
     prepare_training=prepare_training,
+    fast_ways=(
+        FastWay(
+            name="prepared",
+            phase="inference",
+            applies=lambda model, request: True,
+            convert=lambda model, request: model.prepare(request.half, request.int8),
+            tolerance=1e-4,
+        ),
+    ),
     use_plain=Tacotron2.use_plain,
     transfer=transfer,
     stored_options=("text_cleaners", "symbols"),
@@ -92,7 +97,6 @@ SPEC = ModelSpec(
         spell=spell,
         pieces=pieces,
         unspoken=unspoken,
-        prepare=prepare,
         guard=use_guard,
         frame_limits=Tacotron2.frame_limits,
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from common.audio.stft import AudioConfig
-from common.spec import ModelSpec, Options, Preparation, TrainingDefaults, VocoderInference, from_options
+from common.fast import FastWay
+from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference, from_options
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset
 from waveglow.denoiser import Denoiser
@@ -44,11 +45,6 @@ def prepare_training(model: WaveGlow, options: Options) -> None:
     model.recompute = options.get("recompute", False)
 
 
-def prepare(model: WaveGlow, wanted: Preparation) -> WaveGlow:
-    """A model made fast for inference."""
-    return model.prepare(*wanted)
-
-
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
     return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
@@ -73,6 +69,15 @@ SPEC = ModelSpec(
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,
     prepare_training=prepare_training,
+    fast_ways=(
+        FastWay(
+            name="prepared",
+            phase="inference",
+            applies=lambda model, request: True,
+            convert=lambda model, request: model.prepare(request.half, request.int8),
+            tolerance=1e-4,
+        ),
+    ),
     use_plain=WaveGlow.use_plain,
-    inference=VocoderInference(prepare=prepare, denoiser=make_denoiser, stream=stream),
+    inference=VocoderInference(denoiser=make_denoiser, stream=stream),
 )

@@ -18,8 +18,9 @@ from common.audio.audio_processing import griffin_lim
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.data.reports import attention_focus
 from common.errors import UsageError
+from common.fast import Request, accelerate
 from common.layers import length_mask
-from common.spec import AcousticInference, Denoiser, ModelSpec, Piece, Preparation, VocoderInference, from_options
+from common.spec import AcousticInference, Denoiser, ModelSpec, Piece, VocoderInference, from_options
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
@@ -80,20 +81,19 @@ def timed(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
-def make_ready(loaded: Loaded, wanted: Preparation, plain: bool = False) -> Loaded:
-    """A model made fast for inference, or plain, as the reference of the fast ways; it cannot be trained any more.
+def make_ready(loaded: Loaded, request: Request, plain: bool = False) -> Loaded:
+    """Convert a model by its first fast way for inference that applies, or leave it plain, the reference of the fast ways.
 
-    UsageError where the options say how to decode and that cannot be followed, and for other weights in a plain model.
+    UsageError where the options ask for a decoding that cannot be, and for int8 in a plain model.
     """
     if isinstance(stages := loaded.spec.inference, AcousticInference):
         stages.guard(loaded.model, loaded.options)
-    if plain and (wanted.int8 or wanted.precompute):
-        flag = "--int8" if wanted.int8 else "--precompute"
-        raise UsageError(f"{flag}: --plain keeps weights as they are; leave one of them out")
+    if plain and request.int8:
+        raise UsageError("--int8: --plain keeps weights as they are; leave one of them out")
     if plain:
         loaded.spec.use_plain(loaded.model, True)
         return loaded
-    return loaded._replace(model=stages.prepare(loaded.model, wanted))
+    return loaded._replace(model=accelerate(loaded.model, loaded.spec.fast_ways, "inference", request))
 
 
 @torch.inference_mode()

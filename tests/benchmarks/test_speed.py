@@ -39,10 +39,8 @@ NAMES = [  # of the rows, by their beginnings
     *["Tacotron 2 inference, 12 symbols, LSTMs in int8 ("] * can_round(torch.device("cpu")),
     "WaveGlow-8 inference, 20 frames, float32",
     *["WaveGlow-8 inference, 20 frames, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
-    *["WaveGlow-8 inference, 20 frames, int8 (reference: float32), precomputed"] * can_multiply(torch.device("cpu")),
     "Text to wav, 12 characters, WaveGlow-8, float32",
     *["Text to wav, 12 characters, WaveGlow-8, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
-    f"Text to wav, 12 characters, WaveGlow-8, {BEST}, precomputed",
     "Start to sound, 10 frames, WaveGlow-8",
     "Start to first sound (reference: to all of it), 20 frames, WaveGlow-8",
 ]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.errors import UsageError
+from common.fast import FastWay, Request
 from common.inference.stages import (
     Loaded,
     Spoken,
@@ -25,7 +26,7 @@ from common.inference.stages import (
     timed,
     trim,
 )
-from common.spec import AcousticInference, Piece, Preparation, VocoderInference
+from common.spec import AcousticInference, Piece, VocoderInference
 
 CPU = torch.device("cpu")
 SILENCE = float(np.float32(np.log(1e-5)))
@@ -201,7 +202,7 @@ def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
 
 @dataclass
 class Calls:
-    prepared: tuple[Preparation, ...] = ()
+    prepared: tuple[Request, ...] = ()
     plain: tuple[bool, ...] = ()
     denoised: tuple[float, ...] = ()
 
@@ -214,8 +215,8 @@ class Repeater(nn.Module):
 
 
 def vocoder_of(calls: Calls, strength: float, plain: bool):
-    def prepare(model: nn.Module, wanted: Preparation) -> nn.Module:
-        calls.prepared += (wanted,)
+    def convert(model: nn.Module, request: Request) -> nn.Module:
+        calls.prepared += (request,)
         return model
 
     def use_plain(model: nn.Module, plain: bool) -> None:
@@ -228,17 +229,17 @@ def vocoder_of(calls: Calls, strength: float, plain: bool):
 
         return denoise
 
-    stages = VocoderInference(prepare=prepare, denoiser=denoiser)
-    spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain)
-    loaded = make_ready(Loaded(spec, Repeater(), {}), Preparation(True, not plain, not plain), plain)  # type: ignore[arg-type]
+    stages = VocoderInference(denoiser=denoiser)
+    ways = (FastWay(name="fast", phase="inference", applies=lambda *_: True, convert=convert, tolerance=0.0),)
+    spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain, fast_ways=ways)
+    loaded = make_ready(Loaded(spec, Repeater(), {}), Request(True, not plain), plain)  # type: ignore[arg-type]
     return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
 
-@pytest.mark.parametrize("flag", ["int8", "precompute"])
-def test_other_weights_and_plain_contradict_each_other(flag: str) -> None:
+def test_other_weights_and_plain_contradict_each_other() -> None:
     spec = argparse.Namespace(inference=VocoderInference(denoiser=lambda model, audio: lambda sound, strength: sound))
-    with pytest.raises(UsageError, match=f"--{flag}: --plain"):
-        make_ready(Loaded(spec, Repeater(), {}), Preparation()._replace(**{flag: True}), True)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--int8: --plain"):
+        make_ready(Loaded(spec, Repeater(), {}), Request(int8=True), True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -250,7 +251,7 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     sound, numbers = vocode(mels, torch.tensor([9, 5]))
     wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
     assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
-    switched = {"plain": (True,)} if plain else {"prepared": (Preparation(True, int8=True, precompute=True),)}
+    switched = {"plain": (True,)} if plain else {"prepared": (Request(True, int8=True),)}
     assert calls == Calls(denoised=(strength,) if strength else (), **switched)
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)

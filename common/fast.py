@@ -1,0 +1,42 @@
+"""Fast ways: objects that compute what a plain model computes, sooner. Each model package lists its own in its fast/table.py.
+
+A plain model does not know of them. A fast way for training holds the plain model's own parameters; one for inference holds copies
+in another arrangement, and the plain model stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from torch import nn
+
+Phase = Literal["training", "inference"]
+
+
+class Request(NamedTuple):
+    """The flags that choose between fast ways: --fp16, --int8 and --recompute."""
+
+    half: bool = False
+    int8: bool = False
+    recompute: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastWay:
+    """One row of a table: a converter from a plain model to an object with the same forward (training) or infer (inference)."""
+
+    name: str
+    phase: Phase
+    applies: Callable[[Any, Request], bool]  # plain model, request -> True where this way can run and is asked for
+    convert: Callable[[Any, Request], nn.Module]  # plain model, request -> the fast object
+    tolerance: float  # largest error of its outputs, relative to the plain model's largest, with weights of usual size
+
+
+def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request: Request) -> nn.Module:
+    """Convert a plain model by the first way of the phase that applies; return the model itself where none does."""
+    for way in ways:
+        if way.phase == phase and way.applies(model, request):
+            return way.convert(model, request)
+    return model
