@@ -38,7 +38,7 @@ from common.training.optimization import Pace, batch_factor, rate_at
 from common.training.plan import describe_plan, memory_advice
 from common.training.sampler import sampler_of
 from common.training.selection import freeze
-from common.training.validation import judge, validate
+from common.training.validation import update_best, validate
 from common.training.warm_start import warm_start
 from common.training_arguments import parse_training_arguments
 from data_functions import Loaders, get_loaders
@@ -92,7 +92,6 @@ def make_state(
         begun = warm_start(model, spec, args.warm_start, vars(args), args.ignore_layers)
     freeze(model, args.freeze)
     spec.prepare_training(model, vars(args))
-    spec.use_plain(model, args.plain)
     criterion = get_loss_function(spec.name, options=vars(args))
     return build_state(spec, model, criterion, args, dist, pace), begun
 
@@ -185,7 +184,7 @@ def keep_best(state: TrainState, found: Mapping[str, float], args: argparse.Name
         return True
     if state.best.by != args.best_by:  # numbers of another measure say nothing here
         state.best = Best(by=args.best_by)
-    if judge(state, BEST_BY[args.best_by] * found[args.best_by]) and not args.bench_class.startswith("perf"):
+    if update_best(state, BEST_BY[args.best_by] * found[args.best_by]) and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return patient(state, args, log)
 

@@ -11,7 +11,6 @@ Training is train.py's own step, and inference is inference.py's own stages, on 
 from __future__ import annotations
 
 import argparse
-import copy
 import functools
 import math
 import os
@@ -26,16 +25,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks import latency
+from benchmarks import latency, torchscript
 from benchmarks.machine import Work, count_flops
 from benchmarks.sizes import Setting
-from benchmarks.torchscript import ScriptedDecoder
 from common import precision
 from common.audio.stft import AudioConfig
 from common.fast import Request
 from common.inference.stages import Loaded, Vocoder, neural_vocoder, speak
 from common.kernels.int8 import can_multiply
-from common.kernels.packed import can_round
 from common.spec import config_of
 from common.training.checkpoint import save_checkpoint
 from common.training.distributed import Dist
@@ -99,11 +96,12 @@ class TrainingStep:
         args, spec = parse_training_arguments(["-m", model, *flags.split(), *["--amp"] * amp], REGISTRY, "")
         clips = len(batch.names) * dist.world_size
         self.state, _ = make_state(spec, args, dist, Pace(1, clips, clips), warm=False)
-        self.state.trained.train()
+        self.fast = self.state.trained.train()
+        self.state.model.train()
         self.batch = to_device(batch, dist.device)
 
     def __call__(self, plain: bool) -> None:
-        self.state.model.use_plain(plain)
+        self.state.trained = self.state.model if plain else self.fast
         train_step(self.state, [self.batch])
 
 
@@ -170,8 +168,6 @@ def tacotron2_inference(setting: Setting) -> Iterator[MakeCase]:
     """One text with a gate that never fires, in each precision."""
     yield functools.partial(decoding, setting, Request(), "float32")
     yield functools.partial(decoding, setting, Request(half=True), "half-precision weights")
-    if can_round(setting.device):
-        yield functools.partial(decoding, setting, Request(int8=True), "LSTMs in int8")
 
 
 def decoding(setting: Setting, wanted: Request, numbers: str) -> Case:
@@ -179,15 +175,14 @@ def decoding(setting: Setting, wanted: Request, numbers: str) -> Case:
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
     plain, model = (make_ready("acoustic", args, device, how) for how in (None, wanted))
-    scripted = plain._replace(model=copy.deepcopy(plain.model))
-    scripted.model.decoder.prepared = ScriptedDecoder(scripted.model.decoder)
+    scripted = plain._replace(model=torchscript.scripted(plain.model))
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript looks at a first run and rewrites itself in a second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
 
     def work() -> list[Work]:
         flops = count_flops(lambda: speak(texts, plain, device, False))
-        return [Work(flops, step_bytes(plain.model, wanted.half, wanted.int8), latency.decoder_steps(args))]
+        return [Work(flops, step_bytes(plain.model, wanted.half), latency.decoder_steps(args))]
 
     return Case(
         f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
@@ -369,20 +364,10 @@ def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> in
     return sum(weight.numel() for weight in model.parameters()) * (1 if int8 else 2 if half else 4)
 
 
-def step_bytes(model: Any, half: bool, int8: bool = False) -> int:
-    """Bytes of the weights that Tacotron 2's decoder reads at each step; the memory's keys are made before the first.
-
-    With int8 the columns of LSTM states and context are in 8 bits, all else in float16.
-    """
-    decoder, listening, speaking = model.decoder, model.decoder.attention_rnn, model.decoder.decoder_rnn
-    read = weight_bytes(decoder, half or int8) - weight_bytes(decoder.attention_layer.memory_layer, half or int8)
-    of_states = [
-        listening.weight_ih[:, decoder.prenet_dim :],
-        listening.weight_hh,
-        speaking.weight_ih,
-        speaking.weight_hh,
-    ]
-    return read - int8 * sum(weight.numel() for weight in of_states)
+def step_bytes(model: Any, half: bool) -> int:
+    """Bytes of the weights that Tacotron 2's decoder reads at each step; the memory's keys are computed before the first."""
+    decoder = model.decoder
+    return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
 
 
 ROWS: dict[str, Callable[[Setting], Iterator[MakeCase]]] = {

@@ -1,6 +1,6 @@
-"""Tacotron 2's free-running decoder as TorchScript: the plain steps in one scripted loop, a reference for ours.
+"""Tacotron 2's free run as TorchScript: the plain step in a scripted loop, the reference of the prepared decoder.
 
-model.decoder.prepared = ScriptedDecoder(model.decoder)
+model = scripted(model)
 model.infer(ids, lengths)
 """
 
@@ -9,70 +9,62 @@ from __future__ import annotations
 import warnings
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tacotron2.decoder import Decoder, Memory
-from tacotron2.free_running import FreeRun
+from common.fast import shallow_copy
+from tacotron2.decoder import Decoder, DecoderOutput
+from tacotron2.model import Tacotron2
 
-# B batch, S symbols, K decoder steps, E encoder channels, A attention channels, D decoder LSTM size
+# B batch, S symbols, K decoder steps, E encoder channels, D decoder LSTM size
 
 
-class ScriptedDecoder:
-    """What Decoder.infer may run in place of its own loop; shares the decoder's weights."""
+def scripted(model: Tacotron2) -> Tacotron2:
+    """The same model with the same weights, and a decoder whose infer is scripted."""
+    return shallow_copy(model, Tacotron2, decoder=ScriptedDecoder.of(model.decoder))
 
-    def __init__(self, decoder: Decoder) -> None:
+
+class ScriptedDecoder(Decoder):
+    """A decoder whose free run is TorchScript; it stops by gates alone."""
+
+    @classmethod
+    def of(cls, decoder: Decoder) -> ScriptedDecoder:
+        """Script a plain decoder's step in a loop."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is what is to be measured
-            self.loop = torch.jit.script(DecoderLoop(decoder))
+            warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript, which is what this measures
+            loop = torch.jit.script(DecoderLoop(decoder))
+        return shallow_copy(decoder, cls, loop=loop)
 
-    def __call__(self, memory: Memory, limit: int) -> FreeRun:
-        """The same as run_freely, to rounding."""
-        return FreeRun(*self.loop(memory.values, memory.keys, memory.padding, limit))
+    @torch.no_grad()
+    def infer(self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
+        """The plain decoder's infer, to rounding."""
+        outputs, alignments, steps = self.loop(values, text_lengths, max_steps or self.max_decoder_steps)  # type: ignore[operator]
+        mels, gates = self.project(outputs)
+        return DecoderOutput(mels, gates, alignments, steps * self.n_frames_per_step)
 
 
 class DecoderLoop(nn.Module):
-    """A decoder's layers and its loop, in what TorchScript takes."""
+    """The plain decoder's step and a loop that TorchScript compiles."""
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
-        attention = decoder.attention_layer
-        self.prenet = nn.ModuleList(layer.linear_layer for layer in decoder.prenet.layers)
-        self.attention_rnn, self.decoder_rnn = decoder.attention_rnn, decoder.decoder_rnn
-        self.query = attention.query_layer.linear_layer
-        self.location_conv = attention.location_layer.location_conv.conv
-        self.location_dense = attention.location_layer.location_dense.linear_layer
-        self.v = attention.v.linear_layer
-        self.frames, self.gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
-        self.p_dropout, self.threshold = decoder.prenet.p_dropout, decoder.gate_threshold
-        self.early_stopping = decoder.early_stopping
+        self.decoder = decoder
+        self.threshold, self.early_stopping = decoder.gate_threshold, decoder.early_stopping
 
-    def forward(self, values: Tensor, keys: Tensor, padding: Tensor, limit: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Encoder outputs (B, S, E), their keys (B, S, A), padding (B, S) -> the fields of FreeRun."""
-        batch, symbols = values.shape[0], values.shape[1]
-        zeros = values.new_zeros(batch, self.attention_rnn.hidden_size)
-        attention, context = (zeros, zeros), values.new_zeros(batch, values.shape[2])
-        zeros = values.new_zeros(batch, self.decoder_rnn.hidden_size)
-        decoder, history = (zeros, zeros), values.new_zeros(batch, 2, symbols)
-        frame = values.new_zeros(batch, self.frames.out_features)
-        running = torch.ones(batch, dtype=torch.bool, device=values.device)
-        steps = torch.zeros(batch, dtype=torch.int64, device=values.device)
+    def forward(self, values: Tensor, text_lengths: Tensor, limit: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Encoder outputs (B, S, E) -> [decoder hidden, context] (K, B, D + E), alignments (B, K, S), steps (B,)."""
+        memory = self.decoder.attention_layer.memory(values, text_lengths)
+        state = self.decoder.start(memory)
+        frame = torch.zeros(1, len(values), self.decoder.linear_projection.linear_layer.out_features).to(values)
+        running = torch.ones(len(values), dtype=torch.bool, device=values.device)
+        steps = torch.zeros(len(values), dtype=torch.int64, device=values.device)
         outputs: list[Tensor] = []
         alignments: list[Tensor] = []
         for _ in range(limit):
-            for layer in self.prenet:
-                frame = F.dropout(torch.relu(layer(frame)), self.p_dropout, True)
-            attention = self.attention_rnn(torch.cat((frame, context), dim=1), attention)
-            location = self.location_dense(self.location_conv(history).transpose(1, 2))
-            energies = self.v(torch.tanh(self.query(attention[0])[:, None] + location + keys))[:, :, 0]
-            weights = torch.softmax(energies.masked_fill(padding, float("-inf")), dim=1)
-            context = torch.bmm(weights[:, None], values)[:, 0]
-            history = torch.stack((weights, history[:, 1] + weights), dim=1)
-            decoder = self.decoder_rnn(torch.cat((attention[0], context), dim=1), decoder)
-            outputs.append(torch.cat((decoder[0], context), dim=1))
-            alignments.append(weights)
-            frame = self.frames(outputs[-1])
-            running = running & (torch.sigmoid(self.gate(outputs[-1])[:, 0]) <= self.threshold)
+            state = self.decoder.step(self.decoder.prenet(frame)[0], state, memory)
+            outputs.append(torch.cat((state.decoder_hidden, state.context), dim=1))
+            alignments.append(state.weights)
+            frame = self.decoder.linear_projection(outputs[-1])[None]
+            running = running & (torch.sigmoid(self.decoder.gate_layer(outputs[-1])[:, 0]) <= self.threshold)
             steps += running
             if self.early_stopping and not bool(running.any()):
                 break

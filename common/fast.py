@@ -6,13 +6,15 @@ in another arrangement, and the plain model stays as it was.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from torch import nn
 
 Phase = Literal["training", "inference"]
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class Request(NamedTuple):
@@ -40,3 +42,17 @@ def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request:
         if way.phase == phase and way.applies(model, request):
             return way.convert(model, request)
     return model
+
+
+def shallow_copy(model: nn.Module, as_class: type[Module], **children: nn.Module) -> Module:
+    """A shallow copy of a module as its own class or a subclass of it, with some children replaced.
+
+    The copy holds the same parameters, buffers and other children. Later changes of the module's attributes do not reach it.
+    """
+    new = copy.copy(model)
+    for name in ("_modules", "_parameters", "_buffers", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
+        new.__dict__[name] = new.__dict__[name].copy()
+    new._modules.update(children)
+    new.__class__ = as_class
+    assert isinstance(new, as_class)
+    return new

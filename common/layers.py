@@ -1,9 +1,6 @@
-"""Layers that more than one model could use: initialised linear and convolution, masked BatchNorm, dropout, LSTM state."""
+"""Layers of the plain models: linear and convolution with Xavier weights, masked BatchNorm, a bidirectional LSTM over clips."""
 
 from __future__ import annotations
-
-import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,27 +15,8 @@ def length_mask(lengths: Tensor, size: int) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """x itself in float32 or float64, half precision widened: for what overflows or loses too much in half."""
+    """Widen half precision to float32; return float32 and float64 as they are."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def kept(shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
-    """True for what dropout keeps, each number on its own with probability 1 - p; a CPU takes p to the nearest 1/65536.
-
-    There four numbers share one random draw of 64 bits: uniform floats take three times as long, and Bernoulli's generator nine.
-    """
-    if device.type != "cpu":
-        return torch.rand(shape, device=device) >= p
-    count = math.prod(shape)
-    levels = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    return levels[:count].view(shape) >= min(round(p * 2**16), 2**16 - 1) - 2**15
-
-
-def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """F.dropout; faster on a CPU, see kept."""
-    if not training or p == 0 or x.device.type != "cpu":
-        return F.dropout(x, p, training)
-    return x * (kept(x.shape, p, x.device) * (1 / (1 - p))).to(x.dtype)
 
 
 class LinearNorm(nn.Module):
@@ -72,21 +50,23 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Normalise x (B, C, T); mask (B, 1, T) is True inside the sequences."""
-        if mask is None or not self.training:
-            return super().forward(x)
-        dtype, x = x.dtype, at_least_float32(x)  # sums over a batch are beyond half precision
-        count = mask.sum()
-        inside = mask.to(x.dtype)
-        mean = (x * inside).sum((0, 2)) / count
-        variance = ((x - mean[:, None]).square() * inside).sum((0, 2)) / count
-        with torch.no_grad():
-            momentum = self.momentum or 0.1
-            unbiased = variance * count / (count - 1).clamp(min=1)
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)  # type: ignore[union-attr]
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)  # type: ignore[union-attr]
+        mean, variance = self.running_mean, self.running_var
+        momentum = self.momentum
+        assert mean is not None and variance is not None and momentum is not None
+        if self.training:
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-        scale = self.weight * (variance + self.eps).rsqrt()
-        return (x * scale[:, None] + (self.bias - mean * scale)[:, None]).to(dtype)
+        if mask is None or not self.training:
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, momentum, self.eps)
+        dtype, x = x.dtype, x.to(mean.dtype)  # sums over a batch are beyond half precision
+        inside = mask.to(x.dtype)
+        count = inside.sum()
+        batch_mean = (x * inside).sum((0, 2)) / count
+        batch_variance = ((x - batch_mean[:, None]).square() * inside).sum((0, 2)) / count
+        with torch.no_grad():
+            mean.lerp_(batch_mean, momentum)
+            variance.lerp_(batch_variance * count / (count - 1).clamp(min=1), momentum)
+        scale = self.weight * (batch_variance + self.eps).rsqrt()
+        return (x * scale[:, None] + (self.bias - batch_mean * scale)[:, None]).to(dtype)
 
 
 class ConvStack(nn.Module):
@@ -94,7 +74,7 @@ class ConvStack(nn.Module):
 
     def __init__(self, dims: list[int], kernel_size: int, gains: list[str], p_dropout: float) -> None:
         super().__init__()
-        self.gains = gains
+        self.gains = gains  # of each layer's activation: relu, tanh or linear
         self.p_dropout = p_dropout
         self.convolutions = nn.ModuleList(
             nn.Sequential(ConvNorm(i, o, kernel_size, gain=gain), MaskedBatchNorm1d(o))
@@ -103,29 +83,55 @@ class ConvStack(nn.Module):
 
     def convolve(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, C0, T) -> (B, Cn, T). With mask (B, 1, T) the result inside a sequence does not depend on its padding."""
-        activations = {"relu": torch.relu, "tanh": torch.tanh, "linear": lambda y: y}
         if mask is not None:
             x = x * mask
-        for layer, gain in zip(self.convolutions, self.gains, strict=True):
+        for i, layer in enumerate(self.convolutions):
             x = layer[1](layer[0](x), mask)  # type: ignore[index]
-            x = dropout(activations[gain](x), self.p_dropout, self.training)
+            if self.gains[i] == "relu":
+                x = torch.relu(x)
+            elif self.gains[i] == "tanh":
+                x = torch.tanh(x)
+            x = F.dropout(x, self.p_dropout, self.training)
             if mask is not None:
                 x = x * mask
         return x
 
 
-class LSTMState(NamedTuple):
-    """What an LSTM carries from step to step: hidden and cell (B, H)."""
+def bidirectional_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
+    """x (B, T, I), lengths (B,) -> both directions' hidden states (B, T, 2H), zero past each length, for torch.export.
 
-    hidden: Tensor
-    cell: Tensor
+    PyTorch's exporter takes neither packed sequences nor an LSTM over a dynamic length, but it takes a loop.
+    """
+    steps = torch.arange(x.shape[1], device=x.device)
+    inside = steps < lengths[:, None]
+    order = torch.where(inside, lengths[:, None] - 1 - steps, steps)  # reverses each sequence within its length
+    reverse = x.gather(1, order[:, :, None].expand_as(x))
+    forward, backward = (
+        _run_lstm(
+            inputs,
+            *(getattr(lstm, f"{name}_l0{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
+        )
+        for inputs, direction in ((x, ""), (reverse, "_reverse"))
+    )
+    backward = backward.gather(1, order[:, :, None].expand_as(backward))
+    return torch.cat((forward, backward), dim=2) * inside[:, :, None]
 
-    @classmethod
-    def zeros(cls, like: Tensor, hidden_dim: int) -> LSTMState:
-        """The state before the first step; at least float32, so that the cell keeps its precision under autocast."""
-        zeros = at_least_float32(like).new_zeros(like.shape[-2], hidden_dim)
-        return cls(zeros, zeros)
 
-    def dropout(self, p: float, training: bool) -> LSTMState:
-        """Dropout on the hidden state alone: the cell is the memory."""
-        return LSTMState(dropout(self.hidden, p, training), self.cell)
+def _run_lstm(x: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor) -> Tensor:
+    """x (B, T, I) -> hidden states (B, T, H) of an LSTM from zeros (Hochreiter and Schmidhuber 1997)."""
+    inputs = F.linear(x, weight_ih, bias_ih + bias_hh)
+
+    def inside(t: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> Tensor:
+        return t < x.shape[1]
+
+    def step(t: Tensor, hidden: Tensor, cell: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        gates = inputs.index_select(1, t[None])[:, 0] + F.linear(hidden, weight_hh)
+        i, f, g, o = gates.chunk(4, dim=1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        hidden = torch.sigmoid(o) * torch.tanh(cell)
+        return t + 1, hidden, cell, outputs.index_copy(1, t[None], hidden[:, None])
+
+    hidden = x.new_zeros(x.shape[0], weight_hh.shape[1])
+    start = torch.zeros((), dtype=torch.int64, device=x.device)
+    outputs = x.new_zeros(x.shape[0], x.shape[1], weight_hh.shape[1])
+    return torch.while_loop(inside, step, (start, hidden, hidden.clone(), outputs))[3]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from common.errors import UsageError
-from common.kernels.packed import can_round
+from common.kernels import private_ops
+from common.kernels.packed import reads_float16
 
 WARM_UP_CALLS = 3  # before recording a CUDA graph
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
@@ -61,7 +62,7 @@ def has_fast_half(device: torch.device) -> bool:
 
     Without those instructions every number is converted, and a matrix product takes tens of times as long as in float32.
     """
-    return device.type == "cuda" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return device.type == "cuda" or private_ops.has_bfloat16()
 
 
 def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> torch.dtype | None:
@@ -93,7 +94,9 @@ def half_note(device: torch.device, half: torch.dtype | None) -> str:
 
 def int8_note(device: torch.device) -> str:
     """What to say where --int8, which was asked for, changes nothing; nothing where it has its effect."""
-    return "" if can_round(device) else f"--int8: no effect on this {device.type.upper()}, it is for x86 CPUs (--cpu)"
+    return (
+        "" if reads_float16(device) else f"--int8: no effect on this {device.type.upper()}, it is for x86 CPUs (--cpu)"
+    )
 
 
 def grad_scaler(device: torch.device, half: torch.dtype | None) -> torch.amp.GradScaler:

@@ -160,9 +160,6 @@ class ModelSpec:
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
     prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # what is no config
     fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
-    use_plain: Callable[[Any, bool], None] = field(
-        default=lambda model, plain: None
-    )  # the references of its fast paths
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
     run_options: tuple[str, ...] = ()  # flags of how a run decodes: no config and in no checkpoint

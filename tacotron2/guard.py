@@ -1,6 +1,6 @@
-"""Guards of free running, for models whose gate or attention fail: none is on unless asked for, and no checkpoint stores them.
+"""Rules that end a free run, and guards for models whose gate or attention fail: all guards are off by default.
 
-A window on attention in inference alone: Ping et al. 2018 (Deep Voice 3), there only forward.
+No checkpoint stores the guards. A window on attention in inference alone: Ping et al. 2018 (Deep Voice 3), there only forward.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from common.errors import UsageError
 
 # B batch, S symbols, n decoder steps
 
-SPARE_FRAMES = 50  # what a clip may take beside its symbols' share: half a second for a short text's pauses
+SPARE_FRAMES = 50  # a clip's allowance beside its symbols' share: half a second for a short text's pauses
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingGuard:
-    """How free running is kept in hand; 0 is off. Raises UsageError, naming the flag, for negative and infinite values."""
+    """Limits on a free run; 0 is off. Raises UsageError, naming the flag, for negative and infinite values."""
 
     attention_stop: int = 0  # frames at a text's last symbol that end its clip
     attention_window: int = 0  # symbols that attention may move back or forward in a decoder step
     max_frames_per_symbol: float = 0.0
 
     def __post_init__(self) -> None:
-        found = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
-        wrong = {flag: value for flag, value in found.items() if not 0 <= value < math.inf}  # NaN fails this as well
+        values = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
+        wrong = {flag: value for flag, value in values.items() if not 0 <= value < math.inf}  # NaN fails this as well
         if wrong:
             raise UsageError("; ".join(f"{flag}: {value}, expected 0 (off) or more" for flag, value in wrong.items()))
 
@@ -39,32 +39,66 @@ class DecodingGuard:
         frames = (self.max_frames_per_symbol * text_lengths.double()).round() + SPARE_FRAMES
         return (frames / frames_per_step).ceil().clamp(max=max_steps).long()
 
+    def attention_rule(self, text_lengths: Tensor, frames_per_step: int) -> AttentionStop | None:
+        """The rule of attention_stop for texts of these lengths (B,); None where it is off."""
+        return AttentionStop(self.attention_stop, frames_per_step, text_lengths) if self.attention_stop else None
 
-def outside_window(places: Tensor, previous: Tensor, window: int) -> Tensor:
-    """Which symbols are more than `window` away from where attention was: (B, S), True there.
+    def mask(self, padding: Tensor, previous: Tensor) -> Tensor:
+        """Padding (B, S) -> padding and, with an attention window, the symbols outside it; previous weights (B, S)."""
+        return padding | outside_window(previous, self.attention_window) if self.attention_window else padding
 
-    places: 0 … S - 1; previous: weights of the step before (B, S), whose largest is where attention was, the first of equals: so
-    the zeros before the first step put it at symbol 0.
+
+def outside_window(previous: Tensor, window: int) -> Tensor:
+    """True for symbols more than `window` away from the largest of the previous weights (B, S): (B, S).
+
+    Of equal weights the first counts: the zeros before the first step put the window at symbol 0.
     """
-    return (places - previous.argmax(dim=1, keepdim=True)).abs() > window
+    positions = torch.arange(previous.shape[1], device=previous.device)
+    return (positions - previous.argmax(dim=1, keepdim=True)).abs() > window
+
+
+class StopRule:
+    """Counts each item's steps before its gate first fires, or its guard's rule holds, or else up to the item's limit."""
+
+    def __init__(self, limits: Tensor, threshold: float, early_stopping: bool, attention: AttentionStop | None) -> None:
+        self.limits, self.threshold, self.early_stopping, self.attention = limits, threshold, early_stopping, attention
+        self.limit = int(limits.max())  # of the whole run, in steps; host sync, once a run
+        self.steps, self.running = torch.zeros_like(limits), torch.ones_like(limits, dtype=torch.bool)
+        self.finished, self._taken = False, 0
+
+    def update(self, gates: Tensor, weights: Tensor) -> None:
+        """Take in gate logits (n, B) and attention (n, B, S) of the next n steps."""
+        going_on = torch.sigmoid(gates) <= self.threshold
+        if self.attention:
+            going_on &= ~self.attention.fired(weights)
+        going_on = going_on.cummin(0).values & self.running
+        self.steps = torch.minimum(self.steps + going_on.sum(0), self.limits)
+        self.running = going_on[-1] & (self.steps < self.limits)
+        self._taken += len(gates)
+        stopped = self.early_stopping and not bool(self.running.any())  # host sync, once a call
+        self.finished = stopped or self._taken >= self.limit
+
+    def total_steps(self) -> int:
+        """Steps of the run, with the one at which the last item stopped."""
+        return int(torch.minimum(self.steps + 1, self.limits).max()) if self.early_stopping else self.limit  # host sync
 
 
 class AttentionStop:
     """Finds the steps at which attention has stayed at a text's last symbol for so many frames without a break.
 
-    The last symbol alone: it is nearly always a point, so the clip is cut in the silence that the point stands for. The symbol
+    The last symbol alone: it is nearly always a point, and the clip is cut in the silence that the point stands for. The symbol
     before it is a sound, which in a healthy clip may last as long as the rule waits; counting it would cut short words off.
     """
 
     def __init__(self, frames: int, frames_per_step: int, text_lengths: Tensor) -> None:
         self.frames, self.frames_per_step, self.last = frames, frames_per_step, text_lengths - 1
-        self.stayed = torch.zeros_like(text_lengths)  # steps at the last symbol, up to now
+        self.stay = torch.zeros_like(text_lengths)  # steps at the last symbol, up to now
 
-    def see(self, weights: Tensor) -> Tensor:
-        """Attention weights (n, B, S) of the next steps -> (n, B), True where a clip is to end."""
-        there = weights.argmax(dim=2) == self.last
+    def fired(self, weights: Tensor) -> Tensor:
+        """Attention weights (n, B, S) of the next steps -> (n, B), True where a clip has to end."""
+        at_last = weights.argmax(dim=2) == self.last
         steps = torch.arange(len(weights), device=weights.device)[:, None]
-        away = torch.where(there, -1 - self.stayed, steps).cummax(0).values  # the last step elsewhere
-        stayed = steps - away
-        self.stayed = stayed[-1]
-        return stayed * self.frames_per_step >= self.frames
+        elsewhere = torch.where(at_last, -1 - self.stay, steps).cummax(0).values  # the latest step elsewhere
+        stay = steps - elsewhere
+        self.stay = stay[-1]
+        return stay * self.frames_per_step >= self.frames

@@ -9,15 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from common.layers import ConvStack, length_mask
+from common.layers import ConvStack, bidirectional_lstm, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.config import Tacotron2TrainingConfig as Training
 from tacotron2.decoder import Decoder
-from tacotron2.guard import DecodingGuard
 
 # B batch, S symbols, T frames, M mels, E encoder channels, K decoder steps (T / n_frames_per_step)
-
-FINISHED_GATE = 1e3  # logit of a frame past a clip's end: its sigmoid is 1
 
 
 class Tacotron2Output(NamedTuple):
@@ -50,6 +47,9 @@ class Encoder(ConvStack):
         """(B, S, symbols_embedding_dim), lengths (B,) -> memory (B, S, E), zero past each length."""
         mask = length_mask(lengths, embedded.shape[1])[:, None] if mask_padding else None
         x = self.convolve(embedded.transpose(1, 2), mask).transpose(1, 2)
+        if not torch.jit.is_scripting():  # noqa: SIM102 - TorchScript compiles the condition of an `and`
+            if torch.compiler.is_exporting():
+                return bidirectional_lstm(self.lstm, x, lengths)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # host sync
         memory, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])
         return memory
@@ -65,7 +65,7 @@ class Postnet(ConvStack):
         super().__init__(dims, config.postnet_kernel_size, gains=gains, p_dropout=Training.p_convolution_dropout)
 
     def forward(self, mels: Tensor, mask: Tensor | None) -> Tensor:
-        """Frames (B, M, T) -> refined frames (B, M, T); frames that are 0 past the mask (B, 1, T) stay so."""
+        """Frames (B, M, T) -> refined frames (B, M, T); frames that are 0 past the mask (B, 1, T) stay 0."""
         return mels + self.convolve(mels, mask)
 
 
@@ -92,21 +92,8 @@ class Tacotron2(nn.Module):
             return Tacotron2Output(decoded.mels, self.postnet(decoded.mels, None), decoded.gates, decoded.alignments)
         mask = length_mask(mel_lengths, mels.shape[2])[:, None]
         frames = decoded.mels * mask
-        gates = decoded.gates.masked_fill(~mask[:, 0], FINISHED_GATE)
+        gates = decoded.gates.masked_fill(~mask[:, 0], 1e3)  # a logit whose sigmoid is 1
         return Tacotron2Output(frames, self.postnet(frames, mask), gates, decoded.alignments)
-
-    def use_plain(self, plain: bool = True) -> None:
-        """Train in plain PyTorch steps, one after the other, from now on: slow, and the reference of the fast way."""
-        self.decoder.plain = plain
-
-    def prepare(self, half: bool, int8: bool = False) -> Tacotron2:
-        """Let infer run fast from now on, and return the model: see Decoder.prepare. Loading other weights undoes it."""
-        self.decoder.prepare(half, int8)
-        return self.requires_grad_(False)
-
-    def use_guard(self, guard: DecodingGuard) -> None:
-        """Run freely by these rules from now on."""
-        self.decoder.guard = guard
 
     def frame_limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
         """Frames (B,) after which infer cuts texts of these lengths (B,), with the same max_steps: see Decoder.frame_limits."""
@@ -114,17 +101,17 @@ class Tacotron2(nn.Module):
 
     @torch.no_grad()
     def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
-        """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; an item does not hear its padding.
+        """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; padding has no effect on an item.
 
-        It ends when every gate has fired, or after max_steps decoder steps (the config's max_decoder_steps where not given).
-        The decoder's guard may end or cut items before; one as long as its frame_limits has not ended by itself.
+        The run ends when every item has stopped, or after max_steps decoder steps (max_decoder_steps of the config by default).
+        The decoder's guard may stop or cut items before; an item as long as its frame_limits did not stop.
         """
         memory = self.encoder(self.embedding(text), text_lengths, mask_padding=True)
         decoded = self.decoder.infer(memory, text_lengths, max_steps)
-        # The frames of the step at which the gate fired are kept as the postnet's right context, as they are for an item alone.
+        # The postnet's right context of an item is the step at which its gate fired, in a batch as for the item alone.
         # An item that was cut has no such step, alone or beside longer ones.
-        kept = decoded.lengths + self.decoder.n_frames_per_step
-        kept = torch.minimum(kept, self.frame_limits(text_lengths, max_steps))
-        mask = length_mask(kept, decoded.mels.shape[2])[:, None]
+        lengths = decoded.lengths + self.decoder.n_frames_per_step
+        lengths = torch.minimum(lengths, self.frame_limits(text_lengths, max_steps))
+        mask = length_mask(lengths, decoded.mels.shape[2])[:, None]
         mels = self.postnet(decoded.mels * mask, mask)
         return Tacotron2Inference(mels, decoded.lengths, decoded.alignments)

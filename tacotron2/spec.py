@@ -6,11 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 from common.errors import UsageError
-from common.fast import FastWay
 from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.data_function import TextMelDataset, encode, pieces, spell, unspoken
+from tacotron2.fast.table import WAYS
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2
@@ -48,7 +48,7 @@ def make_loss(options: Options) -> Tacotron2Loss:
 
 def use_guard(model: Tacotron2, options: Options) -> None:
     """Let a model run freely by the rules that the options describe. Raises UsageError where they cannot be followed."""
-    model.use_guard(from_options(DecodingGuard, options))
+    model.decoder.guard = from_options(DecodingGuard, options)
 
 
 def prepare_training(model: Tacotron2, options: Options) -> None:
@@ -78,16 +78,7 @@ SPEC = ModelSpec(
     make_loss=make_loss,
     preview=preview,
     prepare_training=prepare_training,
-    fast_ways=(
-        FastWay(
-            name="prepared",
-            phase="inference",
-            applies=lambda model, request: True,
-            convert=lambda model, request: model.prepare(request.half, request.int8),
-            tolerance=1e-4,
-        ),
-    ),
-    use_plain=Tacotron2.use_plain,
+    fast_ways=WAYS,
     transfer=transfer,
     stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),

@@ -78,6 +78,5 @@ SPEC = ModelSpec(
             tolerance=1e-4,
         ),
     ),
-    use_plain=WaveGlow.use_plain,
     inference=VocoderInference(denoiser=make_denoiser, stream=stream),
 )

@@ -90,10 +90,8 @@ def make_ready(loaded: Loaded, request: Request, plain: bool = False) -> Loaded:
         stages.guard(loaded.model, loaded.options)
     if plain and request.int8:
         raise UsageError("--int8: --plain keeps weights as they are; leave one of them out")
-    if plain:
-        loaded.spec.use_plain(loaded.model, True)
-        return loaded
-    return loaded._replace(model=accelerate(loaded.model, loaded.spec.fast_ways, "inference", request))
+    ways = () if plain else loaded.spec.fast_ways
+    return loaded._replace(model=accelerate(loaded.model, ways, "inference", request))
 
 
 @torch.inference_mode()

@@ -1,76 +1,50 @@
 """Products of a few rows with a large weight, which a recurrence takes at every step, near the machine's rate.
 
-With few rows a BLAS spends its time on arranging the weight anew in each call. oneDNN can be given it arranged once. FBGEMM takes
-it in float16 as well, multiplies in float32, and so reads half the bytes, which is what a single row costs; or in 8 bits, a quarter
-of them.
+With few rows a BLAS spends its time on arranging the weight anew in each call; oneDNN takes it arranged once. FBGEMM takes it in
+float16 as well, multiplies in float32, and so reads half the bytes, which is the cost of a single row.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import cache
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common.kernels import private_ops
+
 # R rows, I inputs, O outputs
 
-Kept = Literal["full", "float16", "int8"]  # what a CPU may round a float32 weight to
-LEVELS = 127  # of a weight in 8 bits on either side of 0
-# of x in [-1, 1]: steps of 1/63 around 64, all within 7 bits, since without AVX-512's VNNI sums of two products in 8 bits saturate
-X_STEP, X_ZERO = 1 / 63, 64
+FEW_ROWS = 8  # up to so many rows a product is bound by reading its weight
+
+Product = Callable[[Tensor], Tensor]  # (R, I) -> (R, O)
 
 
-def packed(weight: Tensor, rows: int, bias: Tensor | None = None, kept: Kept = "full") -> Callable[[Tensor], Tensor]:
-    """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and so many rows.
+def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = False) -> Product:
+    """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and about so many rows.
 
-    With kept="float16" a CPU may round a float32 weight by 2^-11 of each number. With "int8", for x in [-1, 1] only, it may round
-    a weight by 1/254 of the largest of its row, and x by 1/126.
+    With float16 a CPU may round a float32 weight by 2^-11 of each number.
     """
     weight = weight.detach()
-    if kept != "full" and weight.dtype == torch.float32 and can_round(weight.device):
-        return _rounded(weight, bias, kept)
-    if weight.device.type == "cpu" and _can_arrange(weight.dtype):
-        arranged = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
-        return lambda x: torch.ops.mkldnn._linear_pointwise(x, arranged, bias, "none", [], "")
+    if float16 and weight.dtype == torch.float32 and reads_float16(weight.device):
+        halves = private_ops.pack_float16_linear(weight, bias)
+        return lambda x: private_ops.float16_linear(x, halves)
+    if _packs(weight, rows):
+        packed = private_ops.pack_linear(weight, rows)
+        return lambda x: private_ops.packed_linear(x, packed, bias)
     return lambda x: F.linear(x, weight, bias)
 
 
-def can_round(device: torch.device) -> bool:
-    """Whether packed may keep a float32 weight in fewer bits there: an x86 CPU, for which PyTorch has FBGEMM."""
-    return device.type == "cpu" and torch.backends.quantized.engine in ("x86", "fbgemm")
+def reads_float16(device: torch.device) -> bool:
+    """True where `pack` can round a float32 weight to float16."""
+    return device.type == "cpu" and private_ops.has_float16_linear()
 
 
-def _rounded(weight: Tensor, bias: Tensor | None, kept: Kept) -> Callable[[Tensor], Tensor]:
-    quantized = torch.ops.quantized
-    if kept == "float16":
-        halved = quantized.linear_prepack_fp16(weight, bias)
-        return lambda x: quantized.linear_dynamic_fp16(x, halved)
-    scales = (weight.abs().amax(dim=1) / LEVELS).clamp(min=torch.finfo(weight.dtype).tiny)
-    zeros = torch.zeros(len(weight), dtype=torch.int64)  # in any float type they would mean something else
-    with warnings.catch_warnings():  # PyTorch will do without this type some day, but has no other way to FBGEMM
-        warnings.filterwarnings("ignore", message="torch.quantize_per_tensor", category=UserWarning)
-        levels = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-    eighths = quantized.linear_prepack(levels, bias)
-    multiply = quantized.linear_with_input_q_dq_qweight_dq_output_fp32  # a scale for all x: rows do not hear each other
-    return lambda x: multiply(x.contiguous(), X_STEP, X_ZERO, eighths)  # it would read past gaps
-
-
-def _can_arrange(dtype: torch.dtype) -> bool:
-    """Whether oneDNN takes such weights here, and may: torch.backends.mkldnn.enabled is PyTorch's own switch."""
-    return torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled) and _arranges(dtype)
-
-
-@cache
-def _arranges(dtype: torch.dtype) -> bool:
-    """Found by trying: each type has its own conditions on the CPU's instructions."""
-    if dtype not in (torch.float32, torch.bfloat16):
+def _packs(weight: Tensor, rows: int) -> bool:
+    """True where oneDNN's packed product is faster than F.linear, and torch.backends.mkldnn.enabled is on."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.enabled:
         return False
-    try:
-        torch.ops.mkldnn._reorder_linear_weight(torch.zeros(2, 2, dtype=dtype), 1)
-    except RuntimeError:
-        return False
-    return True
+    if rows <= FEW_ROWS and weight.dtype == torch.float32 and private_ops.has_amx():
+        return False  # Intel's own BLAS reads a float32 weight faster there
+    return private_ops.has_packed_linear(weight.dtype)

@@ -1,8 +1,8 @@
-"""Recurrences over all steps of a batch with a backward written by hand: what autograd would do, at a fraction of its cost.
+"""Recurrences over all steps of a batch with a backward written by hand: autograd's gradients at a fraction of their cost.
 
-Three things make the difference to a loop of modules: buffers for all steps are allocated once; the derivatives of all
-activations are computed for many steps together; and each weight's gradient is one GEMM over all steps at the end, where autograd
-would do a small GEMM and an addition into a large matrix at every step.
+Three things differ from a loop of modules. Buffers for all steps are allocated once. The derivatives of all activations are
+computed for many steps together. Each weight's gradient is one GEMM over all steps at the end, where autograd does a small GEMM
+and an addition into a large matrix at every step.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.kernels.packed import packed
-from common.layers import kept
+from common.kernels.dropout import dropout_mask
+from common.kernels.packed import pack
 
 # B batch, T steps, H hidden size, I input size
 
@@ -22,7 +22,7 @@ CHUNK = 16  # steps of a backward whose derivatives are computed together: so fe
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """What matrix products of x are computed in: autocast's type where it is on, else x's own."""
+    """The dtype of matrix products of x: autocast's where it is on, else x's own."""
     return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
 
 
@@ -34,8 +34,8 @@ def tanh(x: Tensor, out: Tensor) -> Tensor:
 class LSTMTape:
     """An LSTM's gates and cells over T steps, written forward and then read backward (Hochreiter and Schmidhuber 1997).
 
-    `gates` (T, B, 4H) starts as the part of the pre-activations that is known before the loop, in PyTorch's order input, forget,
-    cell, output, and becomes the activations. At least float32.
+    `gates` (T, B, 4H) starts as the inputs' part of the pre-activations, in the order input, forget, cell, output. The step
+    turns them into the activations. At least float32.
     """
 
     def __init__(self, gates: Tensor) -> None:
@@ -93,7 +93,7 @@ def _activate(gates: Tensor, i_f: Tensor, g: Tensor, o: Tensor) -> None:
 
 
 class LSTMSequence(torch.autograd.Function):
-    """An LSTM from zeros over its input's share of the pre-activations; see lstm_sequence."""
+    """An LSTM from zeros, given its inputs' part of the pre-activations; see lstm_sequence."""
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:
@@ -101,8 +101,8 @@ class LSTMSequence(torch.autograd.Function):
         tape = LSTMTape(gates.to(weight_hh.dtype, copy=True))
         weight = weight_hh.to(dtype)
         hidden = tape.cells.new_empty(tape.tanh_cells.shape)
-        inputs = torch.zeros_like(tape.cells, dtype=dtype)  # hidden states as the next step sees them
-        recurrent = packed(weight, gates.shape[1])
+        inputs = torch.zeros_like(tape.cells, dtype=dtype)  # inputs of the next step
+        recurrent = pack(weight, gates.shape[1])
         for t in range(len(gates)):
             tape.forward(t, recurrent(inputs[t]), out=hidden[t])
             if mask is not None:
@@ -116,7 +116,7 @@ class LSTMSequence(torch.autograd.Function):
     def backward(ctx: Any, d_hidden: Tensor) -> tuple[Tensor, Tensor, None]:
         tape, weight = ctx.tape, ctx.weight
         d_gates = torch.empty_like(tape.gates, dtype=weight.dtype)
-        d_next, back = torch.zeros_like(tape.d_cell), packed(weight.t(), d_gates.shape[1])
+        d_next, back = torch.zeros_like(tape.d_cell), pack(weight.t(), d_gates.shape[1])
         for t in range(len(d_gates) - 1, -1, -1):
             d_state = d_next + d_hidden[t]
             if ctx.mask is not None:
@@ -127,15 +127,8 @@ class LSTMSequence(torch.autograd.Function):
         return d_gates.to(ctx.dtypes[0]), d_weight.to(ctx.dtypes[1]), None
 
 
-def dropout_mask(like: Tensor, shape: tuple[int, ...], p: float, training: bool) -> Tensor | None:
-    """A mask of zeros and 1 / (1 - p), drawn for all steps at once; None where nothing is dropped."""
-    if not training or p == 0:
-        return None
-    return kept(shape, p, like.device).to(like.dtype).div_(1 - p)
-
-
 def lstm_sequence(gates: Tensor, weight_hh: Tensor, p_dropout: float, training: bool) -> Tensor:
-    """Run an LSTM from zeros over input pre-activations (T, B, 4H); dropout falls on the hidden state the next step sees.
+    """Run an LSTM from zeros over input pre-activations (T, B, 4H); dropout falls on the hidden state that the next step gets.
 
     Returns the hidden states (T, B, H), after dropout.
     """

@@ -70,10 +70,10 @@ class Checkup:
     @torch.no_grad()
     def _judge(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
         assert self.judges is not None
-        state.judged.eval()
+        state.eval_model.eval()
         try:
             with precision.separate_rng(state.dist.device, SEED):
-                made, speed = self._speak(Loaded(state.spec, state.judged, vars(options)), state.dist.device)
+                made, speed = self._speak(Loaded(state.spec, state.eval_model, vars(options)), state.dist.device)
         except DataError as error:  # a model that knows nothing yet may make what no transform takes
             log.say(f"no evaluation this time: {error}")
             return {}

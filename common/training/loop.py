@@ -20,7 +20,8 @@ from torch.utils.data import DataLoader
 
 from common import precision
 from common.errors import DataError, UsageError
-from common.spec import Batch, Criterion, ModelSpec, from_options
+from common.fast import Request, accelerate
+from common.spec import Batch, Criterion, ModelSpec, Options, from_options
 from common.training import distributed, sharding
 from common.training.distributed import Dist
 from common.training.interrupt import SaveTimer, StopRequest
@@ -92,9 +93,10 @@ class TrainState:
     """All that training changes, and what it needs to change it."""
 
     spec: ModelSpec
-    model: nn.Module  # bare: what is saved
-    trained: nn.Module  # the same, as a step calls it (DistributedDataParallel on several processes)
-    average: AveragedModel | None  # of its weights over time
+    model: nn.Module  # plain: what is saved
+    trained: nn.Module  # a fast way over the same parameters, in DistributedDataParallel on several processes
+    eval_model: nn.Module  # for validation: a fast way over the average, or else over the model
+    average: AveragedModel | None  # of the model's weights over time
     criterion: Criterion
     optimizer: torch.optim.Optimizer
     optimization: OptimizationConfig
@@ -115,8 +117,8 @@ class TrainState:
         return self.epoch + self.totals.clips / (self.pace.steps_per_epoch * self.pace.global_batch)
 
     @property
-    def judged(self) -> nn.Module:
-        """What validation and inference use: the average, or else the model."""
+    def eval_weights(self) -> nn.Module:
+        """The plain model whose weights validation and inference use: the average, or else the model."""
         return self.model if self.average is None else self.average.module
 
 
@@ -177,12 +179,15 @@ def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
 def build_state(
     spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist, pace: Pace
 ) -> TrainState:
-    """The state at the start of training, on this process's device; the model has its first weights, frozen where they shall be."""
+    """The state at the start of training, on this process's device.
+
+    `model` is plain, has its first weights, and is frozen where it has to be. UsageError for flags that exclude each other.
+    """
     scale = from_options(ScaleConfig, vars(args))
     optimization = from_options(OptimizationConfig, vars(args))
     half = precision.half_dtype(dist.device, args.amp, scale.amp_dtype)
     if scale.shard and half == torch.float16:
-        half = torch.bfloat16  # PyTorch scales no loss for cut gradients
+        half = torch.bfloat16  # PyTorch scales no loss for sharded gradients
     if scale.grad_compression == "powersgd" and half == torch.float16:
         raise UsageError(
             "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
@@ -190,18 +195,19 @@ def build_state(
         )
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
+    fast = accelerate_training(spec, on_device, half, vars(args))
+    eval_model = fast if average is None else accelerate_training(spec, average.module, half, vars(args))
+    trained = fast
     if scale.shard:
-        trained = sharding.shard(on_device, dist, scale.cpu_offload)
-        if average is not None:
-            sharding.shard(average.module, dist, scale.cpu_offload)
+        for sharded in dict.fromkeys((fast, eval_model)):
+            sharding.shard(sharded, dist, scale.cpu_offload)
     else:
-        trained = distributed.wrap(
-            on_device, dist, bucket_cap_mb=scale.bucket_cap_mb, compression=scale.grad_compression
-        )
+        trained = distributed.wrap(fast, dist, bucket_cap_mb=scale.bucket_cap_mb, compression=scale.grad_compression)
     return TrainState(
         spec=spec,
         model=on_device,
         trained=trained,
+        eval_model=eval_model,
         average=average,
         criterion=criterion.to(dist.device),
         optimizer=make_optimizer(on_device, optimization),
@@ -210,6 +216,19 @@ def build_state(
         scaler=precision.grad_scaler(dist.device, half),
         dist=dist,
         half=half,
+    )
+
+
+def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:
+    """The fast way to train a plain model that its options choose; with --plain the model itself.
+
+    UsageError for --recompute with --plain.
+    """
+    plain, recompute = options.get("plain", False), options.get("recompute", False)
+    if plain and recompute:
+        raise UsageError("--recompute: one of the fast ways, which --plain switches off; leave one of them out")
+    return accelerate(
+        model, () if plain else spec.fast_ways, "training", Request(half is not None, recompute=recompute)
     )
 
 
@@ -244,7 +263,7 @@ def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, 
 
 def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> dict[str, Tensor]:
     """Add a batch's share of the gradient; returns the loss's terms. Only the last batch waits for other processes."""
-    with nullcontext() if last else sharding.hold_back(state.trained):
+    with nullcontext() if last else sharding.accumulate_only(state.trained):
         with precision.autocast(state.dist.device, state.half):
             outputs = state.trained(*batch.inputs)
             terms = state.criterion.terms(outputs, batch.targets, state.iteration)
@@ -295,7 +314,7 @@ def train_epoch(
 ) -> Ending:
     """Train on the rest of the current epoch's batches, or until a stop or a save is due."""
     ending = _train_batches(state, loader, log, stop, timer)
-    for model in (state.model, state.judged):
+    for model in (state.model, state.eval_weights):
         sharding.share_buffers(model)
     return ending
 

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from common.errors import UsageError
 from common.training.selection import RateFactor, factor_of, matching
-from common.training.sharding import cut_like, whole
+from common.training.sharding import gather_full, shard_like
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
 SCHEDULES = ("step", "cosine", "constant")
@@ -81,7 +81,7 @@ def clip_gradients(model: nn.Module, threshold: float | None) -> Tensor:
     """Scale the gradients down to a norm of `threshold`, where theirs is larger; returns their norm before."""
     weights = list(model.parameters())
     norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-    total: Tensor = whole(norm)
+    total: Tensor = gather_full(norm)
     # Where the norm is in the CPU's memory, to ask first costs nothing, and scaling by 1 a pass over all gradients.
     if threshold is not None and (total.device.type != "cpu" or total + 1e-6 > threshold):
         nn.utils.clip_grads_with_norm_(weights, threshold, norm)
@@ -138,7 +138,7 @@ def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any],
                 continue
             if strays := [key for key, value in by_name[name].items() if _stray(key, value, weight)]:
                 raise ValueError(f"{', '.join(strays)} of {name} has another shape than the weight")
-            state[number] = {key: cut_like(value, weight) for key, value in by_name[name].items()}
+            state[number] = {key: shard_like(value, weight) for key, value in by_name[name].items()}
     optimizer.load_state_dict({**current, "state": state})
     if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts a group's steps, not a weight's
         for group in optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""Weights, gradients and averages cut over all processes, by PyTorch's FSDP2; and the same as whole tensors, for files.
+"""Weights, gradients and averages sharded over all processes, by PyTorch's FSDP2; and the same as full tensors, for files.
 
 Each block gathers its weights for its own forward and backward only, so that a process holds 1 / world_size of the state and one
 block's weights. Zhao et al. 2023, "PyTorch FSDP", arXiv:2304.11277.
@@ -21,18 +21,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.training.distributed import Dist
 
-SMALLEST_BLOCK = 0.01  # of all weights; what is smaller is gathered with the rest
+SMALLEST_BLOCK = 0.01  # of all weights; a smaller block is gathered with the rest
 
 
 def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
-    """Cut the main process's model, in place on every process: its children, and those in lists, are blocks of their own.
+    """Shard the main process's model, in place on every process: its children, and those in lists, are blocks of their own.
 
     With cpu_offload the shards lie in the CPU's memory and the optimizer works there.
     """
     # The models' outputs are views, and nothing here writes into them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for tensor in model.state_dict().values():
-        torch_dist.broadcast(tensor, src=0)  # the others have drawn weights of their own
+        torch_dist.broadcast(tensor, src=0)  # the others drew weights of their own
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
     policy = CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else OffloadPolicy()
     least = SMALLEST_BLOCK * _size(model)
@@ -44,13 +44,13 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether `shard` has cut this model."""
-    return isinstance(model, FSDPModule)
+    """True for a model whose parameters `shard` has sharded."""
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
 
 
 @contextmanager
-def hold_back(trained: nn.Module) -> Iterator[None]:
-    """Inside, a backward adds to this process's gradients, and they are not averaged with the others' yet."""
+def accumulate_only(trained: nn.Module) -> Iterator[None]:
+    """Inside, backward adds to this process's gradients without an all-reduce."""
     if isinstance(trained, DistributedDataParallel):
         with trained.no_sync():
             yield
@@ -69,19 +69,19 @@ def share_buffers(model: nn.Module) -> None:
             torch_dist.broadcast(buffer, src=0)
 
 
-def whole(value: Any) -> Any:
-    """A nest of dicts and lists with every cut tensor made whole, on the CPU; all processes have to call it alike."""
+def gather_full(value: Any) -> Any:
+    """A nest of dicts and lists with every sharded tensor gathered, on the CPU; every process has to call it."""
     if isinstance(value, DTensor):
         return value.full_tensor().cpu()
     if isinstance(value, dict):
-        return {key: whole(item) for key, item in value.items()}
+        return {key: gather_full(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(whole(item) for item in value)
+        return type(value)(gather_full(item) for item in value)
     return value
 
 
-def cut_like(value: Any, example: Any) -> Any:
-    """This process's part of a whole tensor, cut as `example` is; the value itself where that is not cut."""
+def shard_like(value: Any, example: Any) -> Any:
+    """This process's shard of a full tensor, sharded as `example` is; the value itself where that is not sharded."""
     if not isinstance(example, DTensor) or not isinstance(value, Tensor) or value.shape != example.shape:
         return value
     on_device = value.to(example.device, example.dtype)
@@ -89,13 +89,13 @@ def cut_like(value: Any, example: Any) -> Any:
 
 
 def load(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
-    """load_state_dict of whole tensors, for a model cut or not."""
+    """load_state_dict of full tensors, for a model sharded or not."""
     if not is_sharded(model):
         model.load_state_dict(state_dict)
         return
     with torch.no_grad():
         for name, mine in model.state_dict().items():
-            mine.copy_(cut_like(state_dict[name], mine))
+            mine.copy_(shard_like(state_dict[name], mine))
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:

@@ -60,11 +60,11 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
         "best": state.best._asdict(),
         "saved": kept,
         "launch": distributed.launch_id(),
-        "optimizer": sharding.whole(state.optimizer.state_dict()),
+        "optimizer": sharding.gather_full(state.optimizer.state_dict()),
         "scaler": state.scaler.state_dict(),
     }
     if state.average is not None:
-        checkpoint["ema_state_dict"] = sharding.whole(state.average.module.state_dict())
+        checkpoint["ema_state_dict"] = sharding.gather_full(state.average.module.state_dict())
         checkpoint["ema_updates"] = int(state.average.n_averaged)
     if not state.dist.is_main:
         return path
@@ -82,7 +82,7 @@ def save_best(state: TrainState, args: argparse.Namespace) -> None:
     checkpoint = _described(state, args) | {"best": state.best._asdict()}
     if state.best.by == "loss":
         checkpoint["val_loss"] = state.best.loss
-    checkpoint["state_dict"] = sharding.whole(state.judged.state_dict())
+    checkpoint["state_dict"] = sharding.gather_full(state.eval_weights.state_dict())
     if state.dist.is_main:
         save_checkpoint(best_path(args.output, state.spec.name), checkpoint)
 
@@ -95,7 +95,7 @@ def _described(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
         "config": config_of(state.model),
         "data": stored_data_options(args, state.spec.stored_options),
         "seed": args.seed,
-        "state_dict": sharding.whole(state.model.state_dict()),
+        "state_dict": sharding.gather_full(state.model.state_dict()),
     }
 
 

@@ -23,9 +23,9 @@ VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each v
 
 @torch.no_grad()
 def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, log: Log) -> dict[str, float]:
-    """Mean loss over the validation clips; where there is an stft, the first batch's pictures and sounds too."""
+    """Return the mean loss over the validation clips; with an stft, log the first batch's pictures and sounds too."""
     sampler_of(loader).start_at(0)
-    state.judged.eval()
+    state.eval_model.eval()
     state.criterion.train(False)
     sums = torch.zeros(3, dtype=torch.float64)  # loss x clips, clips, items
     clock = time.perf_counter()
@@ -33,7 +33,7 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
     with precision.separate_rng(state.dist.device, VALIDATION_SEED):
         for number, batch in enumerate(log.progress(loader, "validation", total=len(sampler_of(loader)))):
             batch = to_device(batch, state.dist.device)
-            outputs, loss = _judge(state, batch)
+            outputs, loss = _evaluate(state, batch)
             sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items)])
             seconds = time.perf_counter() - clock - spent
             data = {"val_loss": loss, "val_items_per_sec": float(sums[2]) / seconds}
@@ -42,7 +42,7 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
                 start = time.perf_counter()
                 show(state, batch, outputs, stft, log)
                 spent = time.perf_counter() - start
-        _keep_company(state, loader)
+        _run_dummy_batch(state, loader)
     loss_sum, clips, items = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
     result = {"val_loss": loss_sum / clips, "val_items_per_sec": items / (time.perf_counter() - clock - spent)}
     log.log((state.epoch,), result)
@@ -50,28 +50,28 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
     return result
 
 
-def _judge(state: TrainState, batch: Batch) -> tuple[Any, float]:
+def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:
     with precision.autocast(state.dist.device, state.half):
-        outputs = state.judged(*batch.inputs)
+        outputs = state.eval_model(*batch.inputs)
         loss: Tensor = state.criterion(outputs, batch.targets)
     return outputs, loss.item()  # host sync, once a batch
 
 
-def _keep_company(state: TrainState, loader: DataLoader) -> None:
-    """Where weights are cut, a process without a last batch goes through the others' forward with them, to no account."""
+def _run_dummy_batch(state: TrainState, loader: DataLoader) -> None:
+    """With sharded weights, a process without a last batch runs one forward with the others and discards it."""
     sampler = sampler_of(loader)
     if sharding.is_sharded(state.model) and len(sampler) < sampler.batches_per_epoch():
         dataset: Any = loader.dataset
         assert loader.collate_fn is not None
         batch = loader.collate_fn([dataset[key] for key in sampler.keys_of_first_clip()])
-        _judge(state, to_device(batch, state.dist.device))
+        _evaluate(state, to_device(batch, state.dist.device))
 
 
 def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
-    """The model's own pictures, sounds and numbers of a validation batch, to TensorBoard."""
+    """Write the model's pictures, sounds and numbers of a validation batch to TensorBoard."""
     try:
-        preview = state.spec.preview(state.judged, batch, outputs, stft)
-    except DataError as error:  # a model that knows nothing yet may make what no transform takes
+        preview = state.spec.preview(state.eval_model, batch, outputs, stft)
+    except DataError as error:  # the mels of an untrained model may be beyond a transform
         log.say(f"no preview of this validation: {error}")
         return
     log.scalars("validation", preview.scalars, state.iteration)
@@ -81,8 +81,8 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
         log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)
 
 
-def judge(state: TrainState, loss: float) -> bool:
-    """Whether a validation's loss is the lowest so far; the state remembers."""
+def update_best(state: TrainState, loss: float) -> bool:
+    """Record a validation's loss in the state; True if it is the lowest so far."""
     if loss < state.best.loss:
         state.best = Best(loss, state.epoch, by=state.best.by)
         return True

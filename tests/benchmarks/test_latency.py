@@ -199,7 +199,7 @@ def test_half_precision_on_a_cpu_is_bfloat16_where_it_has_that(
 
 @pytest.mark.parametrize(("can", "name"), [(True, "FP32 + INT8"), (False, "FP32")])
 def test_int8_is_named_where_it_has_an_effect(tmp_path: Path, monkeypatch, can: bool, name: str) -> None:
-    monkeypatch.setattr("common.precision.can_round", lambda device: can)
+    monkeypatch.setattr("common.precision.reads_float16", lambda device: can)
     assert parsed(measured(*tiny(tmp_path, "--int8")).out)["Precision"] == name
 
 

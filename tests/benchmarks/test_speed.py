@@ -25,7 +25,6 @@ from benchmarks.sizes import Setting
 from benchmarks.speed import TITLES, Row, in_its_own_process
 from common.errors import DataError
 from common.kernels.int8 import can_multiply
-from common.kernels.packed import can_round
 from tests.recipe import ROOT, run, start
 
 QUICK = [sys.executable, "-m", "benchmarks.speed", "--quick", "--cpu", "--threads", 1]
@@ -36,7 +35,6 @@ NAMES = [  # of the rows, by their beginnings
     "WaveGlow-16 training, 1 x 2048 samples, float32",
     "Tacotron 2 inference, 12 symbols, float32 (",
     "Tacotron 2 inference, 12 symbols, half-precision weights (",
-    *["Tacotron 2 inference, 12 symbols, LSTMs in int8 ("] * can_round(torch.device("cpu")),
     "WaveGlow-8 inference, 20 frames, float32",
     *["WaveGlow-8 inference, 20 frames, int8 (reference: float32)"] * can_multiply(torch.device("cpu")),
     "Text to wav, 12 characters, WaveGlow-8, float32",

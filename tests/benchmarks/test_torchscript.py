@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 
-from benchmarks.torchscript import ScriptedDecoder
+from benchmarks.torchscript import scripted
 from tacotron2.model import Tacotron2
 
 SIZES = {
@@ -26,8 +24,8 @@ SIZES = {
 }
 
 
-def models(**config) -> tuple[Tacotron2, Tacotron2]:
-    """A model whose prenet draws nothing, and the same with its decoder scripted."""
+def two_models(**config) -> tuple[Tacotron2, Tacotron2]:
+    """A model whose prenet drops nothing, and the same with its decoder scripted."""
     torch.manual_seed(0)  # with which the first test's clips end at three different steps
     plain = Tacotron2(**SIZES, **config).double().eval()
     plain.decoder.prenet.p_dropout = 0.0
@@ -35,17 +33,15 @@ def models(**config) -> tuple[Tacotron2, Tacotron2]:
         for weight in plain.decoder.parameters():
             weight.mul_(1.5)  # far from uniform attention
         plain.decoder.gate_layer.linear_layer.weight.mul_(6)  # far from even chances to end
-    scripted = copy.deepcopy(plain)
-    scripted.decoder.prepared = ScriptedDecoder(scripted.decoder)
-    return plain, scripted
+    return plain, scripted(plain)
 
 
 @pytest.mark.parametrize("config", [{}, {"n_frames_per_step": 3, "decoder_no_early_stopping": True}])
-def test_the_scripted_decoder_says_what_the_plain_one_says(config: dict) -> None:
-    plain, scripted = models(gate_threshold=0.5, **config)
+def test_the_scripted_decoder_equals_the_plain_one(config: dict) -> None:
+    plain, fast = two_models(gate_threshold=0.5, **config)
     text, lengths = torch.randint(1, 11, (3, 7)), torch.tensor([7, 4, 6])
     for _ in range(3):  # TorchScript rewrites itself after its first runs
-        expected, made = plain.infer(text, lengths), scripted.infer(text, lengths)
+        expected, made = plain.infer(text, lengths), fast.infer(text, lengths)
         assert made.mel_lengths.tolist() == expected.mel_lengths.tolist()
         for ours, theirs in zip(made, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
@@ -53,12 +49,10 @@ def test_the_scripted_decoder_says_what_the_plain_one_says(config: dict) -> None
     assert expected.alignments.max() > 1.3 / 7
 
 
-def test_it_stops_where_it_is_told_to() -> None:
-    plain, scripted = models(gate_threshold=1.0)  # which never fires
+def test_the_limit_of_steps_holds() -> None:
+    plain, fast = two_models(gate_threshold=1.0)  # which never fires
     text, lengths = torch.randint(1, 11, (1, 5)), torch.tensor([5])
     assert (
-        scripted.infer(text, lengths, 4).mel_lengths.tolist()
-        == [4]
-        == plain.infer(text, lengths, 4).mel_lengths.tolist()
+        fast.infer(text, lengths, 4).mel_lengths.tolist() == [4] == plain.infer(text, lengths, 4).mel_lengths.tolist()
     )
-    assert scripted.infer(text, lengths).mels.shape == (1, 5, 30)
+    assert fast.infer(text, lengths).mels.shape == (1, 5, 30)

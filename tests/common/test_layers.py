@@ -8,16 +8,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from common.layers import (
     ConvNorm,
     ConvStack,
     LinearNorm,
-    LSTMState,
     MaskedBatchNorm1d,
     at_least_float32,
-    dropout,
-    kept,
+    bidirectional_lstm,
     length_mask,
 )
 
@@ -199,56 +198,12 @@ def test_conv_stack_dropout_is_for_training():
 # --- LSTM ---
 
 
-def test_lstm_state():
-    state = LSTMState.zeros(torch.zeros(3, 7, dtype=torch.float16), 4)
-    assert state.hidden.shape == state.cell.shape == (3, 4)
-    assert state.hidden.dtype == state.cell.dtype == torch.float32
-    assert LSTMState.zeros(torch.zeros(3, 7, dtype=torch.float64), 4).cell.dtype == torch.float64
-    ones = LSTMState(torch.ones(50, 40), torch.ones(50, 40))
-    dropped = ones.dropout(0.2, training=True)
-    assert dropped.cell is ones.cell
-    assert dropped.hidden.unique().tolist() == [0.0, 1.25]
-    assert (dropped.hidden == 0).float().mean().item() == pytest.approx(0.2, abs=0.03)
-    assert torch.equal(ones.dropout(0.2, training=False).hidden, ones.hidden)
-
-
-# --- dropout ---
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_dropout_keeps_the_mean_and_scales_its_gradient(dtype):
-    x = torch.ones(400, 500, dtype=dtype, requires_grad=True)
-    y = dropout(x, 0.3)
-    assert y.dtype == dtype
-    nonzero = y != 0
-    assert nonzero.double().mean().item() == pytest.approx(0.7, abs=5 * math.sqrt(0.3 * 0.7 / x.numel()))
-    torch.testing.assert_close(y[nonzero].double(), torch.full_like(y[nonzero].double(), 1 / 0.7), rtol=0.005, atol=0)
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient, y.detach())
-    assert dropout(x, 0.3, training=False) is x or torch.equal(dropout(x, 0.3, training=False), x)
-    assert torch.equal(dropout(x, 0.0), x)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_kept_numbers_know_nothing_of_their_neighbours(p):
-    """A share of 1 - p at each of the four places of a draw, and of its square among pairs; five standard errors."""
-    mask, n = kept((400, 1001), p, torch.device("cpu")).flatten(), 100_000
-    assert len(mask) == 400 * 1001
-    rows = mask[: 4 * n].view(n, 4).double()
-    assert (rows.mean(0) - (1 - p)).abs().max() < 5 * math.sqrt(p * (1 - p) / n)
-    for distance in (1, 2, 3, 4):
-        both = (mask[distance:] & mask[:-distance]).double().mean().item()
-        share = (1 - p) ** 2
-        assert abs(both - share) < 5 * math.sqrt(share * (1 - share) * 4 / len(mask))
-
-
-def test_kept_takes_any_shape_and_next_to_all_or_nothing():
-    for shape in ((), (1,), (0, 3), (2, 3, 5)):
-        assert kept(shape, 0.5, torch.device("cpu")).shape == shape
-    assert kept((5000,), 1e-6, torch.device("cpu")).all()
-    assert kept((5000,), 1 - 1e-6, torch.device("cpu")).double().mean() < 0.01
-    torch.manual_seed(3)
-    first = kept((9,), 0.5, torch.device("cpu"))
-    assert not torch.equal(kept((9,), 0.5, torch.device("cpu")), first)
-    torch.manual_seed(3)
-    assert torch.equal(kept((9,), 0.5, torch.device("cpu")), first)
+@pytest.mark.parametrize("lengths", [[4, 7, 1], [7], [3, 3]], ids=str)
+def test_the_loop_for_export_is_the_packed_lstm(lengths):
+    """Both directions, each reversed within its own length, against PyTorch's packed sequences."""
+    lstm, lengths = nn.LSTM(5, 3, batch_first=True, bidirectional=True).double(), torch.tensor(lengths)
+    x = randn(len(lengths), 7, 5)
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=7)
+    with torch.no_grad():
+        assert_close(bidirectional_lstm(lstm, x, lengths), expected)

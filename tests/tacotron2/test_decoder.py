@@ -1,4 +1,4 @@
-"""The decoder's two ways through a batch, its rules for stopping, and its parts by their formulas."""
+"""The plain decoder: teacher forcing, free running with its stop rules, and its parts by their formulas."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from common.kernels.recurrence import CHUNK
+from common.fast import shallow_copy
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Attention, Decoder, Prenet
-from tacotron2.teacher_forcing import run_all_steps, run_step_by_step
+from tacotron2.fast.training import TrainingDecoder
 
 SIZES = {
     "n_mel_channels": 3,
@@ -39,119 +39,14 @@ def assert_close(got, want, bound=1e-12):
     torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
 
-# --- teacher forcing, fast and plain ---
-
-
-@pytest.mark.parametrize("lengths", [[5, 3, 1], [4], [1]], ids=str)
-@pytest.mark.parametrize("steps", [1, 2, 6, 2 * CHUNK, 2 * CHUNK + 1])
-def test_all_steps_are_step_by_step(lengths, steps):
-    """Outputs, alignments and every gradient, with a kernel that is longer than some of the texts."""
-    decoder = make_decoder(attention_location_kernel_size=7).train()
-    lengths = torch.tensor(lengths)
-    batch, symbols = len(lengths), int(lengths.max())
-    prenet, memory = randn(steps, batch, 4, grad=True), randn(batch, symbols, 8, grad=True)
-    directions = 5 * randn(steps, batch, 7 + 8), 5 * randn(batch, steps, symbols)
-    tensors = [prenet, memory, *decoder.attention_rnn.parameters(), *decoder.attention_layer.parameters()]
-    tensors += decoder.decoder_rnn.parameters()
-    results = []
-    for run in (run_all_steps, run_step_by_step):
-        outputs = run(decoder, prenet, decoder.attention_layer.prepare(memory, lengths))
-        loss = sum((output * direction).sum() for output, direction in zip(outputs, directions))
-        results.append((*outputs, *torch.autograd.grad(loss, tensors)))
-    for fast, plain in zip(*results):
-        assert fast.shape == plain.shape
-        assert_close(fast, plain, 1e-9)
-
-
-@pytest.mark.parametrize(("half", "bound"), [(None, 1e-5), (torch.bfloat16, 0.05)], ids=str)
-@pytest.mark.parametrize(("batch", "symbols", "steps"), [(1, 1, 1), (1, 9, 4), (8, 20, 30)])
-def test_all_steps_in_float32_and_bfloat16(batch, symbols, steps, half, bound):
-    """Outputs and gradients against the plain steps in float64, relative to each tensor's norm; products are oneDNN's."""
-    decoder = make_decoder(attention_rnn_dim=64, decoder_rnn_dim=48, encoder_embedding_dim=32, attention_dim=16).train()
-    prenet, memory, lengths = randn(steps, batch, 4), randn(batch, symbols, 32), torch.full((batch,), symbols)
-    directions = randn(steps, batch, 48 + 32), randn(batch, steps, symbols)
-    results = []
-    for run, dtype in ((run_step_by_step, torch.float64), (run_all_steps, torch.float32)):
-        inputs = [x.detach().to(dtype).requires_grad_() for x in (prenet, memory)]
-        unused = ("prenet", "linear_projection", "gate_layer")
-        weights = [p for name, p in decoder.to(dtype).named_parameters() if not name.startswith(unused)]
-        enabled = half is not None and dtype == torch.float32
-        with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=enabled):
-            outputs = run(decoder, inputs[0], decoder.attention_layer.prepare(inputs[1], lengths))
-        loss = sum((output * direction).sum() for output, direction in zip(outputs, directions))
-        results.append([*outputs, *torch.autograd.grad(loss, [*inputs, *weights])])
-    largest = max(tensor.norm() for tensor in results[0])
-    for plain, fast in zip(*results):
-        # the gradient of what a softmax over one symbol does not see is 0, and rounding makes it less than that of others
-        assert (fast - plain).norm() < bound * max(plain.norm(), 1e-2 * largest)
-
-
-def test_gradients_through_dropout():
-    """Slopes of the loss along random directions, every tensor on its own, with the same masks at each call."""
-    decoder = make_decoder(p_attention_dropout=0.3, p_decoder_dropout=0.2).train()
-    prenet, memory, lengths = randn(6, 3, 4, grad=True), randn(3, 5, 8, grad=True), torch.tensor([5, 3, 1])
-    directions = 5 * randn(6, 3, 7 + 8), 5 * randn(3, 6, 5)
-
-    def loss():
-        torch.manual_seed(1)
-        outputs = run_all_steps(decoder, prenet, decoder.attention_layer.prepare(memory, lengths))
-        return sum((output * direction).sum() for output, direction in zip(outputs, directions))
-
-    named = dict(decoder.named_parameters()) | {"prenet": prenet, "memory": memory}
-    unused = ("prenet.layers", "linear_projection", "gate_layer")
-    named = {name: tensor for name, tensor in named.items() if not name.startswith(unused)}
-    for name, gradient in zip(named, torch.autograd.grad(loss(), list(named.values()))):
-        tensor, step = named[name], 1e-5 * torch.randn_like(gradient)
-        with torch.no_grad():
-            tensor.add_(step)
-            above = loss()
-            tensor.sub_(2 * step)
-            below = loss()
-            tensor.add_(step)
-        slope = (gradient * step).sum() * 2
-        torch.testing.assert_close(above - below, slope, rtol=1e-5, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
-
-
-def test_training_takes_the_fast_way_and_evaluation_the_plain_one():
-    """Same numbers, and no gradient is lost in either."""
-    decoder, memory, mels = make_decoder(n_frames_per_step=2), randn(2, 4, 8), randn(2, 3, 7)
-    inputs = memory, torch.tensor([4, 2]), mels, torch.tensor([7, 5])
-    results = []
-    for mode in (True, False):
-        decoder.train(mode).zero_grad()
-        made = decoder(*inputs)
-        (made.mels.square().sum() + made.gates.square().sum()).backward()
-        results.append([made.mels, made.gates, made.alignments, *(p.grad for p in decoder.parameters())])
-    for fast, plain in zip(*results):
-        assert_close(fast, plain, 1e-9)
-
-
-@pytest.mark.parametrize("run", [run_all_steps, run_step_by_step])
-def test_dropout_on_both_lstms(run):
-    """A share of the decoder LSTM's hidden state is 0; the attention LSTM's dropout alone reaches context and weights."""
-    decoder = make_decoder(p_decoder_dropout=0.3, decoder_rnn_dim=50).train()
-    prenet, memory = randn(20, 8, 4), decoder.attention_layer.prepare(randn(8, 5, 8), torch.full((8,), 5))
-
-    def twice():
-        return run(decoder, prenet, memory), run(decoder, prenet, memory)
-
-    (outputs, weights), (others, same_weights) = twice()
-    assert (outputs[:, :, :50] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
-    assert not torch.equal(outputs[:, :, :50], others[:, :, :50])
-    assert torch.equal(weights, same_weights)
-    decoder.p_decoder_dropout, decoder.p_attention_dropout = 0.0, 0.3
-    (outputs, weights), (_, others) = twice()
-    assert not (outputs == 0).any()
-    assert (weights[:, -1] - others[:, -1]).abs().max() > 1e-3
-    decoder.eval()
-    assert torch.equal(*(weights for _, weights in twice()))
+# --- teacher forcing ---
 
 
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_frames_a_step_is_fed(r):
     """Zeros, then the frames of the step before, frame by frame; a last step that is not full is never fed."""
     decoder, mels = make_decoder(n_frames_per_step=r), randn(2, 3, 7)
-    fed = decoder._previous_frames(mels)
+    fed = decoder.previous_frames(mels)
     assert fed.shape == (-(-7 // r), 2, 3 * r)
     assert not fed[0].any()
     for k in range(1, len(fed)):
@@ -160,20 +55,18 @@ def test_frames_a_step_is_fed(r):
 
 
 def test_dropped_frames_are_zeros_in_training_only():
-    """About so many steps hear nothing, all frames of a step or none; at rate 0 no random number is drawn."""
+    """About so many steps get zeros, all frames of a step or none."""
     decoder, mels = make_decoder(n_frames_per_step=2), randn(3, SIZES["n_mel_channels"], 400)
-    heard = []
-    decoder.prenet.register_forward_pre_hook(lambda _, args: heard.append(args[0]))
+    inputs = []
+    decoder.prenet.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     memory = randn(3, 5, 8), torch.full((3,), 5), mels, torch.full((3,), 400)
-    for rate, training, draws in ((0.0, True, False), (0.3, False, False), (0.3, True, True)):
+    for rate, training in ((0.0, True), (0.3, False), (0.3, True)):
         decoder.train(training).drop_frame_rate = rate
-        before = torch.get_rng_state()
         decoder(*memory)
-        assert torch.equal(before, torch.get_rng_state()) != draws
-    assert torch.equal(heard[0], heard[1])
-    dropped = (heard[2] == 0).all(dim=2)[1:]
+    assert torch.equal(inputs[0], inputs[1])
+    dropped = (inputs[2] == 0).all(dim=2)[1:]
     assert 0.24 < dropped.double().mean() < 0.36
-    assert torch.equal(heard[2][1:][~dropped], heard[0][1:][~dropped])
+    assert torch.equal(inputs[2][1:][~dropped], inputs[0][1:][~dropped])
 
 
 # --- inference ---
@@ -259,12 +152,13 @@ def test_gate_threshold_is_a_probability(threshold, length):
 
 
 @pytest.mark.parametrize("r", [1, 2])
-@pytest.mark.parametrize("training", [False, True], ids=["plain", "fast"])
-def test_teacher_forcing_with_its_own_frames_is_inference(r, training):
+@pytest.mark.parametrize("fast", [False, True], ids=["plain", "fast"])
+def test_teacher_forcing_with_its_own_frames_is_inference(r, fast):
     decoder = make_decoder(n_frames_per_step=r, max_decoder_steps=6, gate_threshold=1.0).eval()
     memory, lengths = randn(3, 5, 8), torch.tensor([5, 2, 4])
     free = decoder.infer(memory, lengths)
-    taught = decoder.train(training)(memory, lengths, free.mels, free.lengths)
+    teacher_forced = shallow_copy(decoder, TrainingDecoder) if fast else decoder
+    taught = teacher_forced.train()(memory, lengths, free.mels, free.lengths)
     assert_close(taught.mels, free.mels)
     assert_close(taught.gates, free.gates)
     assert_close(taught.alignments, free.alignments)
@@ -285,12 +179,12 @@ def test_prenet_dropout_stays_on_in_evaluation():
     for layer in prenet.layers:
         torch.nn.init.uniform_(layer.linear_layer.weight, 0.1, 0.3)
     x = torch.rand(4).double() + 0.5
-    drawn = prenet(x.expand(20_000, 4))
+    drawn = prenet(x.expand(20, 1000, 4)).flatten(0, 1)
     expected = prenet.layers[1].linear_layer.weight @ (prenet.layers[0].linear_layer.weight @ x)
     torch.testing.assert_close(drawn.mean(0), expected, rtol=0.05, atol=0)
     assert (drawn == 0).double().mean().item() == pytest.approx(0.5, abs=0.01)
     prenet.p_dropout = 0.0
-    assert_close(prenet(x), expected)
+    assert_close(prenet(x[None, None])[0, 0], expected)
 
 
 def test_prenet_relu_is_in_both_layers():
@@ -299,13 +193,13 @@ def test_prenet_relu_is_in_both_layers():
     with torch.no_grad():
         prenet.layers[0].linear_layer.weight.copy_(torch.eye(3))
         prenet.layers[1].linear_layer.weight.copy_(torch.tensor([[1.0, 1, 1], [1, 1, -9], [0, 0, 1]]))
-    assert prenet(torch.tensor([-5.0, 2.0, 1.0]).double()).tolist() == [3.0, 0.0, 1.0]
+    assert prenet(torch.tensor([[[-5.0, 2.0, 1.0]]]).double()).tolist() == [[[3.0, 0.0, 1.0]]]
 
 
 def test_attention_reads_texts_only():
     attention = Attention(Tacotron2Config(**SIZES)).double()
     lengths = torch.tensor([5, 1, 3])
-    weights = attention(randn(3, 6), torch.rand(3, 2, 5).double(), attention.prepare(randn(3, 5, 8), lengths))
+    weights = attention(randn(3, 6), torch.rand(3, 2, 5).double(), attention.memory(randn(3, 5, 8), lengths))
     assert_close(weights.sum(1), torch.ones(3).double())
     assert torch.equal(weights > 0, torch.arange(5) < lengths[:, None])
 
@@ -316,8 +210,8 @@ def test_attention_moves_with_its_history():
     hidden, memory = randn(1, 6), F.pad(randn(1, 3, 8), (0, 0, 4, 5))
     history = F.pad(torch.rand(1, 2, 3).double(), (4, 5))
     lengths = torch.tensor([12])
-    here = attention(hidden, history, attention.prepare(memory, lengths))
-    shifted = attention.prepare(memory.roll(2, dims=1), lengths)
+    here = attention(hidden, history, attention.memory(memory, lengths))
+    shifted = attention.memory(memory.roll(2, dims=1), lengths)
     there = attention(hidden, history.roll(2, dims=2), shifted)
     assert_close(there, here.roll(2, dims=1))
     still = attention(hidden, history, shifted)

@@ -19,6 +19,7 @@ from common.training.nvlog import read_log
 from tacotron2.arg_parser import add_tacotron2_arguments
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
+from tacotron2.fast.prepared import PreparedDecoder, convert
 from tacotron2.guard import SPARE_FRAMES, AttentionStop, DecodingGuard
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC
@@ -82,9 +83,12 @@ def marked(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
     return memory, symbols
 
 
-def prepare(decoder: Decoder, chunk: int) -> None:
-    decoder.prepare(half=False)
-    decoder.prepared.chunk, decoder.prepared.multiple = chunk, 8 * chunk
+def prepare(decoder: Decoder, chunk: int | None) -> Decoder:
+    if chunk is None:
+        return decoder
+    prepared = PreparedDecoder.of(decoder, half=False)
+    prepared.chunk, prepared.multiple = chunk, 8 * chunk
+    return prepared
 
 
 def end_by_attention(alignment: np.ndarray, symbols: int, frames: int, r: int) -> int | None:
@@ -116,8 +120,7 @@ def test_the_fast_way_is_the_plain_way(lengths: tuple[int, ...], r: int, chunk: 
         decoder.guard = guard
         batch = inputs(*lengths, dtype=dtype)
         plain = decoder.infer(*batch)
-        prepare(decoder, chunk)
-        for got, want in zip(decoder.infer(*batch), plain, strict=True):
+        for got, want in zip(prepare(decoder, chunk).infer(*batch), plain, strict=True):
             assert got.shape == want.shape
             torch.testing.assert_close(got, want, rtol=0, atol=bound)
 
@@ -143,9 +146,7 @@ def test_gates_and_guards_end_as_plainly(early: bool, chunk: int | None) -> None
         wanted.append(2 * min(ends.values()))
         made_steps = max(made_steps, min(*(ends[name] for name in ("limit", "most")), min(ends.values()) + 1))
     assert reasons >= {"gate", "attention", "limit"}
-    if chunk:
-        prepare(decoder, chunk)
-    made = decoder.infer(*batch)
+    made = prepare(decoder, chunk).infer(*batch)
     assert made.lengths.tolist() == wanted
     steps = made_steps if early else (3 * 6 + SPARE_FRAMES) // 2  # the longest text's limit
     assert made.mels.shape[2] == 2 * steps
@@ -158,12 +159,10 @@ def test_attention_ends_a_clip_whose_gate_never_fires(chunk: int | None, r: int,
     """It is at the last of S symbols from step S - 1 on, so it has been there for n steps at step S - 2 + n."""
     decoder = walking_decoder(n_frames_per_step=r)
     batch = marked(6, 1, 3, 11)
-    if chunk:
-        prepare(decoder, chunk)
-    free = decoder.infer(*batch)
+    free = prepare(decoder, chunk).infer(*batch)
     assert free.lengths.tolist() == [40 * r] * 4
     decoder.guard = DecodingGuard(attention_stop=frames)
-    made, n = decoder.infer(*batch), math.ceil(frames / r)
+    made, n = prepare(decoder, chunk).infer(*batch), math.ceil(frames / r)
     assert made.lengths.tolist() == [r * (symbols - 2 + n) for symbols in (6, 1, 3, 11)]
     assert made.mels.shape[2] == r * (11 - 1 + n)  # with the step of the last end, as a gate's
     torch.testing.assert_close(made.mels, free.mels[:, :, : made.mels.shape[2]], rtol=0, atol=1e-9)
@@ -174,7 +173,7 @@ def test_a_stay_is_without_a_break() -> None:
     weights = torch.eye(4)[torch.tensor([[0], [2], [2], [1], [2], [2], [2], [0], [2]])]  # (9, 1, 4)
     for chunk in (1, 2, 4, 9):
         stop = AttentionStop(3, 1, torch.tensor([3]))
-        seen = torch.cat([stop.see(part) for part in weights.split(chunk)])
+        seen = torch.cat([stop.fired(part) for part in weights.split(chunk)])
         assert seen[:, 0].nonzero().flatten().tolist() == [6]
 
 
@@ -183,8 +182,6 @@ def test_a_stay_is_without_a_break() -> None:
 def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> None:
     """No weight further than W from the step before's peak, from symbol 0 on; without a window there is."""
     decoder, batch = make_decoder(), inputs(20, 2, 9, 1)
-    if chunk:
-        prepare(decoder, chunk)
 
     def furthest(made: DecoderOutput) -> int:
         """Symbols between the last step's peak and any weight; all weights of a step sum to one."""
@@ -198,9 +195,9 @@ def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> No
                 peak = int(weights.argmax())
         return most
 
-    assert furthest(decoder.infer(*batch)) > 10
+    assert furthest(prepare(decoder, chunk).infer(*batch)) > 10
     decoder.guard = DecodingGuard(attention_window=window)
-    assert furthest(decoder.infer(*batch)) == window
+    assert furthest(prepare(decoder, chunk).infer(*batch)) == window
 
 
 def test_a_window_keeps_attention_from_skipping() -> None:
@@ -219,32 +216,29 @@ def test_a_window_keeps_attention_from_skipping() -> None:
 def test_each_text_has_its_own_limit(r: int, chunk: int | None, early: bool) -> None:
     decoder = make_decoder(n_frames_per_step=r, max_decoder_steps=60, decoder_no_early_stopping=not early)
     batch = inputs(12, 1, 3, 40)
-    if chunk:
-        prepare(decoder, chunk)
     decoder.guard = DecodingGuard(max_frames_per_symbol=0.29)
+    model = prepare(decoder, chunk)
     limits = {1: [53, 50, 51, 60], 3: [54, 51, 51, 63]}[r]  # 0.29 * 12 = 3.48, 0.29 * 3 = 0.87, 0.29 * 40 = 11.6
-    made = decoder.infer(*batch)
+    made = model.infer(*batch)
     assert made.lengths.tolist() == limits
     assert made.mels.shape[2] == max(limits)
     assert decoder.frame_limits(batch[1]).tolist() == limits
-    assert decoder.infer(*batch, 17).lengths.tolist() == [17 * r] * 4
+    assert model.infer(*batch, 17).lengths.tolist() == [17 * r] * 4
     assert decoder.frame_limits(batch[1], 17).tolist() == [17 * r] * 4
     decoder.guard = DecodingGuard(max_frames_per_symbol=1e300)
-    assert decoder.infer(*batch).lengths.tolist() == [60 * r] * 4
+    assert prepare(decoder, chunk).infer(*batch).lengths.tolist() == [60 * r] * 4
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
 def test_recorded_steps_keep_to_the_guard(guard: DecodingGuard) -> None:
-    """CUDA graphs of chunks, recorded without a guard before, against the plain steps on the CPU."""
+    """CUDA graphs of chunks against the plain steps on the CPU."""
     decoder = make_decoder(torch.float32, 1.5, n_frames_per_step=2)
     memory, lengths = inputs(5, 1, 3, dtype=torch.float32)
     decoder.guard = guard
     plain = decoder.infer(memory, lengths)
-    decoder.cuda().prepare(half=False)
-    for decoder.guard in (DecodingGuard(), guard, guard):
-        made = decoder.infer(memory.cuda(), lengths.cuda())
+    made = PreparedDecoder.of(decoder.cuda(), half=False).infer(memory.cuda(), lengths.cuda())
     assert made.lengths.tolist() == plain.lengths.tolist()
     for got, want in zip(made, plain, strict=True):
         torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-3)
@@ -260,7 +254,7 @@ def tiny_model(**config) -> Tacotron2:
 def test_a_cut_item_does_not_hear_its_batch() -> None:
     """Its last frames have nothing to their right, alone or beside a longer text."""
     model = tiny_model(max_decoder_steps=100)
-    model.use_guard(DecodingGuard(max_frames_per_symbol=2))
+    model.decoder.guard = DecodingGuard(max_frames_per_symbol=2)
     text, lengths = torch.randint(1, 11, (2, 9)), torch.tensor([9, 4])
     both, alone = model.infer(text, lengths), model.infer(text[1:, :4], lengths[1:])
     assert (both.mel_lengths.tolist(), alone.mels.shape[2]) == ([68, 58], 58)
@@ -272,14 +266,12 @@ def test_a_guard_that_cannot_bite_changes_no_bit(plain: bool) -> None:
     """As wide as the text, as late as never, as long as all steps: the same numbers, drawn masks included."""
     model = tiny_model(gate_threshold=0.5).float()
     model.decoder.prenet.p_dropout = 0.5
-    if not plain:
-        model.prepare(half=False)
     text, lengths = torch.randint(1, 11, (3, 9)), torch.tensor([9, 4, 1])
     made = []
     for guard in (DecodingGuard(), DecodingGuard(attention_stop=999, attention_window=9, max_frames_per_symbol=99)):
-        model.use_guard(guard)
+        model.decoder.guard = guard
         torch.manual_seed(3)
-        made.append(model.infer(text, lengths))
+        made.append((model if plain else convert(model, Request())).infer(text, lengths))
     assert all(torch.equal(off, on) for off, on in zip(*made, strict=True))
 
 
@@ -294,11 +286,11 @@ def test_items_that_run_to_their_own_limits_are_unfinished() -> None:
     spoken, _ = speak(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
     assert spoken.lengths.tolist() == [58, 52, 56]  # at step S + 54 attention would end them: 58, 55, 57
     assert spoken.finished == [False, False, False]
-    loaded.model.use_guard(DecodingGuard(attention_stop=55, max_frames_per_symbol=2))
+    loaded.model.decoder.guard = DecodingGuard(attention_stop=55, max_frames_per_symbol=2)
     spoken, _ = speak(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
     assert spoken.lengths.tolist() == [57, 52, 56]
     assert spoken.finished == [True, False, False]
-    loaded.model.use_guard(DecodingGuard(attention_stop=9))
+    loaded.model.decoder.guard = DecodingGuard(attention_stop=9)
     spoken, _ = speak(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
     assert (spoken.lengths.tolist(), spoken.finished) == ([11, 8, 10], [True] * 3)
 

@@ -169,7 +169,7 @@ def test_free_running_is_shown_beside_teacher_forcing():
 def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
     """5 symbols of 0.8 frames and 50 more are cut at 54, long before twice the longest clip."""
     model, items = Reciter(decoder_rnn_dim=4, attention_rnn_dim=4), 3
-    model.use_guard(DecodingGuard(max_frames_per_symbol=0.8))
+    model.decoder.guard = DecodingGuard(max_frames_per_symbol=0.8)
     batch = Tacotron2Batch(
         text=torch.ones(items, 5, dtype=torch.int64),
         text_lengths=torch.full((items,), 5),

@@ -203,7 +203,6 @@ def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
 @dataclass
 class Calls:
     prepared: tuple[Request, ...] = ()
-    plain: tuple[bool, ...] = ()
     denoised: tuple[float, ...] = ()
 
 
@@ -219,9 +218,6 @@ def vocoder_of(calls: Calls, strength: float, plain: bool):
         calls.prepared += (request,)
         return model
 
-    def use_plain(model: nn.Module, plain: bool) -> None:
-        calls.plain += (plain,)
-
     def denoiser(model: nn.Module, audio: AudioConfig):
         def denoise(sound: Tensor, strength: float) -> Tensor:
             calls.denoised += (strength,)
@@ -231,7 +227,7 @@ def vocoder_of(calls: Calls, strength: float, plain: bool):
 
     stages = VocoderInference(denoiser=denoiser)
     ways = (FastWay(name="fast", phase="inference", applies=lambda *_: True, convert=convert, tolerance=0.0),)
-    spec = argparse.Namespace(flag="repeater", inference=stages, use_plain=use_plain, fast_ways=ways)
+    spec = argparse.Namespace(flag="repeater", inference=stages, fast_ways=ways)
     loaded = make_ready(Loaded(spec, Repeater(), {}), Request(True, not plain), plain)  # type: ignore[arg-type]
     return neural_vocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
 
@@ -251,7 +247,7 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     sound, numbers = vocode(mels, torch.tensor([9, 5]))
     wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
     assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
-    switched = {"plain": (True,)} if plain else {"prepared": (Request(True, int8=True),)}
+    switched = {} if plain else {"prepared": (Request(True, int8=True),)}
     assert calls == Calls(denoised=(strength,) if strength else (), **switched)
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common.kernels.recurrence import CHUNK, compute_dtype, dropout_mask, lstm_sequence, tanh
+from common.kernels.recurrence import CHUNK, compute_dtype, lstm_sequence, tanh
 
 
 def randn(*shape, grad=False):
@@ -72,14 +72,6 @@ def test_autocast_computes_products_in_bfloat16_and_keeps_float32_gradients():
     for ours, theirs in zip(got, wanted):
         assert ours.dtype == torch.float32
         assert (ours - theirs).norm() < 0.03 * theirs.norm()
-
-
-def test_dropout_mask():
-    mask = dropout_mask(torch.zeros(1), (100, 30, 20), 0.25, training=True)
-    assert mask.unique().tolist() == pytest.approx([0.0, 4 / 3])
-    assert (mask == 0).float().mean().item() == pytest.approx(0.25, abs=0.01)
-    assert dropout_mask(torch.zeros(1), (2, 3), 0.25, training=False) is None
-    assert dropout_mask(torch.zeros(1), (2, 3), 0.0, training=True) is None
 
 
 def test_tanh_into_itself_and_into_another():

@@ -15,7 +15,7 @@ from torch import nn
 from common.errors import UsageError
 from common.training import distributed
 from common.training.distributed import Dist
-from common.training.sharding import hold_back
+from common.training.sharding import accumulate_only
 
 ONE = Dist(0, 0, 1, torch.device("cpu"))
 
@@ -47,7 +47,7 @@ def held_back_gradient(x: torch.Tensor, dist: Dist) -> torch.Tensor:
     """The gradient of the sum over two batches, of which the first is not averaged by itself."""
     model = nn.Linear(2, 1, bias=False)
     wrapped = distributed.wrap(model, dist)
-    with hold_back(wrapped):
+    with accumulate_only(wrapped):
         wrapped(x).sum().backward()
     assert torch.equal(model.weight.grad, x)  # this process's own
     wrapped(2 * x).sum().backward()

@@ -1,65 +1,70 @@
-"""The decoder's recurrences over all steps of a batch: plainly, as inference takes them, and fast, for training.
+"""Training of the decoder over all steps of a batch, with a backward by hand: the plain decoder's equations in another order.
 
-In teacher forcing the decoder LSTM does not feed attention, so the fast way runs attention over all steps first and the decoder
-LSTM after it. Both LSTMs' input halves are one GEMM over all steps; the backward of both loops is written by hand.
+In teacher forcing the decoder LSTM does not feed attention. Attention runs over all steps first, the decoder LSTM after it. Both
+LSTMs' input halves are one GEMM over all steps.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common.kernels.packed import packed
-from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, dropout_mask, lstm_sequence, sigmoid_backward
+from common.fast import Request, shallow_copy
+from common.kernels.dropout import dropout_mask
+from common.kernels.packed import pack
+from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, lstm_sequence, sigmoid_backward
+from tacotron2.decoder import Decoder, LocationLayer, Memory
+from tacotron2.model import Tacotron2
 
-if TYPE_CHECKING:
-    from tacotron2.decoder import Decoder, Memory
-
-# B batch, S symbols, K decoder steps, E encoder channels, A attention channels, H attention LSTM size, D decoder LSTM size
-# k width of the location kernel
-
-
-def run_step_by_step(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-    """Prenet outputs (K, B, P) -> [decoder hidden, context] (K, B, D + E) and alignments (B, K, S), one step after the other."""
-    state = decoder.start(memory.values)
-    states = [state := decoder.step(frame, state, memory) for frame in prenet]
-    outputs = torch.stack([torch.cat((state.decoder.hidden, state.context), dim=1) for state in states])
-    return outputs, torch.stack([state.weights for state in states], dim=1)
+# B batch, S symbols, K decoder steps, P prenet size, E encoder channels, A attention channels, H attention LSTM size
+# D decoder LSTM size, k width of the location kernel
 
 
-def run_all_steps(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-    """The same as run_step_by_step, to rounding."""
-    hidden, contexts, alignments = _attend(decoder, prenet, memory)
-    rnn = decoder.decoder_rnn
-    gates = F.linear(torch.cat((hidden, contexts), dim=2), rnn.weight_ih, rnn.bias_ih + rnn.bias_hh)
-    decoded = lstm_sequence(gates, rnn.weight_hh, decoder.p_decoder_dropout, decoder.training)
-    return torch.cat((decoded, contexts), dim=2), alignments.transpose(0, 1)
+def convert(model: Tacotron2, request: Request) -> Tacotron2:
+    """The same model, with the same parameters, and a decoder that runs all steps of a batch together."""
+    return shallow_copy(model, Tacotron2, decoder=shallow_copy(model.decoder, TrainingDecoder))
 
 
-def _attend(decoder: Decoder, prenet: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
-    """Prenet outputs (K, B, P) -> attention LSTM's hidden states (K, B, H), contexts (K, B, E), weights (K, B, S)."""
-    rnn, (steps, batch, prenet_dim) = decoder.attention_rnn, prenet.shape
-    attention = decoder.attention_layer
-    mask = dropout_mask(rnn.weight_hh, (steps, batch, rnn.hidden_size), decoder.p_attention_dropout, decoder.training)
-    # v·tanh(x) = 2v·sigmoid(2x) - sum(v), the softmax does not see the constant, and sigmoid is the cheaper of the two.
-    return AttentionSequence.apply(
-        F.linear(prenet, rnn.weight_ih[:, :prenet_dim], rnn.bias_ih + rnn.bias_hh),
-        torch.cat((rnn.weight_ih[:, prenet_dim:], rnn.weight_hh), dim=1),
-        2 * attention.query_layer.linear_layer.weight,
-        2 * attention.location_layer.kernel(),
-        2 * attention.v.linear_layer.weight,
-        2 * memory.keys.transpose(1, 2),
-        memory.values,
-        memory.padding,
-        mask,
-    )
+class TrainingDecoder(Decoder):
+    """The plain decoder with another run over all steps; its free run is the plain one."""
+
+    def run(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Prenet outputs of all steps (K, B, P) -> [decoder hidden, context] (K, B, D + E), alignments (B, K, S)."""
+        hidden, contexts, alignments = self._attend(inputs, memory)
+        rnn = self.decoder_rnn
+        gates = F.linear(torch.cat((hidden, contexts), dim=2), rnn.weight_ih, rnn.bias_ih + rnn.bias_hh)
+        decoded = lstm_sequence(gates, rnn.weight_hh, self.p_decoder_dropout, self.training)
+        return torch.cat((decoded, contexts), dim=2), alignments.transpose(0, 1)
+
+    def _attend(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+        """Prenet outputs (K, B, P) -> attention LSTM's hidden states (K, B, H), contexts (K, B, E), weights (K, B, S)."""
+        rnn, (steps, batch, prenet_dim) = self.attention_rnn, inputs.shape
+        attention = self.attention_layer
+        mask = dropout_mask(rnn.weight_hh, (steps, batch, rnn.hidden_size), self.p_attention_dropout, self.training)
+        # v·tanh(x) = 2v·sigmoid(2x) - sum(v). The constant cancels in the softmax, and sigmoid is the cheaper function.
+        return AttentionSequence.apply(
+            F.linear(inputs, rnn.weight_ih[:, :prenet_dim], rnn.bias_ih + rnn.bias_hh),
+            torch.cat((rnn.weight_ih[:, prenet_dim:], rnn.weight_hh), dim=1),
+            2 * attention.query_layer.linear_layer.weight,
+            2 * location_kernel(attention.location_layer),
+            2 * attention.v.linear_layer.weight,
+            2 * memory.keys.transpose(1, 2),
+            memory.values,
+            memory.padding,
+            mask,
+        )
+
+
+def location_kernel(layer: LocationLayer) -> Tensor:
+    """Convolution and projection as one, since both are linear: (A, 2k) for windows of k weights of either history."""
+    return layer.location_dense.linear_layer.weight @ layer.location_conv.conv.weight.flatten(1)
 
 
 class _Buffers:
-    """What attention writes at each step going forward and reads going backward."""
+    """Tensors that forward writes at each step and backward reads."""
 
     def __init__(self, gates: Tensor, keys: Tensor, values: Tensor, kernel_size: int, dtype: torch.dtype) -> None:
         steps, batch, width = gates.shape
@@ -68,13 +73,13 @@ class _Buffers:
         self.hidden = gates.new_empty(steps, batch, width // 4)
         self.contexts = gates.new_empty(steps, batch, context_dim)
         self.weights = gates.new_empty(steps, batch, symbols)
-        # previous and cumulative weights, as each step sees them, between the zeros that windows past the ends see
+        # each step's previous and cumulative weights, between zeros for windows past the ends
         around = gates.new_zeros(steps + 1, batch, 2, symbols + kernel_size - 1)
         self.history = around[..., kernel_size // 2 : kernel_size // 2 + symbols]
         self.windows = around.unfold(3, symbols, 1)  # (K + 1, B, 2, k, S), a view
-        # by far the largest: kept in the GEMMs' precision
+        # by far the largest, hence in the GEMMs' precision
         self.features = torch.empty(steps, *keys.shape, dtype=dtype, device=gates.device)
-        # [context, hidden] as the next step sees them, in the GEMMs' precision
+        # [context, hidden], the inputs of the next step, in the GEMMs' precision
         self.inputs = torch.zeros(steps + 1, batch, context_dim + width // 4, dtype=dtype, device=gates.device)
 
 
@@ -105,14 +110,14 @@ class AttentionSequence(torch.autograd.Function):
         b = _Buffers(gates.to(full, copy=True), keys, values, kernel.shape[1] // 2, dtype)
         context_dim, kernels, features = values.shape[2], kernel.expand(len(values), -1, -1), torch.empty_like(keys)
         windows = torch.empty_like(b.windows[0], memory_format=torch.contiguous_format)
-        recur, ask = packed(recurrent, len(values)), packed(query, len(values))
+        recur, project_query = pack(recurrent, len(values)), pack(query, len(values))
         with torch.autocast(gates.device.type, enabled=False):
             for t in range(len(gates)):
                 b.lstm.forward(t, recur(b.inputs[t]), out=b.hidden[t])
                 if mask is not None:
                     b.hidden[t].mul_(mask[t])
                 hidden = b.inputs[t + 1, :, context_dim:].copy_(b.hidden[t])
-                torch.add(keys, ask(hidden)[:, :, None], out=features)
+                torch.add(keys, project_query(hidden)[:, :, None], out=features)
                 features.baddbmm_(kernels, windows.copy_(b.windows[t]).flatten(1, 2)).sigmoid_()
                 b.features[t].copy_(features)
                 energies = torch.bmm(v.expand(len(values), 1, -1), features)[:, 0].masked_fill_(padding, float("-inf"))
@@ -124,7 +129,9 @@ class AttentionSequence(torch.autograd.Function):
         ctx.buffers, ctx.mask = b, mask
         ctx.constants = recurrent, query, kernel, v, values
         outputs = b.hidden, b.contexts, b.weights
-        b.hidden, b.contexts, b.weights = (x.detach() for x in outputs)  # else the outputs would own what owns them
+        b.hidden, b.contexts, b.weights = (
+            x.detach() for x in outputs
+        )  # otherwise the outputs and ctx would refer to each other
         return outputs
 
     @staticmethod
@@ -134,7 +141,7 @@ class AttentionSequence(torch.autograd.Function):
         d_gates, d_all_contexts = torch.empty_like(b.lstm.gates, dtype=recurrent.dtype), torch.empty_like(b.contexts)
         d_queries = torch.empty(*b.hidden.shape[:2], len(query), dtype=query.dtype, device=query.device)
         context_dim = values.shape[2]
-        d_inputs, back = torch.zeros_like(b.inputs[0]), packed(recurrent.t(), len(values))  # of step t + 1
+        d_inputs, back = torch.zeros_like(b.inputs[0]), pack(recurrent.t(), len(values))  # of step t + 1
         d_history = torch.zeros_like(b.weights[0])  # of step t's weights, by all later steps' windows
         values_t = values.transpose(1, 2)
         for t in range(len(d_gates) - 1, -1, -1):
@@ -161,7 +168,7 @@ class AttentionSequence(torch.autograd.Function):
 class _FeatureGradients:
     """The backward of attention's energies and weights, step by step from the last.
 
-    Steps are taken in chunks: what does not wait for the step before is done for a chunk at once.
+    Backward batches the step-independent work over a chunk of steps.
     """
 
     def __init__(self, buffers: _Buffers, kernel: Tensor, v: Tensor) -> None:
@@ -173,14 +180,16 @@ class _FeatureGradients:
         self.d_v = torch.zeros_like(self.d_keys)  # before its sum over batch and symbols
         self.room = self.d_keys.new_empty(CHUNK, *self.d_keys.shape)
         self.d_energies = torch.empty_like(buffers.weights)
-        self.d_cumulative = torch.zeros_like(buffers.weights[0])  # of the sum that step t sees, by it and later ones
+        self.d_cumulative = torch.zeros_like(
+            buffers.weights[0]
+        )  # of step t's cumulative weights, by it and later steps
         # gradients of windows on the 2 histories between zeros, and the k of them that each weight gets, a view
         size = kernel.shape[1] // 2
         width = symbols + size // 2 * 2
         around = kernel.new_zeros(batch, 2, size, width)
         self.d_windows = around[..., size // 2 : size // 2 + symbols]
         diagonals = 2 * size * width, size * width, width - 1, 1
-        self.d_seen = around.as_strided((batch, 2, size, symbols), diagonals, size - 1)
+        self.d_history = around.as_strided((batch, 2, size, symbols), diagonals, size - 1)
 
     def step(self, t: int, d_weights: Tensor) -> tuple[Tensor, Tensor]:
         """Step t's d_weights (B, S) -> the gradients of its query (B, A), and of step t - 1's weights by it and later steps."""
@@ -191,21 +200,21 @@ class _FeatureGradients:
         d_feature = self.slopes[t % CHUNK].mul_(d_energies[:, None])
         rounded = self.d_features[t % CHUNK].copy_(d_feature)
         self.d_windows.copy_(torch.bmm(self.kernels_t, rounded).view_as(self.d_windows))
-        d_previous, d_cumulative = self.d_seen.sum(2).unbind(1)
+        d_previous, d_cumulative = self.d_history.sum(2).unbind(1)
         self.d_cumulative += d_cumulative
         if t % CHUNK == 0:
             self._end_chunk(t)
         return d_feature.sum(2), d_previous + self.d_cumulative
 
     def _start_chunk(self, last: int) -> None:
-        """The energies' slopes by the features before their sigmoid, of all steps up to the last one of a chunk."""
+        """Derivatives of the energies by the features before their sigmoid, for all steps of the chunk that ends at `last`."""
         rounded = self.buffers.features[last - last % CHUNK : last + 1]
         self.features = self.room[: len(rounded)].copy_(rounded)
         self.slopes = sigmoid_backward(self.v.t().expand_as(rounded), self.features)
         self.d_features = self.slopes.to(rounded.dtype)  # the same tensor where nothing is rounded
 
     def _end_chunk(self, first: int) -> None:
-        """Add up what the features' gradients, which the slopes have become, give to the weights."""
+        """Add a chunk's gradients, which now stand in the slopes, to those of the keys, of v and of the kernel."""
         steps = slice(first, first + len(self.features))
         self.d_keys += self.slopes.sum(0)
         self.d_v += self.features.mul_(self.d_energies[steps, :, None]).sum(0)

@@ -1,0 +1,244 @@
+"""Free running with packed weights and without allocations: a chunk of steps between two looks at the gates.
+
+The prenet's first layer is linear in the frames and these are linear in [context, decoder hidden], so that one product gives both
+the gate and the prenet's next input. On a GPU a chunk is recorded as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from common import precision
+from common.fast import Request, shallow_copy
+from common.kernels.packed import Product, pack, reads_float16
+from common.layers import LinearNorm
+from tacotron2.decoder import Decoder, DecoderOutput, Memory
+from tacotron2.fast.training import location_kernel
+from tacotron2.guard import StopRule, outside_window
+from tacotron2.model import Tacotron2
+
+# B batch, S symbols, K decoder steps, M mels, r frames a step, E encoder channels, A attention channels
+# H attention LSTM size, D decoder LSTM size, P prenet size, k width of the location kernel, n steps of a chunk
+
+TYPICAL_ROWS = 8  # the batch size that products are packed for; correct for others
+CPU_CHUNK, GPU_CHUNK = 8, 20  # steps between two looks at the gates, which make a GPU wait
+GPU_SYMBOLS = 32  # texts are padded to a multiple: a recorded graph serves one size
+MAX_SIZES = 8  # sizes of batches with buffers of their own
+
+
+def convert(model: Tacotron2, request: Request) -> Tacotron2:
+    """A copy of the model for inference alone, whose decoder has packed weights; half or int8 rounds them to float16.
+
+    Later changes of the plain model do not reach it.
+    """
+    prepared = copy.deepcopy(model).eval().requires_grad_(False)
+    decoder = PreparedDecoder.of(prepared.decoder, half=request.half or request.int8)
+    return shallow_copy(prepared, Tacotron2, decoder=decoder)
+
+
+def rounds(model: Tacotron2, request: Request) -> bool:
+    """True where half precision or int8 is asked for and the device has a use for float16 weights."""
+    device = model.decoder.attention_rnn.weight_hh.device
+    return (request.half or request.int8) and (reads_float16(device) or device.type != "cpu")
+
+
+class Weights(NamedTuple):
+    """Products of few rows, and two weights. The LSTMs' gates come in the order i, f, o, g."""
+
+    attention: Product  # [prenet, attention hidden, context] -> gates
+    query: Product
+    decoder: Product  # [attention hidden, context, decoder hidden] -> gates
+    ending: Product  # [context, decoder hidden] -> the prenet's first layer of the next frames, and the gate
+    prenet: Product  # its second layer
+    kernel: Tensor  # (A, 2k); doubled, as the query, the keys and v: see tacotron2/fast/training.py
+    v: Tensor  # (1, A)
+
+
+def packed_weights(decoder: Decoder, dtype: torch.dtype, float16: bool) -> Weights:
+    """A decoder's weights in the arrangement of free running."""
+    attention, context = decoder.attention_layer, decoder.attention_layer.memory_layer.linear_layer.in_features
+    first, second = (cast(LinearNorm, layer).linear_layer.weight for layer in decoder.prenet.layers)
+    frames, gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
+    ending = torch.cat((first @ frames.weight, gate.weight))
+
+    def product(weight: Tensor, bias: Tensor | None = None) -> Product:
+        return pack(weight.to(dtype), TYPICAL_ROWS, None if bias is None else bias.detach().to(dtype), float16)
+
+    def lstm(rnn: nn.LSTMCell, *columns: Tensor) -> Product:
+        return product(_i_f_o_g(torch.cat(columns, dim=1)), _i_f_o_g(rnn.bias_ih + rnn.bias_hh))
+
+    attention_rnn, decoder_rnn = decoder.attention_rnn, decoder.decoder_rnn
+    of_prenet, of_context = attention_rnn.weight_ih.tensor_split((len(second),), dim=1)
+    return Weights(
+        attention=lstm(attention_rnn, of_prenet, attention_rnn.weight_hh, of_context),
+        query=product(2 * attention.query_layer.linear_layer.weight),
+        decoder=lstm(decoder_rnn, decoder_rnn.weight_ih, decoder_rnn.weight_hh),
+        ending=product(ending.roll(context, dims=1), torch.cat((first @ frames.bias, gate.bias))),
+        prenet=product(second),
+        kernel=2 * location_kernel(attention.location_layer),
+        v=2 * attention.v.linear_layer.weight,
+    )
+
+
+def _i_f_o_g(rows: Tensor) -> Tensor:
+    """An LSTM's rows i, f, g, o in the order in which all sigmoids are neighbours."""
+    i, f, g, o = rows.chunk(4)
+    return torch.cat((i, f, o, g))
+
+
+class PreparedDecoder(Decoder):
+    """The decoder for free running alone.
+
+    With `half` a GPU multiplies in float16, and a CPU reads large weights in it; sums and the state stay in float32.
+    """
+
+    def forward(self, *_: Tensor) -> DecoderOutput:
+        """Raises RuntimeError: teacher forcing is for the plain model."""
+        raise RuntimeError("a prepared Tacotron 2 has only infer; train and evaluate the plain model")
+
+    chunk: int  # steps between two looks at the gates
+    multiple: int  # of symbols, that texts are padded to
+    dtype: torch.dtype
+    weights: Weights
+    sizes: dict[tuple[int, int], FreeSteps]
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, decoder: Decoder, half: bool) -> PreparedDecoder:
+        """Pack a plain decoder's weights as they are now."""
+        prepared, like = shallow_copy(decoder, cls), decoder.attention_rnn.weight_hh
+        on_cpu = like.device.type == "cpu"
+        prepared.chunk, prepared.multiple = (CPU_CHUNK, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
+        prepared.dtype = torch.float16 if half and not on_cpu else like.dtype
+        prepared.weights, prepared.sizes = packed_weights(decoder, prepared.dtype, half), {}
+        return prepared
+
+    @torch.no_grad()
+    def infer(self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
+        """The plain decoder's infer, to rounding."""
+        memory = self.attention_layer.memory(values, text_lengths)
+        with torch.autocast(values.device.type, enabled=False):
+            steps, stop = self._steps_for(memory), self.stop_rule(text_lengths, max_steps)
+            hidden, alignments = self._run_chunks(steps, memory, stop)
+        context = values.shape[2]
+        mels, gates = self.project(
+            hidden.roll(-context, dims=2)
+        )  # [context, decoder hidden] -> [decoder hidden, context]
+        alignments = alignments[:, :, : values.shape[1]].transpose(0, 1)
+        return DecoderOutput(mels, gates, alignments, stop.steps * self.n_frames_per_step)
+
+    def _run_chunks(self, steps: FreeSteps, memory: Memory, stop: StopRule) -> tuple[Tensor, Tensor]:
+        """Run chunks until the rule stops them -> [context, decoder hidden] (K, B, E + D), alignments (K, B, S)."""
+        steps.start(memory)
+        outputs, alignments = [], []
+        while not stop.finished:
+            before = torch.get_rng_state()
+            steps.run()
+            outputs.append(steps.outputs.clone())
+            alignments.append(steps.weights.clone())
+            stop.update(steps.gates, steps.weights)
+        total = stop.total_steps()
+        if memory.values.device.type == "cpu":
+            torch.set_rng_state(before)  # steps past the end draw masks, which the plain decoder does not
+            steps.draw(total - (len(outputs) - 1) * steps.chunk)
+        return torch.cat(outputs)[:total], torch.cat(alignments)[:total]
+
+    def _steps_for(self, memory: Memory) -> FreeSteps:
+        """Buffers, and on a GPU the recorded graph, for a batch of this size."""
+        batch, symbols = memory.values.shape[:2]
+        symbols += -symbols % self.multiple
+        if (batch, symbols) not in self.sizes:
+            if len(self.sizes) == MAX_SIZES:
+                del self.sizes[next(iter(self.sizes))]
+            with torch.inference_mode(False), torch.no_grad():  # inference tensors could not be written outside of it
+                self.sizes[batch, symbols] = FreeSteps(self, batch, symbols)
+        return self.sizes[batch, symbols]
+
+
+class FreeSteps:
+    """A chunk of steps for B texts of at most S symbols; each call reads and writes the same tensors."""
+
+    def __init__(self, decoder: PreparedDecoder, batch: int, symbols: int) -> None:
+        self.prenet, self.w, self.chunk = decoder.prenet, decoder.weights, decoder.chunk
+        like, self.window = self.w.kernel, decoder.guard.attention_window
+        prenet, hidden = decoder.prenet.dim, decoder.attention_rnn.hidden_size
+        context, last = decoder.attention_layer.memory_layer.linear_layer.in_features, decoder.decoder_rnn.hidden_size
+        self.state = like.new_zeros(batch, prenet + hidden + context + last, dtype=decoder.dtype)
+        self.input, self.hidden, self.context, self.last = self.state.split((prenet, hidden, context, last), dim=1)
+        self.attention_input, self.decoder_input = self.state[:, :-last], self.state[:, prenet:]
+        self.output = self.state[:, prenet + hidden :]
+        self.next_frame = like.new_zeros(batch, prenet)  # the prenet's first layer, before its activation
+        self.cells = like.new_zeros(batch, hidden), like.new_zeros(batch, last)
+        width = self.w.kernel.shape[1] // 2
+        self.kernel, self.v = self.w.kernel.expand(batch, -1, -1), self.w.v.expand(batch, 1, -1)
+        # [previous, cumulative] weights with zeros on either side, and views of them and of the kernel's windows on them
+        self.history = like.new_zeros(batch, 2, symbols + width - 1)
+        self.previous, self.cumulative = self.history[:, :, width // 2 : width // 2 + symbols].unbind(1)
+        self.windows = self.history.unfold(2, symbols, 1)  # (B, 2, k, S)
+        self.keys = like.new_zeros(batch, len(self.w.kernel), symbols)
+        self.values = like.new_zeros(batch, symbols, context)
+        self.padding = torch.ones(batch, symbols, dtype=torch.bool, device=like.device)
+        self.masks = like.new_zeros(self.chunk, 2, batch, prenet)
+        self.outputs = like.new_zeros(self.chunk, batch, context + last)
+        self.weights = like.new_zeros(self.chunk, batch, symbols)
+        self.gates = like.new_zeros(self.chunk, batch)
+        self.chunk_views = [
+            (*self.masks[i], self.outputs[i], self.weights[i], self.gates[i]) for i in range(self.chunk)
+        ]
+        self.run = precision.repeatable(self._run, like.device)
+
+    def start(self, memory: Memory) -> None:
+        """Begin with a batch's texts, from zeros."""
+        for tensor in (self.state, self.next_frame, *self.cells, self.history, self.keys, self.values):
+            tensor.zero_()
+        self.padding.fill_(True)
+        symbols = memory.values.shape[1]
+        self.keys[:, :, :symbols] = 2 * memory.keys.transpose(1, 2)
+        self.values[:, :symbols] = memory.values
+        self.padding[:, :symbols] = memory.padding
+
+    def draw(self, steps: int) -> Tensor:
+        """The prenet's keep masks of so many steps (steps, 2, B, P)."""
+        return self.prenet.draw_keep_masks(steps, self.masks.shape[2], self.masks.device)
+
+    def _run(self) -> None:
+        self.masks.copy_(self.draw(self.chunk)).div_(1 - self.prenet.p_dropout)
+        next_frame = self.next_frame
+        for *masks, output, weights, gates in self.chunk_views:
+            self._step(next_frame, *masks)
+            output.copy_(self.output)
+            weights.copy_(self.previous)
+            ending = self.w.ending(self.output)
+            next_frame, gate = ending[:, :-1], ending[:, -1]
+            gates.copy_(gate)
+        self.next_frame.copy_(next_frame)
+
+    def _step(self, next_frame: Tensor, first_mask: Tensor, second_mask: Tensor) -> None:
+        w = self.w
+        first = next_frame.relu_().mul_(first_mask).to(self.state.dtype)
+        torch.mul(w.prenet(first).relu_(), second_mask, out=self.input)
+        _lstm(w.attention(self.attention_input), self.cells[0], out=self.hidden)
+        features = self.keys + w.query(self.hidden)[:, :, None]
+        features.baddbmm_(self.kernel, self.windows.flatten(1, 2)).sigmoid_()
+        energies = torch.bmm(self.v, features)[:, 0]
+        if self.window:
+            energies.masked_fill_(outside_window(self.previous, self.window), float("-inf"))
+        torch.softmax(energies.masked_fill_(self.padding, float("-inf")), dim=1, out=self.previous)
+        # Copied, as a GPU may have the state in another type, which bmm would not write.
+        self.context.copy_(torch.bmm(self.previous[:, None], self.values)[:, 0])
+        self.cumulative.add_(self.previous)
+        _lstm(w.decoder(self.decoder_input), self.cells[1], out=self.last)
+
+
+def _lstm(gates: Tensor, cell: Tensor, out: Tensor) -> None:
+    """An LSTM's step from pre-activations (B, 4H), i, f, o, g: updates its cell (B, H), writes its hidden state to out."""
+    gates = gates.to(cell.dtype)
+    size = cell.shape[1]
+    sigmoids, signal = gates.tensor_split((3 * size,), dim=1)
+    i, f, o = sigmoids.sigmoid_().chunk(3, dim=1)
+    cell.mul_(f).addcmul_(i, signal.tanh_())
+    torch.mul(o, cell.tanh(), out=out)

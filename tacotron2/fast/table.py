@@ -1,0 +1,30 @@
+"""The fast ways of Tacotron 2; for each phase the first that applies is taken."""
+
+from __future__ import annotations
+
+from common.fast import FastWay, Request
+from tacotron2.fast import prepared, training
+
+WAYS = (
+    FastWay(
+        name="all steps together",
+        phase="training",
+        applies=lambda model, request: True,
+        convert=training.convert,
+        tolerance=1e-4,
+    ),
+    FastWay(
+        name="prepared in float16",
+        phase="inference",
+        applies=prepared.rounds,
+        convert=prepared.convert,
+        tolerance=2e-2,
+    ),
+    FastWay(
+        name="prepared",
+        phase="inference",
+        applies=lambda model, request: True,
+        convert=lambda model, request: prepared.convert(model, Request()),
+        tolerance=1e-4,
+    ),
+)
