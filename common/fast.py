@@ -6,9 +6,10 @@ in another arrangement, and the plain model stays as it was.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from torch import nn
 
@@ -40,3 +41,25 @@ def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request:
         if way.phase == phase and way.applies(model, request):
             return way.convert(model, request)
     return model
+
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def replace_children(model: Model, **children: nn.Module) -> Model:
+    """Return a shallow copy of a model with other children under the given names; the model itself stays as it was.
+
+    The copy shares the model's parameters, buffers and other children, but neither its tables of them nor its hooks.
+
+    Raises:
+        AttributeError: a name that is no child of the model.
+    """
+    if unknown := sorted(set(children) - set(model._modules)):
+        raise AttributeError(f"no children named {', '.join(unknown)}, expected some of {', '.join(model._modules)}")
+    twin = copy.copy(model)
+    vars(twin).update(vars(nn.Module()), training=model.training)  # a fresh module has no hooks
+    for table in ("_parameters", "_buffers", "_modules"):
+        vars(twin)[table] = dict(vars(model)[table])
+    twin._non_persistent_buffers_set = set(model._non_persistent_buffers_set)
+    twin._modules.update(children)
+    return twin
