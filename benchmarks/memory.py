@@ -18,9 +18,10 @@ import torch
 from common import precision
 from common.arguments import positive
 from common.errors import exit_on_user_error
+from common.fast import Request, accelerate
 from common.training.memory import measure_peak, state_bytes
 from loss_functions import get_loss_function
-from models import get_model
+from models import get_model, get_spec
 
 HOP = 256
 TITLES = ("flows", "peak MB", "recomputed", "less", "gradients", "s a step", "recomputed", "longer")
@@ -60,11 +61,14 @@ class TrainingStep:
     def __init__(self, args: argparse.Namespace, n_flows: int, device: torch.device) -> None:
         self.device = device
         network = {"n_channels": args.channels, "n_layers": args.layers}
-        self.model = get_model("WaveGlow", {"n_flows": n_flows, "WN_config": network}).to(device).train()
+        model = get_model("WaveGlow", {"n_flows": n_flows, "WN_config": network}).to(device).train()
+        ways = get_spec("WaveGlow").fast_ways
+        self.models = {value: accelerate(model, ways, "training", Request(recompute=value)) for value in (True, False)}
         self.criterion = get_loss_function("WaveGlow")
         n_frames = -(-args.segment_length // HOP)
         self.audio = 0.1 * torch.randn(args.batch_size, args.segment_length, device=device)
         self.mels = torch.randn(args.batch_size, 80, n_frames, device=device)
+        self.model = self.models[False]
         self()  # warms up
 
     def __call__(self) -> None:
@@ -72,8 +76,8 @@ class TrainingStep:
 
     def prepare(self, recompute: bool) -> None:
         """Without gradients, as after an optimizer's step."""
+        self.model = self.models[recompute]
         self.model.zero_grad(set_to_none=True)
-        self.model.recompute = recompute
         precision.synchronize(self.device)
 
     def peak(self, recompute: bool) -> int:

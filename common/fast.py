@@ -45,14 +45,17 @@ def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request:
 
 
 def shallow_copy(model: nn.Module, as_class: type[Module], **children: nn.Module) -> Module:
-    """A shallow copy of a module as its own class or a subclass of it, with some children replaced.
+    """A shallow copy of a module as its own class or a subclass of it, with some children replaced; the module stays as it was.
 
-    The copy holds the same parameters, buffers and other children. Later changes of the module's attributes do not reach it.
+    The copy shares the module's parameters, buffers and other children, but neither its tables of them nor its hooks. Later
+    changes of the module's attributes do not reach it.
     """
-    new = copy.copy(model)
-    for name in ("_modules", "_parameters", "_buffers", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks"):
-        new.__dict__[name] = new.__dict__[name].copy()
-    new._modules.update(children)
-    new.__class__ = as_class
-    assert isinstance(new, as_class)
-    return new
+    twin = copy.copy(model)
+    vars(twin).update(vars(nn.Module()), training=model.training)  # a fresh module has no hooks
+    for table in ("_parameters", "_buffers", "_modules"):
+        vars(twin)[table] = dict(vars(model)[table])
+    twin._non_persistent_buffers_set = set(model._non_persistent_buffers_set)
+    twin._modules.update(children)
+    twin.__class__ = as_class
+    assert isinstance(twin, as_class)
+    return twin

@@ -39,20 +39,20 @@ def add_waveglow_training_arguments(parser: argparse.ArgumentParser) -> None:
         "--load-mel-from-disk",
         action=argparse.BooleanOptionalAction,
         default=Data.load_mel_from_disk,
-        help="cut mels from those that scripts/prepare_mels.sh made, FOLDER/wavs/ID.wav's from FOLDER/mels/ID.pt",
+        help="cut mels from those of scripts/prepare_mels.sh, FOLDER/wavs/ID.wav's from FOLDER/mels/ID.pt",
     )
     group.add_argument(
         "--dither",
         type=float,
         default=Data.dither,
         help="standard deviation of white noise added to the audio, not to its mel; 0.0005 spares a small model, or clean audio, "
-        "the modelling of what nobody hears",
+        "the modelling of inaudible noise",
     )
     group.add_argument("--sigma", type=float, default=Loss.sigma, help="standard deviation of the latent Gaussian")
     memory = parser.add_argument_group("WaveGlow: memory")
     memory.add_argument(
         "--recompute",
         action="store_true",
-        help="make the flows' inner tensors again in backward instead of keeping them: a fraction of the memory, "
+        help="compute the flows' inner tensors again in backward instead of storing them: a fraction of the memory, "
         "a step about a third longer",
     )

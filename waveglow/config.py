@@ -1,4 +1,4 @@
-"""WaveGlow's sizes, as checkpoints store them, and what cannot work among them."""
+"""WaveGlow's sizes, as checkpoints store them, and the checks of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WNConfig:
     n_channels: int = 512
 
     def problems(self) -> list[str]:
-        """What cannot work, one line per flag."""
+        """List the values that cannot work, one line per flag."""
         problems = _not_positive(self, {"n_layers": "--wn-layers", "n_channels": "--wn-channels"})
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
             problems.append(f"--wn-kernel-size {self.kernel_size}: expected an odd number, to keep the layers' length")
@@ -40,11 +40,11 @@ class WaveGlowConfig:
     n_flows: int = 12
     n_group: int = 8  # samples that become the channels of one time step
     n_early_every: int = 4  # flows between two early outputs
-    n_early_size: int = 2  # channels that leave at each
+    n_early_size: int = 2  # channels of each
     WN_config: WNConfig = field(default_factory=WNConfig)
     hop_length: int = 256  # samples between two mel frames
     upsample_kernel_size: int = 1024
-    upsample_channels: int | None = None  # of the upsampled mels, as each flow hears them; None: n_mel_channels
+    upsample_channels: int | None = None  # of the upsampled mels, each flow's condition; None: n_mel_channels
 
     def __post_init__(self) -> None:
         if problems := self.problems():
@@ -57,17 +57,17 @@ class WaveGlowConfig:
 
     @property
     def n_exits(self) -> int:
-        """How many times channels leave before the last flow."""
+        """The number of early outputs."""
         return (self.n_flows - 1) // self.n_early_every
 
     @property
     def reach(self) -> int:
-        """How many frames to each side the layers of one flow hear, the last one counted whole."""
+        """Frames on each side in the receptive field of one flow, the last one counted whole."""
         groups = (2**self.WN_config.n_layers - 1) * (self.WN_config.kernel_size // 2)
         return math.ceil(groups * self.n_group / self.hop_length)
 
     def problems(self) -> list[str]:
-        """What cannot work, one line per flag."""
+        """List the values that cannot work, one line per flag."""
         positive = {
             "n_mel_channels": "--n-mel-channels",
             "n_flows": "--flows",

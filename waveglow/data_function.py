@@ -18,7 +18,7 @@ from common.data.mels import load_mel, mel_path_of
 from common.errors import DataError, UsageError
 from common.spec import Key, Options, from_options
 
-# Sets dither's random numbers apart from those that place the segment; no word, whose hash differs from run to run.
+# Separates dither's random numbers from those that place the segment; a string's hash would differ from run to run.
 DITHER = 1
 
 # B batch, N samples, T frames, M mels
@@ -45,7 +45,7 @@ class WaveGlowDataConfig:
 
 
 class Item(NamedTuple):
-    """A segment: mel (M, T), audio (N,), how many of the N samples are not padding, and the file they came from."""
+    """A segment: mel (M, T), audio (N,), the number of samples without padding, and the file they came from."""
 
     mel: Tensor
     audio: Tensor
@@ -54,7 +54,7 @@ class Item(NamedTuple):
 
 
 class WaveGlowBatch(NamedTuple):
-    """Segments of equal length: mels (B, M, T), audio (B, N) in [-1, 1]; `samples` counts what is not padding."""
+    """Segments of equal length: mels (B, M, T), audio (B, N) in [-1, 1]; `samples` counts them without padding."""
 
     mels: Tensor
     audio: Tensor
@@ -126,7 +126,7 @@ class MelAudioDataset:
         if mel.shape[1] != expected:
             raise DataError(
                 f"{mel_path}: {mel.shape[1]} frames, expected {expected} for {path}: "
-                "made from other audio or with other settings; delete it and prepare mels again"
+                "it is of other audio or other settings; delete it and prepare mels again"
             )
         frames = len(segment) // hop_length + 1
         cut = mel[:, start // hop_length :][:, :frames]

@@ -14,13 +14,13 @@ from waveglow.model import WaveGlowOutput
 
 @dataclass(frozen=True, kw_only=True)
 class LossConfig:
-    """What the loss can be told.
+    """Settings of the loss.
 
     Raises:
         UsageError: a sigma that is not positive.
     """
 
-    sigma: float = 1.0  # standard deviation of the noise that audio is trained to become
+    sigma: float = 1.0  # standard deviation of the noise z
 
     def __post_init__(self) -> None:
         if not self.sigma > 0:
@@ -39,7 +39,7 @@ class WaveGlowLoss(nn.Module):
         self.sigma = LossConfig(sigma=sigma).sigma
 
     def terms(self, outputs: WaveGlowOutput, audio: Tensor | None = None, iteration: int = 0) -> dict[str, Tensor]:
-        """The loss in named scalars whose sum it is, at least float32; audio and iteration do not matter to it."""
+        """The loss as named terms, scalars, at least float32; it ignores audio and iteration."""
         z = at_least_float32(outputs.z)
         log_s = torch.stack([at_least_float32(log_s).sum() for log_s in outputs.log_s_list]).sum()
         log_det_W = torch.stack([at_least_float32(log_det) for log_det in outputs.log_det_W_list]).sum()

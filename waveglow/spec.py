@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from common.audio.stft import AudioConfig
-from common.fast import FastWay
 from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference, from_options
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset
 from waveglow.denoiser import Denoiser
+from waveglow.fast.table import WAYS
 from waveglow.loss_function import LossConfig, WaveGlowLoss
 from waveglow.model import WaveGlow
 from waveglow.preview import preview
@@ -40,11 +40,6 @@ def make_loss(options: Options) -> WaveGlowLoss:
     return WaveGlowLoss(from_options(LossConfig, options).sigma)
 
 
-def prepare_training(model: WaveGlow, options: Options) -> None:
-    """Set on a model how it is to be trained."""
-    model.recompute = options.get("recompute", False)
-
-
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
     return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
@@ -68,15 +63,6 @@ SPEC = ModelSpec(
     make_loss=make_loss,
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,
-    prepare_training=prepare_training,
-    fast_ways=(
-        FastWay(
-            name="prepared",
-            phase="inference",
-            applies=lambda model, request: True,
-            convert=lambda model, request: model.prepare(request.half, request.int8),
-            tolerance=1e-4,
-        ),
-    ),
+    fast_ways=WAYS,
     inference=VocoderInference(denoiser=make_denoiser, stream=stream),
 )

@@ -6,12 +6,12 @@ Each group has a probe that tries it once. Callers ask the probe, and take a doc
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-# R rows, I inputs, O outputs
+# R rows, I inputs, O outputs, k kernel size
 
 # --- instructions of the CPU ---
 
@@ -82,3 +82,96 @@ def pack_float16_linear(weight: Tensor, bias: Tensor | None) -> Any:
 def float16_linear(x: Tensor, packed: Any) -> Tensor:
     """x (R, I) in float32 -> x @ weight.T + bias (R, O) in float32."""
     return torch.ops.quantized.linear_dynamic_fp16(x, packed)
+
+
+# --- weight normalisation, in one fused kernel forward and one backward ---
+
+
+def weight_norm(v: Tensor, g: Tensor) -> Tensor:
+    """g * v / |v| with one norm per output channel: v (O, I, k) and g (O, 1, 1) -> (O, I, k)."""
+    return torch._weight_norm(v, g, 0) if has_weight_norm() else weight_norm_formula(v, g)
+
+
+def weight_norm_formula(v: Tensor, g: Tensor) -> Tensor:
+    """The same in public PyTorch."""
+    return g * v / torch.linalg.vector_norm(v, dim=(1, 2), keepdim=True)
+
+
+@cache
+def has_weight_norm() -> bool:
+    """True where the fused kernel exists and agrees with the formula."""
+    v, g = torch.tensor([[[3.0, 4.0]], [[5.0, 12.0]]]), torch.tensor([[[10.0]], [[26.0]]])
+    try:
+        return torch.allclose(torch._weight_norm(v, g, 0), weight_norm_formula(v, g))
+    except (RuntimeError, AttributeError, TypeError):
+        return False
+
+
+# --- 8-bit products on a CPU: unsigned levels around a zero point times signed levels of a weight, a step for each output ---
+
+
+class Int8Weight(NamedTuple):
+    """A weight in oneDNN's arrangement, the step of each output (O,), and their zero points (O,), all 0."""
+
+    packed: Tensor
+    steps: Tensor
+    zeros: Tensor
+
+
+class Int8Input(NamedTuple):
+    """Numbers as (levels - zero) * step; levels uint8."""
+
+    levels: Tensor
+    step: float
+    zero: int
+
+
+def pack_int8_linear(levels: Tensor, steps: Tensor) -> Int8Weight:
+    """Arrange a linear layer's weight (O, I), int8 levels with a step (O,) for each row, for any number of rows of its input."""
+    packed = torch.ops.onednn.qlinear_prepack(levels, None)
+    return Int8Weight(packed, steps, torch.zeros(len(steps), dtype=torch.int64))
+
+
+def add_int8_linear(x: Int8Input, weight: Int8Weight, bias: Tensor, total: Tensor) -> None:
+    """Add x (R, I) @ weight.T + bias to total (R, O), contiguous, float32 or bfloat16."""
+    output: Any = (bias, 1.0, 0, total.dtype, 1.0, 0, "sum", 1.0, "none", [], "")
+    torch.ops.onednn.qlinear_pointwise.binary(*x, *weight, total, *output)
+
+
+def pack_int8_convolution(levels: Tensor, steps: Tensor, dilation: int, x_shape: list[int], zero: int) -> Int8Weight:
+    """Arrange a convolution's weight (O, I, 1, k), int8 levels with a step (O,) an output, for inputs (1, I, 1, R) of x_shape."""
+    geometry: Any = _geometry(dilation)
+    packed = torch.ops.onednn.qconv_prepack(levels.contiguous(), steps, 1.0, zero, *geometry, x_shape)
+    return Int8Weight(packed, steps, torch.zeros(len(steps), dtype=torch.int64))
+
+
+def int8_convolution(x: Int8Input, weight: Int8Weight, bias: Tensor, dilation: int, dtype: torch.dtype) -> Tensor:
+    """Convolve x (1, I, 1, R), channels innermost in memory, without padding, into (1, O, 1, R - (k - 1) * dilation)."""
+    output: Any = (bias, *_geometry(dilation), 1.0, 0, dtype, "none", [], "")
+    return torch.ops.onednn.qconv_pointwise(*x, *weight, *output)
+
+
+def _geometry(dilation: int) -> tuple[list[int], list[int], list[int], int]:
+    """Stride, padding, dilation, groups."""
+    return [1, 1], [0, 0], [1, dilation], 1
+
+
+@cache
+def has_int8_products() -> bool:
+    """True where both operators exist, give right results, and the CPU has VNNI: without it sums of two products saturate."""
+    x, levels = (
+        Int8Input(torch.tensor([[129, 127], [130, 128]], dtype=torch.uint8), 0.5, 128),
+        [[127, 127], [127, -127]],
+    )
+    weight, steps, bias = torch.tensor(levels, dtype=torch.int8), torch.tensor([1.0, 2.0]), torch.ones(2)
+    total, want = torch.ones(2, 2), torch.tensor([[1.0, 255.0], [128.0, 255.0]])
+    try:
+        if not torch.cpu._is_vnni_supported():
+            return False
+        add_int8_linear(x, pack_int8_linear(weight, steps), bias, total)
+        image = x._replace(levels=x.levels.t()[None, :, None])
+        packed = pack_int8_convolution(weight[:, :, None, None], steps, 1, [1, 2, 1, 2], x.zero)
+        convolved = int8_convolution(image, packed, bias, 1, torch.float32)[0, :, 0].t()
+    except (RuntimeError, AttributeError, TypeError):
+        return False
+    return torch.equal(total, want + 1) and torch.equal(convolved, want)

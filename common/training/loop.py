@@ -185,14 +185,7 @@ def build_state(
     """
     scale = from_options(ScaleConfig, vars(args))
     optimization = from_options(OptimizationConfig, vars(args))
-    half = precision.half_dtype(dist.device, args.amp, scale.amp_dtype)
-    if scale.shard and half == torch.float16:
-        half = torch.bfloat16  # PyTorch scales no loss for sharded gradients
-    if scale.grad_compression == "powersgd" and half == torch.float16:
-        raise UsageError(
-            "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
-            "in it for good: add --amp-dtype bfloat16, or take fp16"
-        )
+    half = _half_dtype(scale, args.amp, dist.device)
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
     fast = accelerate_training(spec, on_device, half, vars(args))
@@ -217,6 +210,19 @@ def build_state(
         dist=dist,
         half=half,
     )
+
+
+def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dtype | None:
+    """The type of mixed precision, None for float32. UsageError for a compression of gradients that float16 breaks."""
+    half = precision.half_dtype(device, amp, scale.amp_dtype)
+    if scale.shard and half == torch.float16:
+        return torch.bfloat16  # PyTorch scales no loss for sharded gradients
+    if scale.grad_compression == "powersgd" and half == torch.float16:
+        raise UsageError(
+            "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
+            "in it for good: add --amp-dtype bfloat16, or take fp16"
+        )
+    return half
 
 
 def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:

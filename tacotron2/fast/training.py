@@ -91,18 +91,8 @@ class AttentionSequence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        gates: Tensor,
-        recurrent: Tensor,
-        query: Tensor,
-        kernel: Tensor,
-        v: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        padding: Tensor,
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        gates, recurrent, query, kernel, v, keys, values, padding, mask = inputs
         ctx.dtypes = [x.dtype for x in (gates, recurrent, query, kernel, v, keys, values)]
         full, dtype = recurrent.dtype, compute_dtype(recurrent)
         kernel, keys, values = kernel.to(full), keys.to(full).contiguous(), values.to(full)

@@ -1,7 +1,5 @@
 """The plain parts of Tacotron 2 in TorchScript, torch.export with dynamic sizes, and torch.compile, against eager mode."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -46,9 +44,7 @@ class Step(nn.Module):
         super().__init__()
         self.decoder = decoder
 
-    def forward(
-        self, frames: Tensor, keep: Tensor, state: DecoderState, memory: Memory
-    ) -> tuple[DecoderState, Tensor, Tensor]:
+    def forward(self, frames: Tensor, keep: Tensor, state: DecoderState, memory: Memory):
         state = self.decoder.step(self.decoder.prenet(frames, keep)[0], state, memory)
         mels, gates = self.decoder.project(torch.cat((state.decoder_hidden, state.context), dim=1)[None])
         return state, mels, gates

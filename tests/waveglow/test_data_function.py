@@ -107,7 +107,7 @@ def test_a_short_clip_is_followed_by_silence(folder: Path, cached: bool) -> None
 
 def test_cached_mels_that_do_not_fit(folder: Path) -> None:
     save_mel(folder / "mels" / "long.pt", torch.zeros(80, 70))
-    with pytest.raises(DataError, match=r"long.pt: 70 frames, expected 87 for .*long.wav: made from other audio"):
+    with pytest.raises(DataError, match=r"long.pt: 70 frames, expected 87 for .*long.wav: it is of other audio"):
         dataset(folder, load_mel_from_disk=True)[Key(0, 0)]
     write_settings(folder / "mels", AudioConfig(hop_length=128))
     with pytest.raises(DataError, match="hop_length 128, now 256"):

@@ -1,4 +1,4 @@
-"""Sound in parts: what `infer` makes, and all of what it makes."""
+"""Audio in parts: the whole audio of `infer`, cut."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def both(model, mels: Tensor) -> tuple[list[Tensor], Tensor]:
         torch.manual_seed(7)
         whole = model.infer(mels, sigma=0.6)
         torch.manual_seed(7)
-        return list(stream(model, mels, 0.6, lambda sound: sound)), whole
+        return list(stream(model, mels, 0.6, lambda audio: audio)), whole
 
 
 @pytest.mark.parametrize("frames", [1, 7, 8, 9, 24, 61])
-def test_parts_are_the_whole_where_everything_is_listened_to(small_model, monkeypatch, frames):
+def test_parts_are_the_whole_with_every_frame_around_them(small_model, monkeypatch, frames):
     model = small_model()
     monkeypatch.setattr(streaming, "N_REACHES", model.config.n_flows)
     parts, whole = both(model, torch.randn(1, 3, frames, dtype=torch.float64))
@@ -39,28 +39,28 @@ def test_a_hop_that_is_no_whole_number_of_groups(small_model, monkeypatch):
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_not_listened_to_is_not_heard(small_model):
-    """Two reaches in place of five, with weights far larger than what is trained: the sound is that of the whole to 1e-4."""
+def test_frames_far_from_a_part_change_it_little(small_model):
+    """Two reaches in place of five, with weights far larger than trained ones: the audio is that of the whole to 1e-4."""
     parts, whole = both(small_model(), torch.randn(1, 3, 80, dtype=torch.float64))
-    made = torch.cat(parts, dim=1)
-    assert 0 < (made - whole).norm() < 1e-4 * whole.norm()
+    audio = torch.cat(parts, dim=1)
+    assert 0 < (audio - whole).norm() < 1e-4 * whole.norm()
 
 
-def test_parts_are_finished_with_the_sound_around_them(small_model):
+def test_parts_are_finished_with_the_audio_around_them(small_model):
     model = small_model()
     mels = torch.randn(1, 3, 60, dtype=torch.float64)
     lengths = []
 
-    def smooth(sound: Tensor) -> Tensor:
-        lengths.append(sound.shape[1] // model.hop_length)
-        return torch.nn.functional.avg_pool1d(sound, 31, stride=1, padding=15)
+    def smooth(audio: Tensor) -> Tensor:
+        lengths.append(audio.shape[1] // model.hop_length)
+        return torch.nn.functional.avg_pool1d(audio, 31, stride=1, padding=15)
 
     with torch.no_grad():
         torch.manual_seed(7)
         whole = smooth(model.infer(mels, sigma=0.6))
         torch.manual_seed(7)
-        made = torch.cat(list(stream(model, mels, 0.6, smooth)), dim=1)
-    torch.testing.assert_close(made, whole, rtol=0, atol=1e-4 * whole.abs().max().item())
+        audio = torch.cat(list(stream(model, mels, 0.6, smooth)), dim=1)
+    torch.testing.assert_close(audio, whole, rtol=0, atol=1e-4 * whole.abs().max().item())
     around = 2 * model.config.reach + 4
     assert lengths == [
         60,
@@ -68,10 +68,10 @@ def test_parts_are_finished_with_the_sound_around_them(small_model):
         8 + 16 + around,
         around + 32 + 4,
         around + 4,
-    ]  # all, then parts with what is there
+    ]  # the whole, then parts with the frames that exist
 
 
-def test_reach_is_what_one_flow_sees(small_model):
+def test_reach_is_half_the_receptive_field_of_one_flow(small_model):
     model = small_model(n_flows=1)
     mels = torch.randn(1, 3, 60, dtype=torch.float64)
     z = torch.randn(1, 8, 120, dtype=torch.float64)

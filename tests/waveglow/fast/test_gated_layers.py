@@ -7,10 +7,9 @@ import torch
 
 from common import precision
 from waveglow.config import WNConfig
-from waveglow.convolution import FOUR
-from waveglow.gated_layers import GatedLayers, Inputs, gated_layers
-from waveglow.model import WaveGlow
-from waveglow.wn import WN
+from waveglow.fast.gated_layers import GatedLayers, Inputs, Layer, gated_layers
+from waveglow.fast.training import TrainingWN
+from waveglow.model import WN
 
 
 def network(layers: int = 3, kernel: int = 3, channels: int = 6) -> WN:
@@ -20,40 +19,40 @@ def network(layers: int = 3, kernel: int = 3, channels: int = 6) -> WN:
     return wn.double()
 
 
-def both(wn: WN, half: torch.Tensor, condition: torch.Tensor) -> list[list[torch.Tensor]]:
-    """The result and all gradients, plainly and fast, for the same random direction."""
-    direction = torch.randn(len(half), wn.end.out_channels, half.shape[2], dtype=half.dtype)
+def both(wn: WN, x_a: torch.Tensor, condition: torch.Tensor) -> list[list[torch.Tensor]]:
+    """b, log s and all gradients, of the plain WN and of the fast one, for the same random direction."""
+    direction = torch.randn(2, *x_a.shape, dtype=x_a.dtype, device=x_a.device)
     results = []
-    for run in (wn._plain_layers, wn._fast_layers):
-        inputs = [tensor.clone().requires_grad_() for tensor in (half, condition)]
-        made = run(*inputs)
-        results.append([made, *torch.autograd.grad((made * direction).sum(), [*inputs, *wn.parameters()])])
+    for run in (wn, TrainingWN(wn)):
+        inputs = [tensor.clone().requires_grad_() for tensor in (x_a, condition)]
+        outputs = torch.stack(run(*inputs))
+        results.append([outputs, *torch.autograd.grad((outputs * direction).sum(), [*inputs, *wn.parameters()])])
     return results
 
 
 @pytest.fixture
 def in_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers of three taps convolve in tiles, however few channels and groups they have."""
-    monkeypatch.setattr("waveglow.convolution.FOUR", FOUR._replace(channels=6))
-    monkeypatch.setattr("waveglow.convolution.MAX_PADDING", 1000)
+    monkeypatch.setattr("waveglow.fast.convolution.MIN_CHANNELS", 6)
+    monkeypatch.setattr("waveglow.fast.convolution.MAX_PADDING", 1000)
 
 
 @pytest.mark.usefixtures("in_tiles")
 @pytest.mark.parametrize("groups", [1, 7, 40])
 @pytest.mark.parametrize(("batch", "layers"), [(1, 1), (3, 4)])
-def test_in_tiles_too(batch: int, layers: int, groups: int) -> None:
-    """The first layer hears 5 channels, and so has none."""
+def test_outputs_and_gradients_in_tiles_equal_the_plain_ones(batch: int, layers: int, groups: int) -> None:
+    """The first layer has 5 input channels, and so no tiles."""
     wn = network(layers)
     x, condition = torch.randn(batch, 4, groups).double(), torch.randn(batch, 10, groups).double()
     for plain, fast in zip(*both(wn, x, condition), strict=True):
         torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
     with torch.no_grad():
-        torch.testing.assert_close(wn._fast_layers(x, condition), wn._plain_layers(x, condition), rtol=0, atol=1e-11)
+        torch.testing.assert_close(TrainingWN(wn)(x, condition), wn(x, condition), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 7, 40])
 @pytest.mark.parametrize(("batch", "layers", "kernel"), [(1, 1, 3), (3, 4, 3), (2, 2, 1), (2, 3, 5)])
-def test_fast_is_plain(batch: int, layers: int, kernel: int, groups: int) -> None:
+def test_outputs_and_gradients_equal_the_plain_ones(batch: int, layers: int, kernel: int, groups: int) -> None:
     """To rounding in float64, with dilations that reach past both ends of a short clip."""
     wn = network(layers, kernel)
     x, condition = torch.randn(batch, 4, groups).double(), torch.randn(batch, 10, groups).double()
@@ -62,14 +61,14 @@ def test_fast_is_plain(batch: int, layers: int, kernel: int, groups: int) -> Non
         torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
 
 
-def test_blocks_are_a_matter_of_caches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_change_the_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that end inside a clip, and the last one shorter."""
-    monkeypatch.setattr("waveglow.gated_layers.BLOCK", 8)
+    monkeypatch.setattr("waveglow.fast.gated_layers.BLOCK", 8)
     wn, x, condition = network(), torch.randn(3, 4, 7).double(), torch.randn(3, 10, 7).double()
     for plain, fast in zip(*both(wn, x, condition), strict=True):
         torch.testing.assert_close(fast, plain, rtol=0, atol=1e-11)
     with torch.no_grad():
-        torch.testing.assert_close(wn._fast_layers(x, condition), wn._plain_layers(x, condition), rtol=0, atol=1e-11)
+        torch.testing.assert_close(TrainingWN(wn)(x, condition), wn(x, condition), rtol=0, atol=1e-11)
 
 
 def test_gradients_are_slopes() -> None:
@@ -83,8 +82,8 @@ def test_gradients_are_slopes() -> None:
 def test_float32_is_within_1e_5_of_float64() -> None:
     wn = network(channels=32, layers=4)
     x, condition = torch.randn(2, 4, 50).double(), torch.randn(2, 10, 50).double()
-    exact = both(wn, x, condition)[0][0]
-    rounded = both(wn.float(), x.float(), condition.float())[1][0]
+    exact = torch.stack(wn(x, condition))
+    rounded = torch.stack(TrainingWN(wn.float())(x.float(), condition.float()))
     assert (rounded - exact).norm() / exact.norm() < 1e-5
 
 
@@ -92,10 +91,10 @@ def test_autocast_computes_in_its_type_and_gives_gradients_in_the_weights() -> N
     """Result and gradients within bfloat16's 2^-8, some layers deep, of float32's."""
     wn, x, condition = network().float(), torch.randn(2, 4, 20), torch.randn(2, 10, 20)
     x.requires_grad_()
-    exact = wn._fast_layers(x, condition)
+    exact = torch.stack(TrainingWN(wn)(x, condition))
     exact_gradients = torch.autograd.grad(exact.square().sum(), [x, *wn.in_layers.parameters()])
     with precision.autocast(torch.device("cpu"), torch.bfloat16):
-        rounded = wn._fast_layers(x, condition)
+        rounded = torch.stack(TrainingWN(wn)(x, condition))
     assert rounded.dtype == torch.float32  # sums of bfloat16 numbers
     gradients = torch.autograd.grad(rounded.square().sum(), [x, *wn.in_layers.parameters()])
     for got, want in zip([rounded, *gradients], [exact, *exact_gradients], strict=True):
@@ -103,46 +102,18 @@ def test_autocast_computes_in_its_type_and_gives_gradients_in_the_weights() -> N
     assert all(gradient.dtype == torch.float32 for gradient in gradients)
 
 
-def test_without_gradients_nothing_is_kept() -> None:
+def test_without_gradients_nothing_is_saved() -> None:
     x, condition = torch.randn(1, 4, 3), torch.randn(1, 4, 5)
-    weights = [torch.randn(6, 3, 3), torch.randn(6, 5), torch.randn(6), torch.randn(3, 3), torch.randn(3)]
+    layer = Layer(torch.randn(6, 3, 3), torch.randn(6, 5), torch.randn(6), torch.randn(3, 3), torch.randn(3))
     with torch.no_grad():
-        assert gated_layers(Inputs(x, x, condition), [1], weights).grad_fn is None
-    assert gated_layers(Inputs(x, x, condition), [1], weights).grad_fn is None
-
-
-def model(plain: bool) -> WaveGlow:
-    torch.manual_seed(3)
-    made = WaveGlow(n_mel_channels=4, n_flows=3, hop_length=16, upsample_kernel_size=32, WN_config={"n_channels": 8})
-    for wn in made.WN:
-        torch.nn.init.normal_(wn.end.weight, std=0.1)
-    made.use_plain(plain)
-    return made
-
-
-@pytest.mark.parametrize("frames", [1, 9])
-def test_a_prepared_model_speaks_as_a_plain_one(frames: int) -> None:
-    mels, z = torch.randn(2, 4, frames), torch.randn(2, 8, 2 * frames)
-    plain = model(True).eval().infer(mels, z=z)
-    torch.testing.assert_close(model(False).eval().infer(mels, z=z), plain, rtol=0, atol=1e-5)
-    torch.testing.assert_close(model(False).eval().prepare(False).infer(mels, z=z), plain, rtol=0, atol=1e-5)
-
-
-def test_half_precision_keeps_the_networks_weights_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU with bfloat16; sound within 2^-8 times the depth of three flows."""
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    mels, z = torch.randn(1, 4, 9), torch.randn(1, 8, 18)
-    plain, prepared = model(True).eval().infer(mels, z=z), model(False).eval().prepare(True)
-    assert {p.dtype for p in prepared.WN.parameters()} == {torch.bfloat16}
-    made = prepared.infer(mels, z=z)
-    assert made.dtype == torch.float32
-    assert (made - plain).norm() / plain.norm() < 0.03
+        assert gated_layers(Inputs(x, x, condition), [1], [layer]).grad_fn is None
+    assert gated_layers(Inputs(x, x, condition), [1], [layer]).grad_fn is None
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("half", "bound"), [(None, 1e-4), (torch.float16, 0.02)], ids=str)
-def test_fast_is_plain_on_a_gpu(half: torch.dtype | None, bound: float) -> None:
+def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype | None, bound: float) -> None:
     """Result and gradients, TF32 off; in float16 the plain way rounds as well."""
     device = torch.device("cuda", 0)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False, tf32=False)

@@ -1,0 +1,151 @@
+"""Prepared inference: the plain model's audio, from an object of its own."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import Tensor
+
+from common.fast import Request, accelerate
+from common.kernels.int8 import can_multiply
+from waveglow.denoiser import Denoiser
+from waveglow.fast.prepared import PreparedWN, convert_to_prepared
+from waveglow.fast.table import WAYS
+from waveglow.fast.upsampling import UpsampleProduct
+from waveglow.loss_function import WaveGlowLoss
+from waveglow.model import WaveGlow
+
+CPU = torch.device("cpu")
+REQUESTS = [Request(), Request(half=True), Request(int8=True)]
+
+
+@pytest.mark.parametrize("frames", [1, 2, 9])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"hop_length": 20, "upsample_kernel_size": 70}, {"upsample_channels": 1}, {"n_group": 12}],
+    ids=["small", "hop of no whole groups", "one channel", "large groups"],
+)
+def test_float64_audio_equals_the_plain_models(small_model, config: dict, batch: int, frames: int) -> None:
+    model = small_model(**config)
+    prepared = convert_to_prepared(model, Request())
+    mels = torch.randn(batch, 3, frames, dtype=torch.float64)
+    z = torch.randn(batch, model.n_group, frames * model.hop_length // model.n_group, dtype=torch.float64)
+    plain = model.infer(mels, 0.8, z)
+    torch.testing.assert_close(prepared.infer(mels, 0.8, z), plain, rtol=0, atol=1e-11)
+    torch.manual_seed(3)
+    drawn = model.infer(mels, 0.8)
+    torch.manual_seed(3)
+    torch.testing.assert_close(prepared.infer(mels, 0.8), drawn, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("frames", [1, 17])
+def test_float32_audio_with_tiles_is_near_the_plain_models(small_model, frames: int) -> None:
+    """256 channels are where tiles begin; 17 frames are 34 groups, 36 in tiles of dilation 1."""
+    model = small_model(torch.float32, WN_config={"n_layers": 3, "n_channels": 256})
+    for wn in model.WN:
+        torch.nn.init.normal_(wn.end.weight, std=0.03)
+    mels, z = torch.randn(2, 3, frames), torch.randn(2, 8, 2 * frames)
+    with torch.no_grad():
+        audio, plain = convert_to_prepared(model, Request()).infer(mels, z=z), model.infer(mels, z=z)
+    torch.testing.assert_close(audio, plain, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("hop", "kernel", "n_group"), [(16, 64, 8), (16, 50, 8), (20, 20, 8), (5, 17, 4)])
+def test_the_upsampling_product_equals_the_transposed_convolution(small_model, hop, kernel, n_group) -> None:
+    upsample = small_model(hop_length=hop, upsample_kernel_size=kernel, n_group=n_group, n_flows=1).upsample
+    mels = torch.randn(2, 3, 7, dtype=torch.float64)
+    samples = torch.nn.functional.conv_transpose1d(mels, upsample.weight, upsample.bias, stride=hop)
+    n_groups = 7 * hop // n_group
+    want = samples[:, :, : n_groups * n_group].reshape(2, 3, n_groups, n_group).transpose(2, 3).reshape(2, -1, n_groups)
+    for way in (upsample, UpsampleProduct(upsample, torch.float64)):
+        torch.testing.assert_close(way(mels, n_groups), want, rtol=0, atol=1e-12)
+
+
+def test_half_precision_stores_the_networks_weights_in_it(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU with bfloat16; audio within 2^-8 times the depth of five flows."""
+    monkeypatch.setattr("common.precision.has_fast_half", lambda device: True)
+    model = small_model(torch.float32)
+    for wn in model.WN:
+        torch.nn.init.normal_(wn.end.weight, std=0.1)
+    prepared = accelerate(model, WAYS, "inference", Request(half=True))
+    assert isinstance(prepared, WaveGlow) and all(isinstance(wn, PreparedWN) for wn in prepared.WN)
+    assert {p.dtype for p in prepared.WN.parameters()} == {torch.bfloat16}
+    mels, z = torch.randn(1, 3, 9), torch.randn(1, 8, 18)
+    plain = model.infer(mels, z=z)
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            audio = prepared.infer(mels, z=z)
+        assert audio.dtype == torch.float32
+        assert 1e-5 < (audio - plain).norm() / plain.norm() < 0.03
+
+
+def audio_of(model: WaveGlow) -> Tensor:
+    generator = torch.Generator().manual_seed(2)
+    mels, z = torch.randn(2, 3, 6, generator=generator), torch.randn(2, 8, 12, generator=generator)
+    with torch.no_grad():
+        return model.infer(mels, 0.7, z)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=["float32", "half", "int8"])
+def test_the_plain_model_stays_as_it_was_and_its_training_changes_no_prepared_one(small_model, request_) -> None:
+    model = small_model(torch.float32).train()
+    names, before = list(model.state_dict()), audio_of(model)
+    weights = [weight.clone() for weight in model.state_dict().values()]
+    prepared = accelerate(model, WAYS, "inference", request_)
+    prepared_before = audio_of(prepared)
+    assert list(model.state_dict()) == names and model.training and not prepared.training
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), weights, strict=True))
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert not any(weight.requires_grad for weight in prepared.parameters())
+    assert torch.equal(audio_of(model), before)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    mels, audio = torch.randn(2, 3, 5), 0.3 * torch.randn(2, 80)
+    WaveGlowLoss(1.0)(model(mels, audio), audio).backward()
+    optimizer.step()
+    assert all(weight.grad is not None for weight in model.parameters())
+    assert not torch.equal(audio_of(model), before)
+    assert torch.equal(audio_of(prepared), prepared_before)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=["float32", "half", "int8"])
+def test_a_prepared_model_has_infer_alone(small_model, request_) -> None:
+    prepared = accelerate(small_model(torch.float32), WAYS, "inference", request_)
+    with pytest.raises(
+        RuntimeError, match="prepared for inference and has infer alone: call forward of the plain model"
+    ):
+        prepared(torch.randn(1, 3, 5), torch.randn(1, 80))
+
+
+@pytest.mark.parametrize("request_", REQUESTS[:2], ids=["float32", "half"])
+def test_copied_and_pickled_models_give_the_same_audio(small_model, request_) -> None:
+    prepared = accelerate(small_model(torch.float32), WAYS, "inference", request_)
+    for twin in (copy.deepcopy(prepared), pickle.loads(pickle.dumps(prepared))):
+        assert torch.equal(audio_of(twin), audio_of(prepared))
+
+
+def test_rows_apply_as_the_request_says(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(phase: str, request: Request, dtype: torch.dtype = torch.float32) -> str:
+        model = small_model(dtype)
+        return next(way.name for way in WAYS if way.phase == phase and way.applies(model, request))
+
+    assert chosen("training", Request()) == "training"
+    assert chosen("training", Request(recompute=True)) == "recomputed"
+    assert chosen("inference", Request()) == "prepared"
+    for fast, name in ((True, "half"), (False, "prepared")):
+        monkeypatch.setattr("common.precision.has_fast_half", lambda device, fast=fast: fast)
+        assert chosen("inference", Request(half=True)) == name
+    assert chosen("inference", Request(int8=True)) == ("int8" if can_multiply(CPU) else "prepared")
+    assert chosen("inference", Request(int8=True), torch.float64) == "prepared"
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=["float32", "half", "int8"])
+def test_a_denoiser_takes_a_prepared_model(small_model, request_) -> None:
+    model = small_model(torch.float32)
+    plain = Denoiser(model).bias_spectrum
+    prepared = Denoiser(accelerate(model, WAYS, "inference", request_)).bias_spectrum
+    bound = 1e-5 if request_ == Request() else 0.2  # the hum is small, and rounded as the audio is
+    assert (prepared - plain).norm() <= bound * plain.norm()

@@ -1,0 +1,303 @@
+"""Fast training and --recompute: the plain model's outputs and gradients, and with --recompute from far less memory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.fast import Request, accelerate
+from common.training.memory import measure_peak, state_bytes
+from tests.recipe import ROOT
+from waveglow.fast.table import WAYS
+from waveglow.fast.training import TrainingWN
+from waveglow.loss_function import WaveGlowLoss
+from waveglow.model import WaveGlow
+from waveglow.spec import SPEC
+
+CPU = torch.device("cpu")
+
+
+def fast(model: WaveGlow, recompute: bool = False) -> nn.Module:
+    return accelerate(model, WAYS, "training", Request(recompute=recompute))
+
+
+def clips(
+    n_frames: int = 5, n_mels: int = 3, hop: int = 16, batch: int = 2, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    mels = torch.randn(batch, n_mels, n_frames, generator=generator)
+    return mels.to(dtype), 0.3 * torch.randn(batch, hop * n_frames, generator=generator).to(dtype)
+
+
+def step(trained: nn.Module, mels: Tensor, audio: Tensor, half: bool = False) -> list[Tensor]:
+    """The loss of a step, z and the gradients of all weights."""
+    trained.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        outputs = trained(mels, audio)
+        loss = WaveGlowLoss(1.0)(outputs, audio)
+    loss.backward()
+    return [loss.detach(), outputs.z.detach(), *(p.grad for p in trained.parameters() if p.grad is not None)]
+
+
+# --- against the plain model ---
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "n_frames", "samples"), [(1, 1, 16), (1, 5, 80), (3, 1, 16), (3, 7, 112), (2, 5, 75)], ids=str
+)
+def test_outputs_and_gradients_equal_the_plain_ones(small_model, recompute, batch, n_frames, samples) -> None:
+    """75 samples are 9 groups and 3 samples that are cut."""
+    model = small_model().train()
+    mels, audio = clips(n_frames, batch=batch, dtype=torch.float64)
+    plain, ours = (step(trained, mels, audio[:, :samples]) for trained in (model, fast(model, recompute)))
+    assert len(plain) == len(ours) == 2 + len(list(model.parameters()))
+    for want, got in zip(plain, ours, strict=True):
+        assert want.abs().max() > 0
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_frames", [3, 32])
+def test_outputs_and_gradients_with_tiles_are_near_the_plain_ones(small_model, n_frames) -> None:
+    """256 channels are where tiles begin; 32 frames are 64 groups, whole tiles of every dilation."""
+    model = small_model(torch.float32, n_flows=2, WN_config={"n_layers": 3, "n_channels": 256}).train()
+    for wn in model.WN:
+        nn.init.normal_(wn.end.weight, std=0.03)
+    plain, ours = (step(trained, *clips(n_frames)) for trained in (model, fast(model)))
+    for want, got in zip(plain, ours, strict=True):
+        assert (got - want).norm() <= 1e-5 * want.norm()
+
+
+def test_bfloat16_is_near_float32(small_model) -> None:
+    """Within 2^-8 times the depth of five flows; a plain step under autocast is as far."""
+    model = small_model(torch.float32).train()
+    exact, rounded = step(model, *clips()), step(fast(model), *clips(), half=True)
+    for want, got in zip(exact, rounded, strict=True):
+        assert got.dtype == torch.float32
+        assert (got - want).norm() <= 0.1 * want.norm()
+    assert not torch.equal(exact[1], rounded[1])
+
+
+def test_infer_and_evaluation_equal_the_plain_ones(small_model) -> None:
+    model = small_model()
+    (mels, audio), trained = clips(dtype=torch.float64), fast(model)
+    with torch.no_grad():
+        z = model(mels, audio).z
+        torch.testing.assert_close(trained(mels, audio).z, z, rtol=0, atol=1e-12)
+        torch.testing.assert_close(trained.infer(mels, 0.8, z), model.infer(mels, 0.8, z), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_parameters_are_the_plain_models_own(small_model, recompute) -> None:
+    model = small_model().train()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    trained = fast(model, recompute)
+    assert [id(p) for p in trained.parameters()] == [id(p) for p in model.parameters()]
+    assert trained.training and model.training
+    assert list(model.state_dict()) == list(state)
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in state.items())
+    assert not any(isinstance(module, TrainingWN) for module in model.modules())
+    assert trained.eval().training is False and all(not module.training for module in trained.WN)
+
+
+def test_upsampling_is_in_float32_under_autocast_on_a_cpu(small_model) -> None:
+    trained = fast(small_model(torch.float32))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert trained.upsample(clips()[0], 10).dtype == torch.float32
+
+
+# --- recomputed ---
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch):
+    """runs(trained) -> a list that grows with the number of a WN each time that its layers run."""
+
+    def count(trained: nn.Module) -> list[int]:
+        numbers = {id(wn): number for number, wn in enumerate(trained.WN)}
+        order: list[int] = []
+        forward = TrainingWN.forward
+
+        def counting(wn: TrainingWN, x_a: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+            order.append(numbers[id(wn)])
+            return forward(wn, x_a, condition)
+
+        monkeypatch.setattr(TrainingWN, "forward", counting)
+        return order
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("dtype", "half"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)], ids=str
+)
+def test_recomputed_loss_and_gradients_are_the_same_to_the_bit(small_model, runs, dtype, half) -> None:
+    model = small_model(dtype).train()
+    (mels, audio), recomputed = clips(dtype=dtype), fast(model, recompute=True)
+    stored = step(fast(model), mels, audio, half)
+    order = runs(recomputed)
+    again = step(recomputed, mels, audio, half)
+    assert order[:5] == [0, 1, 2, 3, 4]
+    assert order[5:] == [4, 3, 2, 1, 0]  # in backward
+    assert len(stored) == len(again) == 2 + len(list(model.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(stored, again, strict=True))
+    assert all(gradient.abs().max() > 0 for gradient in again[2:])
+
+
+def test_recomputed_gradients_accumulate(small_model) -> None:
+    sums = []
+    for recompute in (False, True):
+        model = small_model(torch.float32).train()
+        trained = fast(model, recompute)
+        for n_frames in (5, 3):
+            mels, audio = clips(n_frames)
+            WaveGlowLoss(1.0)(trained(mels, audio), audio).backward()
+        sums.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*sums, strict=True))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_nothing_is_recomputed_outside_of_training(small_model, runs, training: bool) -> None:
+    model = small_model(torch.float32).train(training)
+    recomputed = fast(model, recompute=True)
+    expected = fast(model)(*clips()).z
+    order = runs(recomputed)
+    with torch.set_grad_enabled(not training):
+        z = recomputed(*clips()).z
+    if not training:
+        z.sum().backward()
+    assert order == [0, 1, 2, 3, 4]
+    assert torch.equal(expected, z)
+
+
+def test_the_flag_is_no_part_of_the_config() -> None:
+    parser = argparse.ArgumentParser()
+    SPEC.add_training_arguments(parser)
+    for words, recompute in (["--recompute"], True), ([], False):
+        options = vars(parser.parse_args(words))
+        assert options["recompute"] is recompute
+        assert "recompute" not in SPEC.config_from_options(options)
+
+
+# --- memory ---
+
+CHANNEL = 2 * 256 * 4  # bytes of one channel of two clips of 256 groups
+
+
+def wide(n_flows: int, recompute: bool, n_mels: int, hop: int, kernel: int) -> nn.Module:
+    """A model whose WNs have many more channels than its flow, as those of the full size have."""
+    wn = {"n_layers": 8, "kernel_size": 3, "n_channels": 32}
+    model = WaveGlow(n_mel_channels=n_mels, n_flows=n_flows, hop_length=hop, upsample_kernel_size=kernel, WN_config=wn)
+    return fast(model, recompute)
+
+
+def saved_bytes(n_flows: int, recompute: bool) -> int:
+    """Bytes that forward saves for backward, without the weights."""
+    model = wide(n_flows, recompute, n_mels=80, hop=256, kernel=256)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved: dict[int, Tensor] = {}  # holds them, so that no address comes twice
+
+    def pack(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    mels, audio = clips(8, n_mels=80, hop=256)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        WaveGlowLoss(1.0)(model(mels, audio), audio)
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in saved.items() if address not in weights)
+
+
+def peak_bytes(n_flows: int, recompute: bool) -> int:
+    """Bytes at the highest point of a step above weights and gradients, which are there before it."""
+    model = wide(n_flows, recompute, n_mels=8, hop=16, kernel=64)  # upsampling is no peak of its own
+    mels, audio = clips(256, n_mels=8)
+
+    def work() -> None:
+        WaveGlowLoss(1.0)(model(mels, audio), audio).backward()
+
+    work()
+    assert sum(p.grad.nbytes for p in model.parameters() if p.grad is not None) == state_bytes(model).gradients
+    return measure_peak(CPU, work)
+
+
+@pytest.mark.parametrize("measure", [saved_bytes, peak_bytes])
+def test_memory_hardly_grows_with_the_flows(measure) -> None:
+    few, many = measure(4, False), measure(12, False)
+    assert 2.5 < many / few < 3
+    few_again, many_again = measure(4, True), measure(12, True)
+    assert 1 < many_again / few_again < 1.15
+    # a flow still saves its 8 channels a few times over, against 32 channels a dozen times in each layer
+    assert many_again - few_again < (many - few) / 40
+    assert few_again < few / 2.5
+
+
+def test_a_flow_saves_the_inputs_of_its_matrix_and_coupling_alone() -> None:
+    in_channels = [saved_bytes(n, True) / CHANNEL for n in (1, 2, 4)]
+    condition = 80 * 8  # shared by all flows
+    flow = 8 + 8 + 4  # x for the gradient of W; W x in two halves; exp(log s) for that of one half
+    for n, saved in zip((1, 2, 4), in_channels, strict=True):
+        assert condition + n * flow <= saved < condition + n * flow + 12  # z, the mels and scalars
+
+
+# --- several processes ---
+
+ONE_OF_TWO = """
+import sys
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from common.fast import Request, accelerate
+from waveglow.fast.table import WAYS
+from waveglow.loss_function import WaveGlowLoss
+from waveglow.model import WaveGlow
+
+def gradients(recompute, sharded):
+    torch.manual_seed(0)
+    model = WaveGlow(n_mel_channels=3, n_flows=4, n_early_every=2, WN_config={"n_layers": 2, "n_channels": 6},
+                     hop_length=16, upsample_kernel_size=64)
+    for wn in model.WN:
+        torch.nn.init.normal_(wn.end.weight)
+    fast = accelerate(model.train(), WAYS, "training", Request(recompute=recompute))
+    if sharded:
+        for block in (fast.upsample, *fast.WN):
+            fully_shard(block, mesh=mesh)
+    trained = fully_shard(fast, mesh=mesh) if sharded else DistributedDataParallel(fast)
+    torch.manual_seed(rank)
+    audio = torch.randn(2, 80)
+    WaveGlowLoss(1.0)(trained(torch.randn(2, 3, 5), audio), audio).backward()
+    assert all(isinstance(p, DTensor) == sharded for p in model.parameters())
+    whole = [p.grad.full_tensor() if sharded else p.grad for p in model.parameters()]
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert all(torch.isfinite(p).all() for p in trained.parameters())
+    return whole
+
+rank = int(sys.argv[2])
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+for sharded in (False, True):
+    stored, again = gradients(False, sharded), gradients(True, sharded)
+    print(len(stored), all(torch.equal(a, b) for a, b in zip(stored, again, strict=True)), stored[0].norm().item())
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_processes_that_share_gradients_or_weights(tmp_path) -> None:
+    words = [sys.executable, "-W", "ignore", "-c", ONE_OF_TWO, str(tmp_path / "meeting")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    both = [
+        subprocess.Popen([*words, rank], cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) for rank in "01"
+    ]
+    first, second = (process.communicate(timeout=300)[0].splitlines() for process in both)
+    for line in (*first, *second):
+        n_gradients, same, norm = line.split()
+        assert (n_gradients, same) == ("98", "True")
+        assert float(norm) == pytest.approx(float(first[0].split()[2]), rel=1e-5)  # on both, and sharded or not
+    assert len(first) == len(second) == 2

@@ -1,0 +1,1 @@
+"""Fast ways of WaveGlow: each converts the plain model; table.py lists them."""

@@ -1,0 +1,171 @@
+"""WN's dilated gated layers with channels innermost and a backward written by hand: autograd's results, with less traffic.
+
+Channels innermost turn every 1x1 convolution into a plain matrix product, and let the condition's product be added to the dilated
+convolution's output in place. Backward needs the input and the gate of each layer. A weight's gradient is one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from common.kernels.recurrence import compute_dtype, sigmoid_backward, tanh, tanh_backward
+from waveglow.fast.convolution import Convolution, convolution
+
+# B batch, G groups, R rows (some of B x G), C channels of WN, I input channels of a layer, S channels of a skip, k kernel size
+# N channels of the condition
+
+BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
+
+
+class Layer(NamedTuple):
+    """Weights: dilated (2C, I, k), condition (2C, N), the sum of both biases (2C,), res_skip (C + S or S, C), its bias."""
+
+    dilated: Tensor
+    condition: Tensor
+    bias: Tensor
+    res_skip: Tensor
+    res_skip_bias: Tensor
+
+
+class Saved(NamedTuple):
+    """A layer's tensors for backward: its input (B, G, I), and tanh and sigmoid of its gate, (B, G, 2C) side by side."""
+
+    inputs: Tensor
+    gate: Tensor
+
+
+class Inputs(NamedTuple):
+    """The first layer's input (B, G, I), the x that it adds its residual to (B, G, C), and the condition of all (B, G, N)."""
+
+    first: Tensor
+    x: Tensor
+    condition: Tensor
+
+
+def gated_layers(inputs: Inputs, dilations: Sequence[int], layers: Sequence[Layer]) -> Tensor:
+    """Run all layers and return the sum of their skip outputs (B, G, S), in autocast's precision, with gradients."""
+    dtype = compute_dtype(inputs.x)
+    tensors = [*(tensor.contiguous() for tensor in inputs), *(weight for layer in layers for weight in layer)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return GatedLayers.apply(dilations, dtype, *tensors)
+    with torch.autocast(inputs.x.device.type, enabled=False):
+        return run_layers(*_arrange(dilations, dtype, tensors))
+
+
+def run_layers(
+    inputs: Inputs, layers: Sequence[Layer], ways: Sequence[Convolution], saved: list[Saved] | None = None
+) -> Tensor:
+    """Sum all layers' skip outputs (B, G, S), at least float32; dilated weights are arranged for their way to convolve."""
+    n_skip = len(layers[-1].res_skip)  # the last layer has no residual
+    layer_input, x, condition = inputs
+    condition = condition.flatten(0, 1)
+    block = BLOCK if x.device.type == "cpu" else max(len(condition), 1)
+    skips = torch.zeros(*x.shape[:2], n_skip, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+    for layer, way in zip(layers, ways, strict=True):
+        gate = way.forward(layer_input, layer.dilated, layer.bias)
+        next_x = None if layer is layers[-1] else torch.empty_like(x)
+        for start in range(0, len(condition), block):
+            rows = slice(start, start + block)
+            res_skip = _res_skip(gate.flatten(0, 1)[rows], condition[rows], layer)
+            skips.flatten(0, 1)[rows] += res_skip[:, -n_skip:]
+            if next_x is not None:
+                torch.add(x.flatten(0, 1)[rows], res_skip[:, :-n_skip], out=next_x.flatten(0, 1)[rows])
+        if saved is not None:
+            saved.append(Saved(layer_input, gate))
+        if next_x is not None:
+            layer_input = x = next_x
+    return skips
+
+
+def _arrange(
+    dilations: Sequence[int], dtype: torch.dtype, tensors: Sequence[Tensor]
+) -> tuple[Inputs, list[Layer], list[Convolution]]:
+    """Cast inputs and the weights of all layers to that dtype, and choose how each layer convolves."""
+    inputs = Inputs(*(tensor.to(dtype) for tensor in tensors[:3]))
+    layers: list[Layer] = []
+    ways: list[Convolution] = []
+    for layer, dilation in zip(group(tensors[3:]), dilations, strict=True):
+        way = convolution(inputs.x, layer.dilated, dilation)
+        others = (tensor.to(dtype) for tensor in layer[1:])
+        layers.append(Layer(way.arrange(layer.dilated, dtype), *others))
+        ways.append(way)
+    return inputs, layers, ways
+
+
+def _res_skip(gate: Tensor, condition: Tensor, layer: Layer) -> Tensor:
+    """gate (R, 2C), in place from the convolution to tanh and sigmoid, condition (R, N) -> residual and skip (R, C + S or S)."""
+    gate.addmm_(condition, layer.condition.t())
+    signal, opening = gate.chunk(2, dim=1)
+    return F.linear(tanh(signal, out=signal) * opening.sigmoid_(), layer.res_skip, layer.res_skip_bias)
+
+
+def _gate_gradient(gate: Tensor, d_gated: Tensor) -> Tensor:
+    """The gradient of the gate before tanh and sigmoid (B, G, 2C), from that of the gated signal (B, G, C)."""
+    signal, opening = gate.chunk(2, dim=2)
+    d_gate = torch.empty_like(gate)
+    d_signal, d_opening = d_gate.chunk(2, dim=2)
+    # Fused: written out, they take a CPU several times as long.
+    torch.mul(d_gated, opening, out=d_signal)
+    tanh_backward.grad_input(d_signal, signal, grad_input=d_signal)
+    torch.mul(d_gated, signal, out=d_opening)
+    sigmoid_backward.grad_input(d_opening, opening, grad_input=d_opening)
+    return d_gate
+
+
+class GatedLayers(torch.autograd.Function):
+    """run_layers with gradients; the tensors are Inputs and the weights of all layers, in Layer's order."""
+
+    @staticmethod
+    def forward(ctx: Any, dilations: Sequence[int], dtype: torch.dtype, *tensors: Tensor) -> Tensor:
+        saved: list[Saved] = []
+        with torch.autocast(tensors[0].device.type, enabled=False):
+            inputs, layers, ctx.ways = _arrange(dilations, dtype, tensors)
+            skips = run_layers(inputs, layers, ctx.ways, saved)
+        ctx.dtypes = [tensor.dtype for tensor in tensors]
+        ctx.save_for_backward(inputs.condition, *(tensor for group in (*layers, *saved) for tensor in group))
+        return skips
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_skips: Tensor) -> tuple[Tensor | None, ...]:
+        n = len(ctx.ways)
+        condition, *rest = ctx.saved_tensors
+        layers = group(rest[: 5 * n])
+        saved = [Saved(*rest[i : i + 2]) for i in range(5 * n, 7 * n, 2)]
+        d_skips = d_skips.to(condition.dtype)
+        d_condition = torch.zeros_like(condition)
+        d_x: Tensor | None = None
+        d_layers: list[Layer] = []
+        for layer, way, (inputs, gate) in zip(layers[::-1], ctx.ways[::-1], saved[::-1], strict=True):
+            d_res_skip = d_skips if d_x is None else torch.cat((d_x, d_skips), dim=2)
+            d_gate = _gate_gradient(gate, d_res_skip @ layer.res_skip)
+            d_condition.flatten(0, 1).addmm_(d_gate.flatten(0, 1), layer.condition)
+            d_inputs, d_dilated = way.backward(d_gate, inputs, layer.dilated)
+            d_layers.append(Layer(d_dilated, *_weight_gradients(d_res_skip, gate, d_gate, condition)))
+            if layer is not layers[0]:
+                d_x = d_inputs if d_x is None else d_x + d_inputs
+        gradients = [d_inputs, d_x, d_condition, *(tensor for layer in d_layers[::-1] for tensor in layer)]
+        casted = (None if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
+        return None, None, *casted
+
+
+def group(weights: Sequence[Tensor]) -> list[Layer]:
+    return [Layer(*weights[i : i + 5]) for i in range(0, len(weights), 5)]
+
+
+def _weight_gradients(d_res_skip: Tensor, gate: Tensor, d_gate: Tensor, condition: Tensor) -> tuple[Tensor, ...]:
+    """Gradients of a layer's other weights, one product each, and of its biases."""
+    flat_gate, flat_res_skip = d_gate.flatten(0, 1), d_res_skip.flatten(0, 1)
+    signal, opening = gate.flatten(0, 1).chunk(2, dim=1)
+    return (
+        flat_gate.t() @ condition.flatten(0, 1),
+        flat_gate.sum(0),
+        flat_res_skip.t() @ (signal * opening),
+        flat_res_skip.sum(0),
+    )

@@ -1,0 +1,47 @@
+"""WaveGlow's fast ways; of those for a phase the first that applies is taken."""
+
+from __future__ import annotations
+
+from common.fast import FastWay
+from common.precision import half_dtype
+from waveglow.fast.int8 import can_convert, convert_to_int8
+from waveglow.fast.prepared import convert_to_prepared
+from waveglow.fast.training import convert_for_training
+
+WAYS = (
+    FastWay(
+        name="recomputed",
+        phase="training",
+        applies=lambda model, request: request.recompute,
+        convert=convert_for_training,
+        tolerance=1e-4,
+    ),
+    FastWay(
+        name="training",
+        phase="training",
+        applies=lambda model, request: True,
+        convert=convert_for_training,
+        tolerance=1e-4,
+    ),
+    FastWay(
+        name="int8",
+        phase="inference",
+        applies=lambda model, request: request.int8 and can_convert(model),
+        convert=convert_to_int8,
+        tolerance=0.1,
+    ),
+    FastWay(
+        name="half",
+        phase="inference",
+        applies=lambda model, request: half_dtype(model.upsample.weight.device, request.half) is not None,
+        convert=convert_to_prepared,
+        tolerance=0.03,
+    ),
+    FastWay(
+        name="prepared",
+        phase="inference",
+        applies=lambda model, request: True,
+        convert=convert_to_prepared,
+        tolerance=1e-4,
+    ),
+)

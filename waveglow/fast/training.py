@@ -1,0 +1,93 @@
+"""Fast training: the plain model's own parameters under another forward and a backward by hand.
+
+The rows "training" and "recomputed" of the table. The fast object's parts own no parameters: they read those of the plain parts,
+which are their submodules, so that DistributedDataParallel and FSDP act on both.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from common.fast import Request, shallow_copy
+from waveglow.fast import weights
+from waveglow.fast.gated_layers import gated_layers
+from waveglow.model import WN, Invertible1x1Conv, Upsample, WaveGlow
+
+# B batch, T frames, M mels, G groups, C channels of a flow, N channels of the condition
+
+
+def convert_for_training(model: WaveGlow, request: Request) -> WaveGlow:
+    """Return a model of the same parameters whose forward and backward are faster."""
+    kind = RecomputedWN if request.recompute else TrainingWN
+    return shallow_copy(
+        model,
+        WaveGlow,
+        upsample=TrainingUpsample(model.upsample),
+        WN=nn.ModuleList(kind(cast(WN, wn)) for wn in model.WN),
+        convinv=nn.ModuleList(MatrixProduct(cast(Invertible1x1Conv, convinv)) for convinv in model.convinv),
+    ).train(model.training)
+
+
+class TrainingWN(WN):
+    """The layers of a plain WN by gated_layers."""
+
+    def __init__(self, wn: WN) -> None:
+        nn.Module.__init__(self)  # WN's own would make weights
+        self.in_layers, self.res_skip_layers, self.cond_layers = wn.in_layers, wn.res_skip_layers, wn.cond_layers
+        self.start, self.end = wn.start, wn.end
+
+    def forward(self, x_a: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """One half of the channels (B, C/2, G) and the condition (B, N, G) -> shift b and log s, (B, C/2, G) each."""
+        start, layers = weights.merge(self)
+        inputs = weights.layer_inputs(start, x_a.to(start.dtype), condition)
+        return weights.split_outputs(gated_layers(inputs, weights.dilations(self), layers), x_a.dtype)
+
+
+class RecomputedWN(TrainingWN):
+    """The same; training stores its inputs and outputs alone, and backward runs it once more: less memory, a third more work."""
+
+    def forward(self, x_a: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """As TrainingWN's."""
+        if not (self.training and torch.is_grad_enabled()):
+            return super().forward(x_a, condition)
+        # WN draws no random numbers, so that no state of a generator has to be saved.
+        return cast(
+            tuple[Tensor, Tensor],
+            checkpoint(super().forward, x_a, condition, use_reentrant=False, preserve_rng_state=False),
+        )
+
+
+class TrainingUpsample(nn.Module):
+    """The plain upsampling, on a CPU never in half precision, which takes twice as long there."""
+
+    def __init__(self, upsample: Upsample) -> None:
+        super().__init__()
+        self.plain = upsample
+
+    @property
+    def weight(self) -> Tensor:
+        """The plain module's weight."""
+        return self.plain.weight
+
+    def forward(self, mels: Tensor, n_groups: int) -> Tensor:
+        """Mels (B, M, T) -> the condition (B, N, G), channels innermost in memory, as all flows read it."""
+        with torch.autocast("cpu", enabled=False):
+            condition: Tensor = self.plain(mels, n_groups)
+        return condition.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+class MatrixProduct(Invertible1x1Conv):
+    """The plain 1x1 convolution by a matrix product that keeps the input's precision."""
+
+    def __init__(self, convinv: Invertible1x1Conv) -> None:
+        nn.Module.__init__(self)  # Invertible1x1Conv's own would draw a matrix
+        self.conv = convinv.conv
+
+    def mix(self, weight: Tensor, x: Tensor) -> Tensor:
+        """The product of weight (C, C) and x (B, C, G)."""
+        with torch.autocast(x.device.type, enabled=False):
+            return torch.matmul(weight, x)
