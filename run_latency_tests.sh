@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Time speech synthesis as the published latency tables do: ./run_latency_tests.sh [benchmarks.latency flags]
 #
-# Texts of 128 characters, WaveGlow of 256 channels. On a GPU: half and single precision, batches of 1 and 4, 1000 iterations each.
-# With --cpu, or where there is no GPU: single precision, a batch of 1, 10 iterations. Every combination prints a table and logs to
+# Texts of 128 characters, batches of 1 and 4, WaveGlow of 256 channels. On a GPU: half and single precision, 1000 iterations each.
+# With --cpu, or where there is no GPU: single precision, 10 iterations. Every combination prints a table and logs to
 # output/nvlog_latency_PRECISION_bsBATCH.json. Models have random weights unless --tacotron2 and --waveglow name checkpoints;
-# WaveGlow is then as large as its checkpoint says. Flags at the end of a command line win. Other runs:
+# the checkpoint then sets WaveGlow's size. Flags at the end of a command line win. Other runs:
 #
 #     ITERATIONS=100 WARMUP=1 BATCH_SIZES="1 8" PRECISIONS=fp16 INPUT_LENGTH=64 ./run_latency_tests.sh
 set -euo pipefail
@@ -22,7 +22,7 @@ case " $* " in
     ;;
 esac
 if [ "$device" = cpu ]; then
-  defaults=(10 1 1 fp32)
+  defaults=(10 1 "1 4" fp32)
 else
   defaults=(1000 3 "1 4" "fp16 fp32")
 fi

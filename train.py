@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from torch.utils.data import DataLoader
 
 from common import precision
+from common.arguments import log_path
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.errors import exit_on_user_error
 from common.spec import ModelSpec, from_options
-from common.training import distributed, snapshot
+from common.training import distributed, log_files, snapshot
 from common.training.checkpoint import best_path
 from common.training.checkup import BEST_BY, Checkup
 from common.training.distributed import Dist
@@ -63,18 +64,19 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
     state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
+    resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     if start.path:
         snapshot.check_data_options(start.checkpoint, start.path, args)
         begun = snapshot.restore(state, start.checkpoint, start.path)
-        if start.path.parent.resolve() != args.output.resolve():
-            state.saved = []  # these are another folder's
+        if not resumes_here:
+            state.saved = []  # its files lie in another folder
     del start  # a copy of all weights and averages
     with explain_out_of_memory(lambda: memory_advice(state, args)):
         if args.dry_run:
             plan = describe_plan(state, loaders.training, args)
             print("\n".join(plan) + "\n" if dist.is_main else "", end="")
             return True
-        with open_log(args, dist, state.iteration + 1 if state.iteration else None) as log:
+        with open_log(args, dist, state.iteration if resumes_here else 0) as log:
             log.parameters(vars(args))
             for sentence in describe(state, loaders, begun, args):
                 log.say(sentence)
@@ -102,11 +104,16 @@ def pace_of(spec: ModelSpec, args: argparse.Namespace, training: DataLoader) -> 
     return Pace(sampler_of(training).batches_per_epoch(), sampler_of(training).global_size, usual)
 
 
-def open_log(args: argparse.Namespace, dist: Dist, purge_step: int | None) -> Log:
-    """The run's log on the main process, a silent one elsewhere."""
+def open_log(args: argparse.Namespace, dist: Dist, steps_done: int) -> Log:
+    """Open the run's log on the main process, a silent one elsewhere; steps_done is 0 unless the run resumes in --output."""
     if not dist.is_main:
         return NullLog()
-    return NvLog(args.output / args.log_file, args.output / "tensorboard", purge_step=purge_step)
+    path, tensorboard = log_path(args.output, args.log_file), args.output / "tensorboard" / args.model_name
+    renames = log_files.prepare(path, tensorboard, args.model_name, steps_done)
+    log = NvLog(path, tensorboard, purge_step=steps_done + 1 if steps_done else None)
+    if renames:
+        log.say(renames)
+    return log
 
 
 def describe(state: TrainState, loaders: Loaders, begun: str, args: argparse.Namespace) -> list[str]:

@@ -34,12 +34,14 @@ from common.arguments import (
     add_plain_argument,
     add_preparation_arguments,
     given_options,
+    log_path,
     positive,
     seed,
 )
 from common.audio.stft import AudioConfig
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.fast import Request
+from common.files import move_aside
 from common.inference.stages import Loaded, Vocoder, make_ready, speak, timed
 from common.spec import ModelSpec
 from common.training.nvlog import Log, NvLog
@@ -86,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
     audio = common_audio(acoustic, vocoding)
     vocoder = make_vocoder(vocoding, args, audio, device)
     texts = [sentence(args.input_length)] * args.batch_size
-    with NvLog(args.output / args.log_file) as log:
+    with open_log(args) as log:
         log.parameters(settings(args, acoustic, vocoding))
         if args.int8 and (note := precision.int8_note(device)):
             log.say(note)
@@ -94,6 +96,16 @@ def main(argv: list[str] | None = None) -> None:
         report(done, args, audio, device, log)
     if interrupted:
         sys.exit(INTERRUPTED)
+
+
+def open_log(args: argparse.Namespace) -> NvLog:
+    """Open a log for this measurement alone; an older one is moved aside."""
+    path = log_path(args.output, args.log_file)
+    older = move_aside(path)
+    log = NvLog(path)
+    if older:
+        log.say(f"older logs: {path} is now {older}")
+    return log
 
 
 def chosen(role: str, args: argparse.Namespace) -> ModelSpec:
@@ -246,7 +258,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_plain_argument(parser)
     add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
-    add("--log-file", default="nvlog.json", help="its name inside --output; another run appends")
+    add("--log-file", default="nvlog.json", help="its name inside --output; an older one is moved aside")
     add_audio_arguments(parser)
     for spec in REGISTRY.values():
         spec.add_arguments(parser)

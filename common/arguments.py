@@ -87,6 +87,12 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def log_path(output: Path, log_file: str) -> Path:
+    """Find the file that --log-file names: inside --output, unless it already begins with --output or is absolute."""
+    path = Path(log_file)
+    return path if path.is_relative_to(output) else output / path  # an absolute path replaces the folder
+
+
 def positive(text: str) -> int:
     """An argparse type: an integer of at least 1."""
     value = int(text)
@@ -106,8 +112,8 @@ def seed(text: str) -> int:
 def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
     """The command-line words that a JSON file of {group: {flag: value}} stands for.
 
-    true stands for the bare flag, false and null for nothing, a list for several values. UsageError names the file and each
-    place in it that the parser would refuse.
+    true stands for the bare flag; false for --no-FLAG where the parser has it, else for nothing, as null; a list for several
+    values. Raises UsageError that names the file and each place in it that the parser refuses.
     """
     try:
         groups = json.loads(path.read_text(encoding="utf-8"))
@@ -124,14 +130,17 @@ def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
             flag = "--" + name.lstrip("-").replace("_", "-")
             if problem := _refusal(parser, flag, value):
                 problems.append(f"--config-file: {path}: {group}.{name}: {problem}")
-            words += _words(flag, value)
+            words += _words(parser, flag, value)
     if problems:
         raise UsageError("\n".join(problems))
     return words
 
 
-def _words(flag: str, value: Any) -> list[str]:
-    if value is None or value is False:
+def _words(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:
+    if value is False:
+        negated = f"--no-{flag.removeprefix('--')}"
+        return [negated] if negated in parser._option_string_actions else []
+    if value is None:
         return []
     if value is True:
         return [flag]
@@ -144,7 +153,7 @@ def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | No
         return f"no such flag, {flag}"
     parser.exit_on_error = False
     try:
-        _, rest = parser.parse_known_args(_words(flag, value))
+        _, rest = parser.parse_known_args(_words(parser, flag, value))
     except argparse.ArgumentError as error:
         return error.message
     finally:

@@ -56,7 +56,7 @@ def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDe
 
 def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
     group.add_argument("-o", "--output", type=Path, default=Path("output"), help="folder of checkpoints and logs")
-    group.add_argument("--log-file", default="nvlog.json", help="its name inside --output; resuming appends")
+    group.add_argument("--log-file", default="nvlog.json", help="its name inside --output; resuming appends, a fresh run moves an older log aside")
     group.add_argument("--config-file", type=Path, help="JSON, {group: {flag: value}}; flags given here override it")
     group.add_argument(
         "--epochs", type=positive, default=defaults.epochs, help="in all, those before a resume included"
@@ -211,7 +211,10 @@ def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) ->
 
 def _add_precision(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--amp", action="store_true", help="mixed precision: float16 on a GPU, bfloat16 on a CPU that has it"
+        "--amp",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="mixed precision: float16 on a GPU, bfloat16 on a CPU that has it",
     )
     group.add_argument(
         "--amp-dtype",
@@ -220,7 +223,9 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
     )
     add_plain_argument(group)
     group.add_argument("--no-tf32", action="store_true", help="keep float32 products exact on GPUs that have TF32")
-    group.add_argument("--cudnn-enabled", action="store_true", help="use cuDNN")
+    group.add_argument(
+        "--cudnn-enabled", action=argparse.BooleanOptionalAction, default=True, help="use cuDNN on a GPU"
+    )
     group.add_argument(
         "--cudnn-benchmark", action="store_true", help="let cuDNN try algorithms; for inputs of equal size"
     )

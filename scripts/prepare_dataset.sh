@@ -95,4 +95,4 @@ else
   unpack
 fi
 "$python" -m scripts.prepare_dataset "$corpus" --clips "$clips"
-say "ready; Tacotron 2 trains faster on stored mels: bash scripts/prepare_mels.sh ljs $dataset"
+say "ready; scripts/train_tacotron2.sh reads stored mels, which this makes: bash scripts/prepare_mels.sh ljs $dataset"

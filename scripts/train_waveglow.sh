@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Train WaveGlow on every GPU, or on the CPU: bash scripts/train_waveglow.sh [train.py flags]. Checkpoints and logs land in output/.
-# Settings that are not named here are train.py's defaults: the batch size follows --amp.
+# Mixed precision. Flags at the end win: --no-amp trains in float32. The batch size follows the precision.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 project_python
-exec "$python" -m multiproc train.py -m WaveGlow -o output --grad-clip-thresh 65504.0 --cudnn-enabled --cudnn-benchmark "$@"
+exec "$python" -m multiproc train.py -m WaveGlow -o output --amp --grad-clip-thresh 65504.0 --cudnn-enabled --cudnn-benchmark "$@"

@@ -205,6 +205,54 @@ def test_resuming_appends_to_the_log(tmp_path: Path) -> None:
     assert [step for step, _ in logged(tmp_path / "nvlog.json")].count(()) == 2
 
 
+def epochs_of(log: Path) -> list[tuple]:
+    return [step for step, data in logged(log) if "train_epoch_time" in data]
+
+
+def losses_seen(folder: Path, model: str) -> list[int]:
+    return [event.step for event in events(folder, model).Scalars("train/loss")]
+
+
+def test_two_models_in_one_folder_keep_their_logs_and_curves(tmp_path: Path) -> None:
+    """Published commands train both models into output/, one after the other."""
+    log, first_aside = tmp_path / "nvlog.json", tmp_path / "nvlog_1.json"
+    tacotron2, waveglow = flags("Tacotron2", tmp_path), flags("WaveGlow", tmp_path)
+    succeed("train.py", *tacotron2, "--epochs", 1)
+    out = succeed("train.py", *waveglow, "--epochs", 1, "--log-file", f"{tmp_path}/nvlog.json")
+    assert f"older logs: {log} is now {first_aside}\n" in out
+    assert (models_of(log), models_of(first_aside)) == (["WaveGlow"], ["Tacotron2"])
+    out = succeed("train.py", *tacotron2, "--epochs", 3, "--resume-from-last")
+    assert f"older logs: {log} is now {tmp_path}/nvlog_2.json, {first_aside} is now {log}\n" in out
+    assert (models_of(log), epochs_of(log)) == (["Tacotron2"] * 2, [(0,), (1,), (2,)])
+    succeed("train.py", *waveglow, "--epochs", 2, "--resume-from-last")
+    assert (models_of(log), epochs_of(log)) == (["WaveGlow"] * 2, [(0,), (1,)])
+    assert epochs_of(first_aside) == [(0,), (1,), (2,)]
+    assert losses_seen(tmp_path, "Tacotron2") == [1, 2, 3, 4, 5, 6]
+    assert losses_seen(tmp_path, "WaveGlow") == [1, 2, 3, 4]
+
+
+def models_of(log: Path) -> list[str]:
+    """The model names that the runs of a log recorded."""
+    data = [record["data"] for record in read_log(log) if record.get("step") == "PARAMETER"]
+    return [item["model_name"] for item in data if "model_name" in item]
+
+
+def test_a_fresh_run_in_a_used_folder_appends_nothing(tmp_path: Path) -> None:
+    for _ in range(2):
+        out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+    curves = tmp_path / "tensorboard" / "WaveGlow"
+    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json, {curves} is now {curves}_1\n" in out
+    assert [epochs_of(tmp_path / name) for name in ("nvlog.json", "nvlog_1.json")] == [[(0,)], [(0,)]]
+    assert [losses_seen(tmp_path, name) for name in ("WaveGlow", "WaveGlow_1")] == [[1, 2], [1, 2]]
+
+
+def test_a_run_from_another_folders_checkpoint_starts_a_log_of_its_own(tmp_path: Path) -> None:
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+    words = ["--checkpoint-path", trained("WaveGlow"), "--epochs", 3]
+    assert "older logs: " in succeed("train.py", *flags("WaveGlow", tmp_path), *words)
+    assert epochs_of(tmp_path / "nvlog.json") == [(2,)]
+
+
 def test_the_seed_decides_everything(tmp_path: Path) -> None:
     made = {}
     for run_name, seed in (("a", 3), ("b", 3), ("c", 4)):
@@ -245,7 +293,7 @@ def test_mixed_precision_on_a_cpu(tmp_path: Path, model: str, monkeypatch) -> No
 def test_annealing_reaches_the_optimizer(tmp_path: Path) -> None:
     words = ["-lr", "1e-4", "--anneal-steps", "1", "2", "--anneal-factor", "0.3", "--epochs", "3"]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
-    rates = [event.value for event in events(tmp_path).Scalars("train/learning_rate")]
+    rates = [event.value for event in events(tmp_path, "WaveGlow").Scalars("train/learning_rate")]
     assert rates == pytest.approx([1e-4, 1e-4, 3e-5, 3e-5, 1e-5, 1e-5])
 
 
@@ -321,8 +369,8 @@ def test_items_are_unpadded_frames_or_samples(tmp_path: Path) -> None:
         assert data["train_items_per_sec"] * data["train_iter_time"] == pytest.approx(wanted)
 
 
-def events(folder: Path) -> EventAccumulator:
-    accumulator = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
+def events(folder: Path, model: str) -> EventAccumulator:
+    accumulator = EventAccumulator(str(folder / "tensorboard" / model), size_guidance={"scalars": 0})
     accumulator.Reload()
     return accumulator
 
@@ -345,7 +393,7 @@ def free(*names: str) -> list[str]:
     ],
 )
 def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numbers: list) -> None:
-    tags = events(trained(model).parent).Tags()
+    tags = events(trained(model).parent, model).Tags()
     training = ["loss", "items_per_sec", "grad_norm", "learning_rate", "data_wait_share"]
     training += [f"loss_{term}" for term in terms]
     validation = ["loss", "items_per_sec", *numbers]
@@ -362,7 +410,7 @@ def test_tensorboard_has_each_step_once_after_a_resume(tmp_path: Path, monkeypat
         stop_at(patch, 1)
         run("train.py", *words, "--epochs", 3, "--resume-from-last")
     succeed("train.py", *words, "--epochs", 3, "--resume-from-last")
-    seen = events(tmp_path)
+    seen = events(tmp_path, "WaveGlow")
     assert [event.step for event in seen.Scalars("train/loss")] == [1, 2, 3, 4, 5, 6]
     assert [event.step for event in seen.Scalars("validation/loss")] == [2, 4, 6]
 

@@ -157,6 +157,14 @@ def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -
     assert "3 iterations after 1 to warm up; tacotron2: random weights, waveglow: random weights; cpu" in result.out
 
 
+def test_a_second_measurement_leaves_the_first_ones_log_alone(tmp_path: Path) -> None:
+    for frames in (43, 48):
+        result = measured(*tiny(tmp_path, "--mel-frames", frames))
+    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
+    for name in ("nvlog.json", "nvlog_1.json"):
+        assert [step for step, _ in logged(tmp_path / name)] == [(0, 0), (0, 1), (0, 2), ()]
+
+
 def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) -> None:
     row = parsed(measured(*tiny(tmp_path, "--num-iters", 7)).out)
     latencies = [record["latency"] for record in iterations(tmp_path)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.arguments import given_options
+from common.arguments import given_options, log_path
 from common.errors import UsageError
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
@@ -39,7 +39,6 @@ PUBLISHED = {
     "mel_fmax": (8000.0,) * 2,
     "n_mel_channels": (80,) * 2,
     "amp": (False,) * 2,
-    "cudnn_enabled": (False,) * 2,
     "cudnn_benchmark": (False,) * 2,
     "seed": (None,) * 2,
     "config_file": (None,) * 2,
@@ -256,3 +255,36 @@ def test_given_options_leave_out_the_defaults() -> None:
     assert given_options(parser, ["--rate", "3"]) == {"rate": 3}
     assert given_options(parser, ["--quick"]) == {"quick": True}
     assert given_options(parser, []) == {}
+
+
+def test_cudnn_is_on_unless_turned_off(tmp_path):
+    """The published default is off, and the published README's own commands name the flag in part only."""
+    (tmp_path / "off.json").write_text('{"gpu": {"cudnn_enabled": false, "amp": true}}')
+    file = ["--config-file", str(tmp_path / "off.json")]
+    cases = {(): True, ("--cudnn-enabled",): True, ("--no-cudnn-enabled",): False}
+    cases |= {tuple(file): False, (*file, "--cudnn-enabled"): True}
+    for words, wanted in cases.items():
+        assert parse_training_arguments(["-m", "WaveGlow", *words], REGISTRY, "")[0].cudnn_enabled is wanted
+
+
+def test_mixed_precision_can_be_turned_off_again():
+    """scripts/train_*.sh turn it on; batch size and annealing follow the last word."""
+    args, _ = parse_training_arguments(["-m", "Tacotron2", "--amp", "--no-amp"], REGISTRY, "")
+    assert (args.amp, args.batch_size, args.anneal_factor) == (False, 48, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("output", "log_file", "wanted"),
+    [
+        ("output", "nvlog.json", "output/nvlog.json"),
+        ("output/", "output/nvlog_fp16.json", "output/nvlog_fp16.json"),
+        ("./output", "output/nvlog.json", "output/nvlog.json"),
+        ("output", "logs/nvlog.json", "output/logs/nvlog.json"),
+        ("output", "output2/nvlog.json", "output/output2/nvlog.json"),
+        ("output", "/logs/nvlog.json", "/logs/nvlog.json"),
+        ("/data/output", "output/nvlog.json", "/data/output/output/nvlog.json"),
+        (".", "nvlog.json", "nvlog.json"),
+    ],
+)
+def test_a_log_file_that_begins_with_the_output_folder_is_meant_as_it_stands(output, log_file, wanted):
+    assert log_path(Path(output), log_file) == Path(wanted)

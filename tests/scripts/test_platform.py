@@ -12,6 +12,7 @@ import pytest
 
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
+from tests import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,15 +125,29 @@ def test_platform_holds_these_scripts_and_their_launcher():
     assert {path.name for path in (ROOT / "platform").iterdir()} == names | {"launch.sh"}
 
 
-@pytest.mark.parametrize("amp", [False, True])
+@pytest.mark.parametrize("amp", [True, False])
 @pytest.mark.parametrize("model", list(RECIPES))
 def test_train_scripts(project, model, amp):
-    launcher, settings = launched(project, f"scripts/train_{model.lower()}.sh", *(["--amp"] if amp else []))
+    """As published: mixed precision by default, and Tacotron 2 reads stored mels."""
+    launcher, settings = launched(project, f"scripts/train_{model.lower()}.sh", *([] if amp else ["--no-amp"]))
     batch = {"Tacotron2": (48, 104), "WaveGlow": (4, 10)}[model][amp]
-    expected = common_settings(model, amp) | AUDIO | {"batch_size": batch}
-    expected |= {"anneal_factor": 0.3 if amp else 0.1, "load_mel_from_disk": False} if model == "Tacotron2" else {}
+    expected = common_settings(model, amp) | {"batch_size": batch}
+    expected |= MELS | {"anneal_factor": 0.3 if amp else 0.1} if model == "Tacotron2" else AUDIO
     assert {name: settings[name] for name in expected} == expected
     assert launcher == ["-m", "multiproc"]
+
+
+def test_missing_mels_are_named_with_the_script_that_makes_them(project, tmp_path):
+    """The error of the command that scripts/train_tacotron2.sh comes down to, where the filelists are there and the mels are not."""
+    words = run(project, "scripts/train_tacotron2.sh", "--cpu")[2:]
+    row = "LJSpeech-1.1/mels/LJ001-0001.pt|Printing.\n"
+    for part in ("train", "val"):
+        (tmp_path / "filelists").mkdir(exist_ok=True)
+        (tmp_path / f"filelists/ljs_mel_text_{part}_filelist.txt").write_text(row)
+    result = recipe.run("train.py", *words[words.index("train.py") + 1 :], cwd=tmp_path)
+    assert result.code == 1
+    assert "no file LJSpeech-1.1/mels/LJ001-0001.pt" in result.err
+    assert "`bash scripts/prepare_mels.sh` makes LJSpeech's mels" in result.err
 
 
 @pytest.mark.parametrize(
