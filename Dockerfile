@@ -1,5 +1,6 @@
-# The recipe on NVIDIA's PyTorch image: bash scripts/docker/build.sh. Another image, such as one of 2024 for GPUs that newer ones have
-# left behind (V100): bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:24.10-py3
+# The recipe on NVIDIA's PyTorch image: bash scripts/docker/build.sh. For GPUs that this image does not support (V100), PyTorch's own:
+#     bash scripts/docker/build.sh --build-arg FROM_IMAGE_NAME=pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime
+# An image with an older PyTorch than OLDEST_PYTORCH in common/precision.py builds, and the commands then refuse it.
 ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:25.04-py3
 FROM ${FROM_IMAGE_NAME}
 

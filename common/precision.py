@@ -14,12 +14,15 @@ from common.errors import UsageError
 from common.kernels import private_ops
 from common.kernels.packed import reads_float16
 
+# The first release with public fully_shard and get_total_norm, and with weights' names in an optimizer's state.
+OLDEST_PYTORCH = "2.6"
 WARM_UP_CALLS = 3  # before recording a CUDA graph
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
 
 def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
     """This process's GPU, or the CPU where there is none or it is asked for. UsageError where others have all the GPUs."""
+    check_pytorch()
     if cpu or not torch.cuda.is_available():
         return torch.device("cpu")
     if local_rank >= gpu_count():
@@ -30,6 +33,15 @@ def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def check_pytorch() -> None:
+    """Raise UsageError where PyTorch is older than OLDEST_PYTORCH."""
+    if torch.__version__ < OLDEST_PYTORCH:
+        raise UsageError(
+            f"PyTorch {torch.__version__} is installed, expected {OLDEST_PYTORCH} or later: install a newer one "
+            "(pytorch.org has the builds for each GPU), or build the Docker image from a newer FROM_IMAGE_NAME"
+        )
 
 
 def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> None:

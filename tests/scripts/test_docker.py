@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from torch.torch_version import TorchVersion
+
+from common.precision import OLDEST_PYTORCH
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "nvcr.io/nvidia/pytorch"
@@ -46,7 +49,7 @@ def option(words: list[str], name: str) -> list[str]:
 
 def test_build(docker):
     assert docker("build.sh") == ["build", ".", "--rm", "-t", "tacotron2"]
-    extra = ["--build-arg", f"FROM_IMAGE_NAME={IMAGE}:24.10-py3"]
+    extra = ["--build-arg", "FROM_IMAGE_NAME=pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime"]
     assert docker("build.sh", *extra) == ["build", ".", "--rm", "-t", "tacotron2", *extra]
 
 
@@ -104,6 +107,14 @@ def test_dockerfile_starts_from_an_image_that_can_be_chosen():
     assert parts[0][0] == "ARG"
     assert parts[1:3] == [("FROM", "${FROM_IMAGE_NAME}"), ("WORKDIR", "/workspace/tacotron2")]
     assert parts[-1] == ("COPY", ". .")
+
+
+def test_dockerfile_advises_images_that_are_new_enough():
+    """NVIDIA's images of 2024 have PyTorch 2.5 or an alpha of 2.6; V100 needs one of PyTorch's own."""
+    text = (ROOT / "Dockerfile").read_text()
+    assert all(int(year) >= 25 for year in re.findall(rf"{IMAGE}:(\d\d)\.\d\d", text))
+    versions = re.findall(r"pytorch/pytorch:(\d+\.\d+\.\d+)-cuda", text)
+    assert versions and all(TorchVersion(version) >= OLDEST_PYTORCH for version in versions)
 
 
 def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):
