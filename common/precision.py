@@ -14,8 +14,8 @@ from common.errors import UsageError
 from common.kernels import private_ops
 from common.kernels.packed import reads_float16
 
-# The first release with public fully_shard and get_total_norm, and with weights' names in an optimizer's state.
-OLDEST_PYTORCH = "2.6"
+# The first release with torch.compiler.is_exporting; fully_shard and get_total_norm came one release before.
+OLDEST_PYTORCH = "2.7"
 WARM_UP_CALLS = 3  # before recording a CUDA graph
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 

@@ -49,7 +49,7 @@ def option(words: list[str], name: str) -> list[str]:
 
 def test_build(docker):
     assert docker("build.sh") == ["build", ".", "--rm", "-t", "tacotron2"]
-    extra = ["--build-arg", "FROM_IMAGE_NAME=pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime"]
+    extra = ["--build-arg", "FROM_IMAGE_NAME=pytorch/pytorch:2.7.0-cuda12.6-cudnn9-runtime"]
     assert docker("build.sh", *extra) == ["build", ".", "--rm", "-t", "tacotron2", *extra]
 
 
@@ -110,7 +110,7 @@ def test_dockerfile_starts_from_an_image_that_can_be_chosen():
 
 
 def test_dockerfile_advises_images_that_are_new_enough():
-    """NVIDIA's images of 2024 have PyTorch 2.5 or an alpha of 2.6; V100 needs one of PyTorch's own."""
+    """Images of 2024 have an older PyTorch; V100 needs one of PyTorch's own."""
     text = (ROOT / "Dockerfile").read_text()
     assert all(int(year) >= 25 for year in re.findall(rf"{IMAGE}:(\d\d)\.\d\d", text))
     versions = re.findall(r"pytorch/pytorch:(\d+\.\d+\.\d+)-cuda", text)
