@@ -87,6 +87,12 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def log_path(output: Path, log_file: str) -> Path:
+    """Find the file that --log-file names: inside --output, unless it already begins with --output or is absolute."""
+    path = Path(log_file)
+    return path if path.is_relative_to(output) else output / path  # an absolute path replaces the folder
+
+
 def positive(text: str) -> int:
     """An argparse type: an integer of at least 1."""
     value = int(text)

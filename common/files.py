@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,19 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def move_aside(path: Path) -> Path | None:
+    """Rename a file or a folder to NAME_1.EXT, or NAME_2.EXT and so on: the first free number. Returns the new path.
+
+    Returns None where nothing is there. Devices and symbolic links stay as they are. Raises OSError where the system refuses.
+    """
+    if path.is_symlink() or not (path.is_file() or path.is_dir()):
+        return None
+    numbered = (path.with_name(f"{path.stem}_{number}{path.suffix}") for number in itertools.count(1))
+    free = next(place for place in numbered if not (place.exists() or place.is_symlink()))
+    path.rename(free)
+    return free
 
 
 def _sync_folder(folder: Path) -> None:

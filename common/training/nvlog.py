@@ -265,10 +265,10 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def _is_torn(line: str) -> bool:
     """Whether a last line without its end is the start of a record, as a killed run leaves it, and not the whole one."""
-    return (line.startswith(PREFIX) or PREFIX.startswith(line)) and _parsed(line) is None
+    return (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def parse_line(line: str) -> dict[str, Any] | None:
     """The record of a line, None where there is none."""
     try:
         record = json.loads(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
@@ -278,7 +278,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _record(line: str, where: str) -> dict[str, Any]:
-    record = _parsed(line)
+    record = parse_line(line)
     if record is None:
         raise DataError(
             f"{where}: got {line[:60]!r}, wanted '{PREFIX}' and a JSON object; "

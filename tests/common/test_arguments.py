@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.arguments import given_options
+from common.arguments import given_options, log_path
 from common.errors import UsageError
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
@@ -256,3 +256,20 @@ def test_given_options_leave_out_the_defaults() -> None:
     assert given_options(parser, ["--rate", "3"]) == {"rate": 3}
     assert given_options(parser, ["--quick"]) == {"quick": True}
     assert given_options(parser, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("output", "log_file", "wanted"),
+    [
+        ("output", "nvlog.json", "output/nvlog.json"),
+        ("output/", "output/nvlog_fp16.json", "output/nvlog_fp16.json"),
+        ("./output", "output/nvlog.json", "output/nvlog.json"),
+        ("output", "logs/nvlog.json", "output/logs/nvlog.json"),
+        ("output", "output2/nvlog.json", "output/output2/nvlog.json"),
+        ("output", "/logs/nvlog.json", "/logs/nvlog.json"),
+        ("/data/output", "output/nvlog.json", "/data/output/output/nvlog.json"),
+        (".", "nvlog.json", "nvlog.json"),
+    ],
+)
+def test_a_log_file_that_begins_with_the_output_folder_is_meant_as_it_stands(output, log_file, wanted):
+    assert log_path(Path(output), log_file) == Path(wanted)
