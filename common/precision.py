@@ -31,6 +31,11 @@ def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
     return device
 
 
+def default_device() -> torch.device:
+    """Return the GPU that this process uses now, or the CPU where there is none."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
 def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> None:
     """Set cuDNN as the flags say, and whether matrix products and convolutions round to TF32 where the GPU has it."""
     torch.backends.cudnn.enabled = cudnn_enabled
