@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -137,7 +137,7 @@ def renditions_from_true_mels(
 def renditions_from_texts(
     items: Sequence[HeldOutLine],
     acoustic: LoadedModel,
-    vocoders: dict[str, Vocoder],
+    vocoders: Mapping[str, Vocoder],
     audio: AudioConfig,
     device: torch.device,
     half: bool,
