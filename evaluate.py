@@ -1,8 +1,8 @@
-"""Measure how well checkpoints speak: python evaluate.py, on held-out lines, beside the recordings and Griffin-Lim.
+"""Measure the quality of speech: python evaluate.py, on held-out lines, beside the recordings and Griffin-Lim.
 
-Speaks the lines of a filelist (audio|text), or of a text file, one phrase a line, free running; a speech recogniser and a predictor
-of opinion scores judge the sounds. Prints a table, and writes report.html, with players, and report.json to --output.
-`bash scripts/evaluation.sh` installs the judges.
+Synthesises the lines of a filelist (audio|text), or of a text file, one phrase a line, free running. A speech recogniser, a
+predictor of opinion scores and a comparison with the recordings measure the audio. Prints a table, and writes report.html, with
+players, and report.json to --output. `bash scripts/evaluation.sh` installs the evaluators.
 """
 
 from __future__ import annotations
@@ -12,175 +12,179 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from common import precision
 from common.arguments import HelpFormatter, given_options, positive
-from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
-from common.inference.evaluation import MEASURED, HeldOut, Judges, Made, from_texts, from_true_mels, judged, recordings
-from common.inference.stages import Loaded, Vocoder, griffin_lim_vocoder
+from common.inference.arguments import (
+    add_speaking_arguments,
+    named_checkpoints,
+    own_flags,
+    synthesis_config,
+    vocoder_flags,
+)
+from common.inference.evaluation import (
+    MEASURED,
+    Evaluators,
+    HeldOutLine,
+    Rendition,
+    evaluate_system,
+    recordings,
+    renditions_from_texts,
+    renditions_from_true_mels,
+)
+from common.inference.stages import acoustic_stages
+from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.quality.page import page
 from common.quality.report import System, as_json, legend, table
-from common.spec import AcousticInference
 from common.training.checkup import held_out, is_mel, spread
-from inference import (
-    GRIFFIN_LIM,
-    add_speaking_arguments,
-    check_arguments,
-    common_audio,
-    load_pair,
-    make_vocoder,
-    roles_of,
-    settings,
-    voice,
-)
 from models import REGISTRY
+from synthesizer import GRIFFIN_LIM, SynthesisConfig, Synthesizer, choose_checkpoints
 
+SPECS = REGISTRY.values()
 HELD_OUT = Path("filelists/sentences_audio_text_val_filelist.txt")
 
-
-class Voice(NamedTuple):
-    """Models that speak together, what they are named, and the ways from their mels to sound."""
-
-    acoustic: Loaded
-    audio: AudioConfig
-    vocoders: dict[str, Vocoder]
-    files: str
-    settings: dict[str, Any]
+# By the system's name: its renditions, and how many times faster than real time they were made.
+Renditions = dict[str, tuple[list[Rendition], float]]
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Read lines, load models and judges, speak, judge, write."""
-    args, given = parse_args(sys.argv[1:] if argv is None else argv)
+    """Read lines, load voices and evaluators, synthesise, measure, write."""
+    args, config = parse_args(sys.argv[1:] if argv is None else argv)
     device = precision.pick_device(cpu=args.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
     if args.int8 and (note := precision.int8_note(device)):
         print(note)
-    ours = load_voice(args, given, device)
-    voices = {"": ours}
-    if (others := other_arguments(args)) is not None:
-        voices["other "] = load_voice(others, given, device)
-        if voices["other "].audio.sampling_rate != ours.audio.sampling_rate:
-            raise DataError(
-                f"{voices['other '].files}: another sampling rate than {ours.audio.sampling_rate} Hz of {ours.files}"
-            )
-    items = read_items(args, ours)
+    voices = load_voices(args, config, device)
+    main_voice, rate = voices[""], voices[""].audio.sampling_rate
+    items = read_items(args, main_voice)
     make_folder(args.output)
-    judges = Judges([name for name in MEASURED if name not in args.without])
-    made = anchors(items, ours, device, args.seed)
-    for prefix, voice_ in voices.items():
-        print(f"{prefix}{voice_.files}", flush=True)
-        for name, sounds in from_texts(
-            items, voice_.acoustic, voice_.vocoders, voice_.audio, device, args.fp16, args.seed
-        ).items():
-            made[f"{prefix}{voice_.acoustic.spec.name}, {name}"] = sounds
-    rate = ours.audio.sampling_rate
-    systems = [judged(name, items, sounds, speed, judges, rate) for name, (sounds, speed) in made.items()]
-    write(systems, voices, args)
+    evaluators = Evaluators([name for name in MEASURED if name not in args.without])
+    outputs = anchors(items, main_voice)
+    for prefix, voice in voices.items():
+        print(f"{prefix}{voice_line(voice)}", flush=True)
+        outputs |= synthesise(items, voice, prefix)
+    systems = [evaluate_system(name, items, made, speed, evaluators, rate) for name, (made, speed) in outputs.items()]
+    settings = {
+        f"{prefix}{voice_line(voice)}": own_flags(args, SPECS) | voice.settings() for prefix, voice in voices.items()
+    }
+    write(systems, settings, main_voice, args)
 
 
-def load_voice(args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Voice:
-    """The models that the flags name, or that inference.py would take, and Griffin-Lim beside them."""
-    acoustic, vocoding = load_pair(args, given, device)
-    audio = common_audio(acoustic, vocoding)
-    vocoders = {GRIFFIN_LIM: griffin_lim_vocoder(audio, device, args.seed)}
-    if vocoding is not None:
-        vocoders[vocoding.spec.name] = make_vocoder(vocoding, args, audio, device)
-    return Voice(acoustic, audio, vocoders, voice(args), settings(args, acoustic, vocoding))
+def load_voices(args: argparse.Namespace, config: SynthesisConfig, device: torch.device) -> dict[str, Synthesizer]:
+    """Load the voice that inference.py would use, and as "other " the one of --other-…; DataError where their rates differ."""
+    named = named_checkpoints(args, SPECS)
+    voice = Synthesizer.from_choice(choose_checkpoints(named, config.vocoder), config=config, device=device)
+    other_named = {spec.flag: path for spec in SPECS if (path := getattr(args, f"other_{spec.flag}"))}
+    if not other_named and not args.other_vocoder:
+        return {"": voice}
+    config = replace(config, vocoder=other_vocoder(args, other_named, voice))
+    choice = choose_checkpoints(named | other_named, config.vocoder)
+    other = Synthesizer.from_choice(choice, config=config, device=device)
+    rate, other_rate = voice.audio.sampling_rate, other.audio.sampling_rate
+    if rate != other_rate:
+        raise DataError(f"{voice_line(other)}: {other_rate} Hz, expected {rate} Hz as {voice_line(voice)}")
+    return {"": voice, "other ": other}
 
 
-def other_arguments(args: argparse.Namespace) -> argparse.Namespace | None:
-    """The options with those of --other-… in their places; None where there are none."""
-    named = {spec.flag: path for spec in REGISTRY.values() if (path := getattr(args, f"other_{spec.flag}"))}
-    if not named and not args.other_vocoder:
-        return None
-    vocoders = [flag for flag in vocoder_flags() if flag in named]
+def other_vocoder(args: argparse.Namespace, named: Mapping[str, Path], voice: Synthesizer) -> str | None:
+    """Choose the other voice's vocoder: --other-vocoder, that of --other-…, or that of the main voice."""
+    vocoders = [flag for flag in vocoder_flags(SPECS) if flag in named]
     if args.other_vocoder == GRIFFIN_LIM and vocoders:
         raise UsageError(f"--other-vocoder {GRIFFIN_LIM}: needs no --other-{vocoders[0]}, give one of them")
-    own = GRIFFIN_LIM if "vocoder" not in roles_of(args) else args.vocoder
-    chosen = args.other_vocoder or next(iter(vocoders), own)
-    return argparse.Namespace(**vars(args) | named | {"vocoder": chosen})
+    own = GRIFFIN_LIM if voice.vocoding is None else args.vocoder
+    return args.other_vocoder or next(iter(vocoders), own)
 
 
-def vocoder_flags() -> list[str]:
-    """The names of the vocoders that have a checkpoint."""
-    return [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
+def voice_line(voice: Synthesizer) -> str:
+    """The line that names a voice's files."""
+    return f"voice: {voice.description}"
 
 
-def read_items(args: argparse.Namespace, ours: Voice) -> list[HeldOut]:
-    """The lines to speak, with their recordings where the file is a filelist. DataError names all lines that cannot be spoken."""
+def vocoders_of(voice: Synthesizer) -> dict[str, Vocoder]:
+    """Griffin-Lim, and the voice's own vocoder where it has one."""
+    vocoders: dict[str, Vocoder] = {GRIFFIN_LIM: GriffinLimVocoder(voice.audio, voice.device, voice.config.seed or 0)}
+    return vocoders | ({voice.vocoding.spec.name: voice.vocoder} if voice.vocoding else {})
+
+
+def synthesise(items: list[HeldOutLine], voice: Synthesizer, prefix: str) -> Renditions:
+    """Synthesise all lines through each vocoder of a voice."""
+    half, seed = voice.config.half, voice.config.seed or 0
+    outputs = renditions_from_texts(items, voice.acoustic, vocoders_of(voice), voice.audio, voice.device, half, seed)
+    return {f"{prefix}{voice.acoustic.spec.name}, {name}": renditions for name, renditions in outputs.items()}
+
+
+def read_items(args: argparse.Namespace, voice: Synthesizer) -> list[HeldOutLine]:
+    """Read the lines, with their recordings where the file is a filelist. DataError names all lines that cannot be read."""
     try:
         with args.input.open("rb") as file:
             has_recordings = b"|" in file.readline()
     except OSError:
-        has_recordings = True  # and read_filelist says what is wrong
+        has_recordings = True  # then read_filelist raises the error
     rows = read_filelist(args.input) if has_recordings else [Utterance("", text) for text in read_phrases(args.input)]
     if has_recordings:
         check_files(rows, args.input, args.dataset_path)
     if mels := [row.path for row in rows if is_mel(row)]:
-        raise DataError(
-            f"{args.input}: names cached mels, such as {mels[0]}, expected audio: recordings are listened to"
-        )
-    stages, options = ours.acoustic.spec.inference, ours.acoustic.options
-    assert isinstance(stages, AcousticInference)
+        raise DataError(f"{args.input}: names cached mels, such as {mels[0]}, expected audio to compare with")
     with lines_of(args.input):
-        stages.encode([row.text for row in rows], options)
+        acoustic_stages(voice.acoustic).encode([row.text for row in rows], voice.acoustic.options)
     items = []
     for row in spread(rows, args.lines or len(rows)):
-        item = held_out(row, args.dataset_path, ours.audio) if has_recordings else HeldOut(row.text, None)
-        items.append(item._replace(aloud="".join(stages.spell(row.text, options))))
+        item = held_out(row, args.dataset_path, voice.audio) if has_recordings else HeldOutLine(row.text, None)
+        items.append(item._replace(spoken_form="".join(voice.symbols(row.text))))
     return items
 
 
-Sounds = dict[
-    str, tuple[list[Made], float]
-]  # by the system's name: what it made, and how many times faster than real time
-
-
-def anchors(items: list[HeldOut], ours: Voice, device: torch.device, seed: int) -> Sounds:
-    """What there is to compare with: the recordings, and their true mels through each vocoder."""
+def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
+    """Anchors of the comparison: the recordings, and their true mels through each vocoder."""
     if any(item.recording is None for item in items):
         return {}
-    made: Sounds = {"recordings": (recordings(items), math.nan)}
-    for name, vocoder in ours.vocoders.items():
-        made[f"true mels, {name}"] = from_true_mels(items, vocoder, ours.audio, device, seed)
-    return made
+    outputs: Renditions = {"recordings": (recordings(items), math.nan)}
+    for name, vocoder in vocoders_of(voice).items():
+        renditions = renditions_from_true_mels(items, vocoder, voice.audio, voice.device, voice.config.seed or 0)
+        outputs[f"true mels, {name}"] = renditions
+    return outputs
 
 
 def make_folder(output: Path) -> None:
-    """The folder of the report, before the work is done; DataError where it cannot be made."""
+    """Make the folder of the report, before the work is done; DataError where the system refuses."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{output}: cannot be a folder ({error.strerror}); choose another --output") from None
 
 
-def write(systems: list[System], voices: Mapping[str, Voice], args: argparse.Namespace) -> None:
+def write(
+    systems: list[System],
+    settings: Mapping[str, Mapping[str, Any]],
+    voice: Synthesizer,
+    args: argparse.Namespace,
+) -> None:
     """Print the table; write all numbers, and the page with the worst lines of the main system first."""
-    ours = voices[""]
-    main_system = next(one for one in reversed(systems) if one.name.startswith(ours.acoustic.spec.name))
-    said = {f"{prefix}{one.files}": {k: str(v) for k, v in one.settings.items()} for prefix, one in voices.items()}
+    main_system = next(one for one in reversed(systems) if one.name.startswith(voice.acoustic.spec.name))
+    texts = {name: {key: str(value) for key, value in values.items()} for name, values in settings.items()}
     report, numbers = args.output / "report.html", args.output / "report.json"
-    title = f"How well it speaks: {args.input.name}"
+    title = f"Quality of speech: {args.input.name}"
     try:
         with atomic_write(numbers) as file:
-            file.write(json.dumps(as_json(systems, said), indent=1, ensure_ascii=False).encode())
+            file.write(json.dumps(as_json(systems, texts), indent=1, ensure_ascii=False).encode())
         with atomic_write(report) as file:
-            file.write(page(title, systems, main_system, ours.audio.sampling_rate).encode())
+            file.write(page(title, systems, main_system, voice.audio.sampling_rate).encode())
     except OSError as error:
         raise DataError(f"{args.output}: cannot write the report ({error.strerror}); choose another --output") from None
     print(f"{table(systems)}\n\n{legend()}\n\n{report}\n{numbers}")
 
 
-def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """All options, and those that the command line names."""
+def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
+    """Parse all flags, and build the config of the voices. Raises UsageError for values out of range."""
     parser = argparse.ArgumentParser(
         prog="evaluate.py",
         usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)",
@@ -194,7 +198,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
         "--input",
         type=Path,
         default=HELD_OUT,
-        help="filelist audio|text, or text file, one phrase a line; each line is spoken in one piece",
+        help="filelist audio|text, or text file, one phrase a line; each line is synthesised in one piece",
     )
     add("--dataset-path", default="./", help="folder that the filelist's paths start at")
     add("-o", "--output", type=Path, default=Path("output/evaluation"), help="folder of the report")
@@ -206,14 +210,16 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
         default=[],
         help="measures to leave out: words, opinion, likeness to the recording",
     )
-    for spec in REGISTRY.values():
+    for spec in SPECS:
         add(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model to compare with")
-    add("--other-vocoder", choices=[*vocoder_flags(), GRIFFIN_LIM], help="what it speaks through (default: --vocoder)")
-    add_speaking_arguments(parser)
+    add(
+        "--other-vocoder",
+        choices=[*vocoder_flags(SPECS), GRIFFIN_LIM],
+        help="the vocoder of that voice (default: --vocoder)",
+    )
+    add_speaking_arguments(parser, SPECS)
     args = parser.parse_args(argv)
-    if wrong := check_arguments(args):
-        raise UsageError("\n".join(wrong))
-    return args, given_options(parser, argv)
+    return args, synthesis_config(args, given_options(parser, argv), SPECS)
 
 
 if __name__ == "__main__":

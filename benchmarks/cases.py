@@ -31,7 +31,8 @@ from benchmarks.sizes import Setting
 from common import precision
 from common.audio.stft import AudioConfig
 from common.fast import Request
-from common.inference.stages import Loaded, Vocoder, neural_vocoder, speak
+from common.inference.stages import mels_from_texts
+from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
 from common.kernels.int8 import can_multiply
 from common.spec import config_of
 from common.training.checkpoint import save_checkpoint
@@ -181,15 +182,15 @@ def decoding(setting: Setting, wanted: Request, numbers: str) -> Case:
         scripted.model.infer(ids.to(device), lengths.to(device), 2)
 
     def work() -> list[Work]:
-        flops = count_flops(lambda: speak(texts, plain, device, False))
+        flops = count_flops(lambda: mels_from_texts(texts, plain, device, False))
         return [Work(flops, step_bytes(plain.model, wanted.half), latency.decoder_steps(args))]
 
     return Case(
         f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
         "frames/s",
         sizes.decoder_frames,
-        lambda: speak(texts, scripted, device, False),
-        lambda: speak(texts, model, device, wanted.half),
+        lambda: mels_from_texts(texts, scripted, device, False),
+        lambda: mels_from_texts(texts, model, device, wanted.half),
         work,
         wanted.half,
         ms_each=True,
@@ -212,8 +213,8 @@ def vocoding(setting: Setting, wanted: Request) -> Case:
     mels = torch.randn(1, AUDIO.n_mel_channels, sizes.vocoder_frames, device=device)
     lengths = torch.tensor([sizes.vocoder_frames])
     plain, fast = (make_ready("vocoder", args, device, how) for how in (None, wanted))
-    reference = neural_vocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
-    ours = neural_vocoder(fast, AUDIO, device, wanted.half, 0.9, 0.0)
+    reference = NeuralVocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
+    ours = NeuralVocoder(fast, AUDIO, device, wanted.half, 0.9, 0.0)
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
     return Case(
         f"{name}, {numbers_of(setting, wanted)}",
@@ -256,7 +257,7 @@ def whole_sentence(setting: Setting, wanted: Request) -> Case:
         for plain in halves
     }
     vocoders = {
-        plain: neural_vocoder(vocoding, AUDIO, device, halves[plain], args.sigma_infer, args.denoising_strength)
+        plain: NeuralVocoder(vocoding, AUDIO, device, halves[plain], args.sigma_infer, args.denoising_strength)
         for plain, (_, vocoding) in models.items()
     }
     steps = latency.decoder_steps(args)
@@ -267,7 +268,7 @@ def whole_sentence(setting: Setting, wanted: Request) -> Case:
     def work() -> list[Work]:
         acoustic, vocoding = models[True]
         spoken: list[Any] = []
-        flops = count_flops(lambda: spoken.extend(speak(texts, acoustic, device, setting.reference_amp)))
+        flops = count_flops(lambda: spoken.extend(mels_from_texts(texts, acoustic, device, setting.reference_amp)))
         n_bytes = weight_bytes(vocoding.model, wanted.half, wanted.int8)
         sounding = counted(vocoders[True], spoken[0].mels, spoken[0].lengths, n_bytes)
         return [Work(flops, step_bytes(acoustic.model, wanted.half, wanted.int8), steps), *sounding]
@@ -345,7 +346,7 @@ def synthesis_arguments(setting: Setting, frames: int | None = None) -> argparse
     return latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0]
 
 
-def make_ready(role: str, args: argparse.Namespace, device: torch.device, wanted: Request | None = None) -> Loaded:
+def make_ready(role: str, args: argparse.Namespace, device: torch.device, wanted: Request | None = None) -> LoadedModel:
     """A role's model with random weights, the same at each call, plain or made fast as wanted."""
     precision.seed_everything(args.seed)
     half, int8, _ = wanted or Request()

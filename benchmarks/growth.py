@@ -20,7 +20,8 @@ from benchmarks import latency
 from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
 from benchmarks.sizes import CPU, Setting
 from common.fast import Request
-from common.inference.stages import neural_vocoder, speak, timed
+from common.inference.stages import mels_from_texts
+from common.inference.vocoders import NeuralVocoder, time_call
 from common.training import distributed
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ def both(call: Callable[[bool], Any], device: torch.device) -> Pair:
 
 def seconds_of(call: Callable[[], Any], device: torch.device) -> float:
     """A call's seconds: the median of some after the first, or the first where that is long."""
-    _, first = timed(call, device)
+    _, first = time_call(call, device)
     if first > LONG:
         return first
-    return statistics.median(timed(call, device)[1] for _ in range(REPEATS))
+    return statistics.median(time_call(call, device)[1] for _ in range(REPEATS))
 
 
 def with_batch(batch: int, setting: Setting) -> Pair:
@@ -94,7 +95,7 @@ def with_text(symbols: int, setting: Setting) -> Pair:
     device, args = setting.device, synthesis_arguments(setting, DECODER_FRAMES)
     models = {plain: make_ready("acoustic", args, device, wanted(setting, plain)) for plain in (True, False)}
     texts = [latency.sentence(symbols)]
-    return both(lambda plain: speak(texts, models[plain], device, setting.amp), device)
+    return both(lambda plain: mels_from_texts(texts, models[plain], device, setting.amp), device)
 
 
 def wanted(setting: Setting, plain: bool) -> Request | None:
@@ -106,7 +107,7 @@ def with_audio(frames: int, setting: Setting) -> Pair:
     """Vocoding a clip."""
     device, args = setting.device, synthesis_arguments(setting)
     vocoders = {
-        plain: neural_vocoder(
+        plain: NeuralVocoder(
             make_ready("vocoder", args, device, wanted(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
         )
         for plain in (True, False)
@@ -150,7 +151,7 @@ def in_group(dist: distributed.Dist, flags: str) -> Pair:
     batch = segments(GROUP_CLIPS // dist.world_size, SEGMENT)
     step = TrainingStep("WaveGlow", flags, batch, dist)
     taken = {
-        plain: [timed(lambda plain=plain: step(plain), dist.device)[1] for _ in range(REPEATS)]
+        plain: [time_call(lambda plain=plain: step(plain), dist.device)[1] for _ in range(REPEATS)]
         for plain in (True, False)
     }
     return statistics.median(taken[True]), statistics.median(taken[False])

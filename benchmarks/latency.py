@@ -42,19 +42,14 @@ from common.audio.stft import AudioConfig
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.fast import Request
 from common.files import move_aside
-from common.inference.stages import Loaded, Vocoder, make_ready, speak, timed
+from common.inference.arguments import add_vocoding_arguments, own_flags, synthesis_config
+from common.inference.config import problems_below_zero
+from common.inference.stages import mels_from_texts, prepare_model
+from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.spec import ModelSpec
 from common.training.nvlog import Log, NvLog
-from inference import (
-    VOCODING,
-    add_vocoding_arguments,
-    common_audio,
-    load,
-    make_vocoder,
-    not_zero_or_more,
-    settings,
-)
 from models import REGISTRY, get_model
+from synthesizer import Checkpoint, Synthesizer, load
 
 # B batch, T frames
 
@@ -85,15 +80,14 @@ def main(argv: list[str] | None = None) -> None:
     precision.seed_everything(args.seed)
     args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
     acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))
-    audio = common_audio(acoustic, vocoding)
-    vocoder = make_vocoder(vocoding, args, audio, device)
+    voice = Synthesizer(acoustic, vocoding, synthesis_config(args, given, REGISTRY.values()), device)
     texts = [sentence(args.input_length)] * args.batch_size
     with open_log(args) as log:
-        log.parameters(settings(args, acoustic, vocoding))
+        log.parameters(own_flags(args, REGISTRY.values()) | voice.settings())
         if args.int8 and (note := precision.int8_note(device)):
             log.say(note)
-        done, interrupted = measure(lambda: synthesise(texts, acoustic, vocoder, device, args.fp16), args, log)
-        report(done, args, audio, device, log)
+        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.fp16), args, log)
+        report(done, args, voice.audio, device, log)
     if interrupted:
         sys.exit(INTERRUPTED)
 
@@ -115,15 +109,15 @@ def chosen(role: str, args: argparse.Namespace) -> ModelSpec:
     return next((spec for spec in specs if getattr(args, spec.flag)), specs[0])
 
 
-def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> Loaded:
+def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> LoadedModel:
     """A role's model from its checkpoint, or with random weights and, where it ends clips by a gate, without one."""
     spec = chosen(role, args)
-    if getattr(args, spec.flag):
-        return load(role, args, given, device)
+    if path := getattr(args, spec.flag):
+        return load(Checkpoint(spec, path), synthesis_config(args, given, REGISTRY.values()), device)
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return make_ready(Loaded(spec, model, options), Request(args.fp16, args.int8), args.plain)
+    return prepare_model(LoadedModel(spec, model, options), Request(args.fp16, args.int8), args.plain)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
@@ -143,15 +137,17 @@ def sentence(length: int) -> str:
     return "".join(itertools.islice(itertools.cycle(SENTENCE), length))
 
 
-def synthesise(texts: list[str], acoustic: Loaded, vocoder: Vocoder, device: torch.device, half: bool) -> Iteration:
+def synthesise(
+    texts: list[str], acoustic: LoadedModel, vocoder: Vocoder, device: torch.device, half: bool
+) -> Iteration:
     """Speak a batch of texts once, as inference.py does, and time it."""
 
     def stages() -> tuple[int, dict[str, float]]:
-        spoken, numbers = speak(texts, acoustic, device, half)
-        _, vocoder_numbers = vocoder(spoken.mels, spoken.lengths)
-        return int(spoken.lengths.sum()), numbers | vocoder_numbers
+        mels, numbers = mels_from_texts(texts, acoustic, device, half)
+        _, vocoder_numbers = vocoder(mels.mels, mels.lengths)
+        return int(mels.lengths.sum()), numbers | vocoder_numbers
 
-    (frames, numbers), seconds = timed(stages, device)
+    (frames, numbers), seconds = time_call(stages, device)
     speeds = {name: number for name, number in numbers.items() if name.endswith(("_items_per_sec", "_latency"))}
     return Iteration(seconds, frames, speeds | {"latency": seconds})
 
@@ -280,7 +276,8 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """All options, and those that the command line names. UsageError lists what cannot work."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    wrong = not_zero_or_more(args, "warmup", *VOCODING)
+    numbers = ("warmup", "sigma_infer", "denoising_strength")
+    wrong = problems_below_zero({name: getattr(args, name) for name in numbers})
     trained = chosen("acoustic", args).flag
     if args.mel_frames and getattr(args, trained):
         wrong.append(

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from common import precision
-from common.inference.stages import timed
+from common.inference.vocoders import time_call
 from common.kernels.int8 import can_multiply
 
 SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # of square products
@@ -92,7 +92,9 @@ class Machine:
 
     def _fastest(self, calls: Iterable[Callable[[], Any]]) -> float:
         """The least of the calls' seconds, each the median of some after the first."""
-        return min(statistics.median([timed(call, self.device)[1] for _ in range(REPEATS + 1)][1:]) for call in calls)
+        return min(
+            statistics.median([time_call(call, self.device)[1] for _ in range(REPEATS + 1)][1:]) for call in calls
+        )
 
 
 def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[Callable[[], Any]]:

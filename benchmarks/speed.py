@@ -38,7 +38,7 @@ from common.arguments import HelpFormatter, positive
 from common.data.reports import save_figure
 from common.errors import INTERRUPTED, DataError, exit_on_user_error
 from common.files import atomic_write
-from common.inference.stages import timed
+from common.inference.vocoders import time_call
 
 TITLES = ("what", "reference", "ours", "ratio", "limit", "share of it")
 
@@ -231,7 +231,7 @@ def measure(
     reference: Callable[[], Any], ours: Callable[[], Any], repeats: int, device: torch.device
 ) -> tuple[float, float]:
     """Median seconds of two calls that take turns."""
-    pairs = [(timed(reference, device)[1], timed(ours, device)[1]) for _ in range(repeats)]
+    pairs = [(time_call(reference, device)[1], time_call(ours, device)[1]) for _ in range(repeats)]
     slow, fast = zip(*pairs, strict=True)
     return statistics.median(slow), statistics.median(fast)
 

@@ -37,11 +37,16 @@ def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
 
 def check_pytorch() -> None:
     """Raise UsageError where PyTorch is older than OLDEST_PYTORCH."""
-    if torch.__version__ < OLDEST_PYTORCH:
+    if torch.__version__ < f"{OLDEST_PYTORCH}.0a0":  # NVIDIA's images have such versions
         raise UsageError(
             f"PyTorch {torch.__version__} is installed, expected {OLDEST_PYTORCH} or later: install a newer one "
             "(pytorch.org has the builds for each GPU), or build the Docker image from a newer FROM_IMAGE_NAME"
         )
+
+
+def default_device() -> torch.device:
+    """Return the GPU that this process uses now, or the CPU where there is none."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> None:

@@ -6,6 +6,7 @@ import argparse
 
 from tacotron2.config import Tacotron2Config as Model
 from tacotron2.config import Tacotron2TrainingConfig as Training
+from tacotron2.data_function import TEXT_READINGS
 from tacotron2.data_function import Tacotron2DataConfig as Data
 from tacotron2.guard import SPARE_FRAMES
 from tacotron2.guard import DecodingGuard as Guard
@@ -81,6 +82,13 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         default=list(Data.text_cleaners),
         metavar="NAME",
         help="english_cleaners, basic_cleaners or transliteration_cleaners",
+    )
+    group.add_argument(
+        "--text-reading",
+        choices=TEXT_READINGS,
+        default=Data.text_reading,
+        help="of English in inference; spoken: numbers, units, dates and the like in words before the cleaners; "
+        "as-published: the cleaners alone, as in training",
     )
     group.add_argument(
         "--symbols-file",

@@ -26,6 +26,10 @@ from tacotron2.text.reading.reader import read_english
 
 # B batch, S symbols, T frames, M mels
 
+TEXT_READINGS = (
+    "spoken",
+    "as-published",
+)  # English in words before the cleaners, or as it stands, as the published recipe has it
 _read_english = lru_cache(maxsize=256)(read_english)  # a phrase is read to be cut, to be spoken and to be drawn
 
 
@@ -35,6 +39,7 @@ class Tacotron2DataConfig:
 
     dataset_path: str = "./"
     text_cleaners: Sequence[str] = ("english_cleaners",)
+    text_reading: str = TEXT_READINGS[0]  # of inference; training data is never read aloud
     symbols: Sequence[str] | None = None  # of another alphabet than the built-in one
     load_mel_from_disk: bool = False
     n_frames_per_step: int = 1
@@ -46,6 +51,8 @@ class Tacotron2DataConfig:
 
     def aloud(self, text: str) -> str:
         """A text for inference as it is read: English in the built-in alphabet in words, anything else as it stands."""
+        if self.text_reading == "as-published":
+            return text
         is_english = "english_cleaners" in self.text_cleaners and self.alphabet == BUILT_IN
         return _read_english(text) if is_english else text
 

@@ -110,11 +110,11 @@ def test_a_config_file_is_named_with_the_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--n-mel-channels 80", "n_mel_channels is 10 in it, 80 on the command line"),
-        ("--decoder-rnn-dim 1024", "decoder_rnn_dim is 24 in it, 1024 on the command line"),
-        ("--text-cleaners basic_cleaners", "text_cleaners is ['english_cleaners'] in it, ['basic_cleaners'] on"),
-        ("-sr 16000", "sampling_rate is 22050 in it, 16000 on the command line"),
-        ("--wn-channels 512 --flows 12", "n_flows is 4 in it, 12 on the command line; n_channels is 8 in it, 512 on"),
+        ("--n-mel-channels 80", "n_mel_channels is 10 in it, 80 as requested"),
+        ("--decoder-rnn-dim 1024", "decoder_rnn_dim is 24 in it, 1024 as requested"),
+        ("--text-cleaners basic_cleaners", "text_cleaners is ['english_cleaners'] in it, ['basic_cleaners'] as"),
+        ("-sr 16000", "sampling_rate is 22050 in it, 16000 as requested"),
+        ("--wn-channels 512 --flows 12", "n_flows is 4 in it, 12 as requested; n_channels is 8 in it, 512 as"),
     ],
 )
 def test_flags_that_contradict_a_checkpoint(tmp_path: Path, words: str, message: str) -> None:
@@ -122,7 +122,7 @@ def test_flags_that_contradict_a_checkpoint(tmp_path: Path, words: str, message:
     path = trained("WaveGlow" if "wn" in words else "Tacotron2")
     assert said.startswith(f"error: {path}: ")
     assert message in said
-    assert said.endswith("leave these flags out, the checkpoint knows its settings")
+    assert said.endswith("leave these flags out, the checkpoint stores its settings")
     assert not (tmp_path / "speech").exists()
 
 

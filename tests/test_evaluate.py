@@ -9,14 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 import evaluate
-from common.audio.stft import AudioConfig
 from common.errors import UsageError
-from common.inference.stages import Loaded
+from common.inference.vocoders import LoadedModel
 from common.training.checkpoint import load_checkpoint
 from common.training.checkup import Checkup
 from models import REGISTRY
+from synthesizer import Synthesizer
 from tests.recipe import ROOT, clips, flags, logged, need_judges, run, succeed, trained
 
 ALL = ["--without", "asr", "mos", "likeness"]
@@ -103,10 +104,10 @@ def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> No
 
 def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
     (tmp_path / "phrases.txt").write_text("Room 7.\n5 + 7 = 12\n")
-    acoustic = Loaded(REGISTRY["Tacotron2"], None, {"text_cleaners": ["english_cleaners"]})
-    ours = evaluate.Voice(acoustic, AudioConfig(), {}, "", {})
+    acoustic = LoadedModel(REGISTRY["Tacotron2"], None, {"text_cleaners": ["english_cleaners"]})
+    ours = Synthesizer(acoustic, None, device=torch.device("cpu"))
     items = evaluate.read_items(Namespace(input=tmp_path / "phrases.txt", dataset_path="./", lines=None), ours)
-    assert [item.aloud for item in items] == ["room seven.", "five plus seven equals twelve"]
+    assert [item.spoken_form for item in items] == ["room seven.", "five plus seven equals twelve"]
     assert [item.text for item in items] == ["Room 7.", "5 + 7 = 12"]
 
 

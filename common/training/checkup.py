@@ -15,8 +15,16 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError, UsageError
-from common.inference.evaluation import HeldOut, Judges, Made, from_texts, from_true_mels, judged
-from common.inference.stages import DENOISING_STRENGTH, SIGMA_INFER, Loaded, griffin_lim_vocoder, neural_vocoder
+from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
+from common.inference.evaluation import (
+    Evaluators,
+    HeldOutLine,
+    Rendition,
+    evaluate_system,
+    renditions_from_texts,
+    renditions_from_true_mels,
+)
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder
 from common.quality.report import System, summary
 from common.spec import from_options
 from common.training import distributed
@@ -39,8 +47,8 @@ class Checkup:
 
     def __init__(self, args: argparse.Namespace, is_main: bool) -> None:
         self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))
-        self.items: list[HeldOut] = []
-        self.judges: Judges | None = None
+        self.items: list[HeldOutLine] = []
+        self.judges: Evaluators | None = None
         if not self.every:
             return
         rows = spread(read_filelist(args.validation_files), args.evaluate_lines)
@@ -52,7 +60,7 @@ class Checkup:
         if is_main:
             self.items = [held_out(row, args.dataset_path, self.audio) for row in rows]
             with precision.separate_rng(torch.device("cpu"), SEED):  # a judge draws weights before it loads its own
-                self.judges = Judges()  # DataError now, not after an epoch, where something is not installed
+                self.judges = Evaluators()  # DataError now, not after an epoch, where something is not installed
 
     def due(self, epoch: int, last: bool) -> bool:
         """Whether the validation after this epoch is followed by a checkup."""
@@ -73,24 +81,24 @@ class Checkup:
         state.eval_model.eval()
         try:
             with precision.separate_rng(state.dist.device, SEED):
-                made, speed = self._speak(Loaded(state.spec, state.eval_model, vars(options)), state.dist.device)
+                made, speed = self._speak(LoadedModel(state.spec, state.eval_model, vars(options)), state.dist.device)
         except DataError as error:  # a model that knows nothing yet may make what no transform takes
             log.say(f"no evaluation this time: {error}")
             return {}
-        system = judged("checkup", self.items, made, speed, self.judges, self.audio.sampling_rate)
+        system = evaluate_system("checkup", self.items, made, speed, self.judges, self.audio.sampling_rate)
         found = {name: interval.value for name, interval in summary(system).items() if not math.isnan(interval.value)}
         log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
         log.scalars("evaluation", found, state.iteration)
         self._hear(system, state.iteration, log)
         return found
 
-    def _speak(self, loaded: Loaded, device: torch.device) -> tuple[list[Made], float]:
+    def _speak(self, loaded: LoadedModel, device: torch.device) -> tuple[list[Rendition], float]:
         """An acoustic model's texts through Griffin-Lim, or a vocoder's copies of the recordings."""
         if loaded.spec.role == "vocoder":
-            vocoder = neural_vocoder(loaded, self.audio, device, False, SIGMA_INFER, DENOISING_STRENGTH)
-            return from_true_mels(self.items, vocoder, self.audio, device, SEED)
-        vocoders = {"sound": griffin_lim_vocoder(self.audio, device, SEED)}
-        return from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
+            vocoder = NeuralVocoder(loaded, self.audio, device, False, SynthesisConfig.sigma_infer, DENOISING_STRENGTH)
+            return renditions_from_true_mels(self.items, vocoder, self.audio, device, SEED)
+        vocoders = {"sound": GriffinLimVocoder(self.audio, device, SEED)}
+        return renditions_from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
 
     def _hear(self, system: System, iteration: int, log: Log) -> None:
         for number, line in enumerate(system.lines):
@@ -103,9 +111,9 @@ def spread(rows: Sequence[Row], count: int) -> list[Row]:
     return [rows[number * len(rows) // count] for number in range(count)]
 
 
-def held_out(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOut:
+def held_out(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOutLine:
     """A row's text, with its recording where it names one and not a cached mel."""
-    return HeldOut(row.text, None if is_mel(row) else load_audio(Path(dataset_path, row.path), audio.sampling_rate))
+    return HeldOutLine(row.text, None if is_mel(row) else load_audio(Path(dataset_path, row.path), audio.sampling_rate))
 
 
 def is_mel(row: Utterance) -> bool:

@@ -3,7 +3,7 @@
 Several runs may share one --output. Each run has a log of its own, and OUTPUT/nvlog.json is the log of the newest run:
 
 - A fresh run renames an older nvlog.json to nvlog_1.json, or to nvlog_2.json and so on: the first free number.
-- A resumed run continues its own log. If that is nvlog_1.json, the two swap: nvlog.json moves aside, nvlog_1.json becomes nvlog.json.
+- A resumed run continues its own log. If that is nvlog_1.json, the two swap names.
 - TensorBoard has one folder a model, OUTPUT/tensorboard/MODEL. A fresh run of the same model renames it to MODEL_1 and so on.
 
 A log belongs to the model that its first PARAMETER record `model_name` names. A log without one belongs to no model and is moved
@@ -49,7 +49,9 @@ def prepare(path: Path, tensorboard: Path, model_name: str, steps_done: int) -> 
         if not steps_done or (own and own != logs[0]):  # the folder belongs to the model's newest log
             renames.append((tensorboard, move_aside(tensorboard)))
     except OSError as error:
-        raise DataError(f"{path}: cannot move an older log aside ({error.strerror}); choose another --output") from error
+        raise DataError(
+            f"{path}: cannot move an older log aside ({error.strerror}); choose another --output"
+        ) from error
     moved = ", ".join(f"{before} is now {after}" for before, after in renames if after)
     return f"older logs: {moved}" if moved else ""
 

@@ -208,7 +208,11 @@ def test_newer_ones_are_taken(version: str, monkeypatch) -> None:
 
 def test_the_commands_refuse_an_older_pytorch(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.5.1"))
-    for script, words in {"train.py": flags("WaveGlow", tmp_path), "inference.py": ["-i", "phrases/phrase.txt"], "evaluate.py": []}.items():
+    for script, words in {
+        "train.py": flags("WaveGlow", tmp_path),
+        "inference.py": ["-i", "phrases/phrase.txt"],
+        "evaluate.py": [],
+    }.items():
         result = run(script, *words)
         assert (result.code, result.out) == (2, "")
         assert result.err.startswith("error: PyTorch 2.5.1 is installed, expected 2.7 or later")

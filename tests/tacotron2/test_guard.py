@@ -13,7 +13,8 @@ from scipy.io import wavfile
 
 from common.errors import UsageError
 from common.fast import Request
-from common.inference.stages import Loaded, make_ready, speak
+from common.inference.stages import mels_from_texts, prepare_model
+from common.inference.vocoders import LoadedModel
 from common.spec import from_options
 from common.training.nvlog import read_log
 from tacotron2.arg_parser import add_tacotron2_arguments
@@ -281,17 +282,17 @@ def test_items_that_run_to_their_own_limits_are_unfinished() -> None:
     model.decoder = walking_decoder(max_decoder_steps=500)
     model.encoder.forward = lambda embedded, lengths, mask_padding: marked(*lengths.tolist())[0]  # type: ignore
     options = {"attention_stop": 56, "max_frames_per_symbol": 2.0, "text_cleaners": ["english_cleaners"]}
-    loaded = make_ready(Loaded(SPEC, model, options), Request(), plain=True)
+    loaded = prepare_model(LoadedModel(SPEC, model, options), Request(), plain=True)
     model.embedding = torch.nn.Embedding(148, 8).double()
-    spoken, _ = speak(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
+    spoken, _ = mels_from_texts(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
     assert spoken.lengths.tolist() == [58, 52, 56]  # at step S + 54 attention would end them: 58, 55, 57
     assert spoken.finished == [False, False, False]
     loaded.model.decoder.guard = DecodingGuard(attention_stop=55, max_frames_per_symbol=2)
-    spoken, _ = speak(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
+    spoken, _ = mels_from_texts(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
     assert spoken.lengths.tolist() == [57, 52, 56]
     assert spoken.finished == [True, False, False]
     loaded.model.decoder.guard = DecodingGuard(attention_stop=9)
-    spoken, _ = speak(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
+    spoken, _ = mels_from_texts(["abcd", "a", "abc"], loaded, torch.device("cpu"), half=False)
     assert (spoken.lengths.tolist(), spoken.finished) == ([11, 8, 10], [True] * 3)
 
 

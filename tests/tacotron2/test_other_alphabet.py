@@ -9,9 +9,10 @@ import pytest
 import torch
 
 import inference
-from common.spec import AcousticInference
+from common.inference.stages import acoustic_stages
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
+from synthesizer import Synthesizer
 from tacotron2.text import symbols as BUILT_IN
 from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, trained
 
@@ -68,11 +69,10 @@ def test_inference_reads_with_the_stored_alphabet(german: German, tmp_path: Path
     succeed("inference.py", *words)
     logged = [record["data"] for record in read_log(tmp_path / "nvlog.json") if record.get("step") == "PARAMETER"]
     assert {"symbols": ALPHABET} in logged
-    args, given = inference.parse_args([str(word) for word in words])
-    loaded = inference.load("acoustic", args, given, torch.device("cpu"))
-    assert isinstance(loaded.spec.inference, AcousticInference)
-    assert loaded.spec.inference.spell(PHRASE, loaded.options) == SPELLED
-    ids, lengths = loaded.spec.inference.encode([PHRASE], loaded.options)
+    _, config = inference.parse_args([str(word) for word in words])
+    voice = Synthesizer.from_checkpoints(german.checkpoint, config=config, device="cpu")
+    assert voice.symbols(PHRASE) == SPELLED
+    ids, lengths = acoustic_stages(voice.acoustic).encode([PHRASE], voice.acoustic.options)
     assert ids.tolist() == [[ALPHABET.index(symbol) for symbol in SPELLED]]
     assert lengths.tolist() == [len(SPELLED)]
 

@@ -93,7 +93,7 @@ def test_factories():
     assert SPEC.inference.spell("Ab", options) == ["a", "b"]
     assert SPEC.stored_options == ("text_cleaners", "symbols")
     assert SPEC.transfer is transfer
-    assert SPEC.run_options == ("attention_stop", "attention_window", "max_frames_per_symbol")
+    assert SPEC.run_options == ("text_reading", "attention_stop", "attention_window", "max_frames_per_symbol")
 
 
 @pytest.mark.parametrize("r", [1, 2])

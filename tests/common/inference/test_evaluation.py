@@ -1,4 +1,4 @@
-"""What the report says of speech before any judge listens, and what it says where nothing was made."""
+"""Measures of a report without evaluators, and the report of systems without output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance
 from common.errors import DataError
-from common.inference.evaluation import HeldOut, Judges, Made, describe, fewest, from_true_mels, judged, recordings
-from common.inference.stages import Spoken, griffin_lim_vocoder
+from common.inference.evaluation import (
+    Evaluators,
+    HeldOutLine,
+    Rendition,
+    describe_items,
+    evaluate_system,
+    fewest_errors,
+    recordings,
+    renditions_from_true_mels,
+)
+from common.inference.stages import MelBatch
+from common.inference.vocoders import GriffinLimVocoder
 from common.quality.words import word_errors
 from common.training.checkup import held_out, spread
 from tests.recipe import ROOT
@@ -22,7 +32,7 @@ RATE = 22050
 CPU = torch.device("cpu")
 
 
-def spoken(*rows: tuple[list[int], int, bool]) -> Spoken:
+def mel_batch(*rows: tuple[list[int], int, bool]) -> MelBatch:
     """Items whose attention is on one symbol a step: its places, the number of symbols, whether it stopped by itself."""
     steps, symbols = max(len(places) for places, _, _ in rows), max(count for _, count, _ in rows)
     alignments = torch.zeros(len(rows), steps, symbols)
@@ -31,12 +41,12 @@ def spoken(*rows: tuple[list[int], int, bool]) -> Spoken:
     lengths = torch.tensor([2 * len(places) for places, _, _ in rows])
     mels = torch.arange(float(lengths.max())).expand(len(rows), 3, -1)
     counts = torch.tensor([count for _, count, _ in rows])
-    return Spoken(mels, lengths, alignments, lengths // 2, counts, [finished for _, _, finished in rows])
+    return MelBatch(mels, lengths, alignments, lengths // 2, counts, [finished for _, _, finished in rows])
 
 
-def test_how_a_text_was_read_is_told_item_by_item() -> None:
+def test_attention_is_described_item_by_item() -> None:
     read = list(range(10))
-    whole, cut, lost = describe(spoken((read, 10, True), (read[:5], 10, True), ([*read, 9, 9, 9], 10, False)))
+    whole, cut, lost = describe_items(mel_batch((read, 10, True), (read[:5], 10, True), ([*read, 9, 9, 9], 10, False)))
     assert (whole[0]["ran_to_limit"], whole[0]["stopped_early"]) == (0, 0)
     assert (cut[0]["ran_to_limit"], cut[0]["stopped_early"]) == (0, 1)  # 5 of 10 symbols
     assert (lost[0]["ran_to_limit"], lost[0]["stopped_early"]) == (1, 0)
@@ -45,38 +55,45 @@ def test_how_a_text_was_read_is_told_item_by_item() -> None:
     assert cut[1]["alignment"].shape == (10, 5)  # symbols upwards, steps to the right
 
 
-def test_final_points_need_not_be_looked_at() -> None:
-    (values, _), *_ = describe(spoken((list(range(7)), 10, True), (list(range(6)), 10, True)))
+def test_attention_may_stop_before_final_points() -> None:
+    (values, _), *_ = describe_items(mel_batch((list(range(7)), 10, True), (list(range(6)), 10, True)))
     assert values["stopped_early"] == 0  # the 7th of 10: the last three are a letter and points, say
-    assert next(describe(spoken((list(range(6)), 10, True))))[0]["stopped_early"] == 1
+    assert next(describe_items(mel_batch((list(range(6)), 10, True))))[0]["stopped_early"] == 1
 
 
-def test_copy_synthesis_is_as_long_as_the_recordings_and_sounds_like_them() -> None:
+def test_copy_synthesis_has_the_length_and_levels_of_the_recordings() -> None:
     audio = AudioConfig()
-    items = [HeldOut("", load_audio(ROOT / f"corpus/clock/clock_{number:04d}.ogg", RATE)) for number in (22, 50, 75)]
-    made, speed = from_true_mels(items, griffin_lim_vocoder(audio, CPU, seed=0), audio, CPU, seed=0)
+    items = [
+        HeldOutLine("", load_audio(ROOT / f"corpus/clock/clock_{number:04d}.ogg", RATE)) for number in (22, 50, 75)
+    ]
+    made, speed = renditions_from_true_mels(items, GriffinLimVocoder(audio, CPU, seed=0), audio, CPU, seed=0)
     assert speed > 0
     for one, item in zip(made, items):
         assert item.recording is not None
-        assert abs(len(one.sound) - len(item.recording)) < 2 * audio.hop_length
-        size = min(len(one.sound), len(item.recording)) // 2048 * 2048
-        levels = [clip[:size].view(-1, 2048).square().mean(1).log10() for clip in (one.sound, item.recording)]
+        assert abs(len(one.audio) - len(item.recording)) < 2 * audio.hop_length
+        size = min(len(one.audio), len(item.recording)) // 2048 * 2048
+        levels = [clip[:size].view(-1, 2048).square().mean(1).log10() for clip in (one.audio, item.recording)]
         assert torch.corrcoef(torch.stack(levels))[0, 1] > 0.95  # loud where the recording is loud
 
 
-def test_lines_without_judges_keep_what_is_known_of_them() -> None:
+def test_lines_without_evaluators_keep_their_values() -> None:
     sound = torch.zeros(RATE)
-    items = [HeldOut("One.", sound), HeldOut("Two.", None)]
-    system = judged(
-        "ours", items, [Made(sound[:11025], {"focus": 0.5}, {}), Made(sound, {}, {})], 2.0, Judges([]), RATE
+    items = [HeldOutLine("One.", sound), HeldOutLine("Two.", None)]
+    system = evaluate_system(
+        "ours",
+        items,
+        [Rendition(sound[:11025], {"focus": 0.5}, {}), Rendition(sound, {}, {})],
+        2.0,
+        Evaluators([]),
+        RATE,
     )
     assert [line.values for line in system.lines] == [{"focus": 0.5, "duration_ratio": 0.5}, {}]
     assert [line.text for line in system.lines] == ["One.", "Two."] and system.real_time_factor == 2.0
 
 
-def test_recordings_are_asked_for_where_there_are_none() -> None:
+def test_a_line_without_a_recording_is_an_error_where_one_is_needed() -> None:
     with pytest.raises(DataError, match=r"no recording of 'Two\.'"):
-        recordings([HeldOut("Two.", None)])
+        recordings([HeldOutLine("Two.", None)])
 
 
 def test_lines_are_spread_over_the_list() -> None:
@@ -86,27 +103,27 @@ def test_lines_are_spread_over_the_list() -> None:
 
 
 def test_cached_mels_are_no_recordings() -> None:
-    assert held_out(Utterance("corpus/mels/a.pt", "One."), str(ROOT), AudioConfig()) == HeldOut("One.", None)
+    assert held_out(Utterance("corpus/mels/a.pt", "One."), str(ROOT), AudioConfig()) == HeldOutLine("One.", None)
     item = held_out(Utterance("corpus/clock/clock_0022.ogg", "One."), str(ROOT), AudioConfig())
     assert item.recording is not None and 1 < len(item.recording) / RATE < 4
 
 
 def test_errors_are_counted_against_the_nearer_spelling() -> None:
     pytest.importorskip("jiwer", reason="the edit distance of requirements-eval.txt")
-    item = HeldOut("5 + 7 = 12", None, "five plus seven equals twelve")
-    assert fewest(word_errors, item, "Five plus seven equals twelve.").errors == 0
-    assert fewest(word_errors, item, "five seven twelve") == word_errors("5 + 7 = 12", "five seven twelve")
+    item = HeldOutLine("5 + 7 = 12", None, "five plus seven equals twelve")
+    assert fewest_errors(word_errors, item, "Five plus seven equals twelve.").errors == 0
+    assert fewest_errors(word_errors, item, "five seven twelve") == word_errors("5 + 7 = 12", "five seven twelve")
 
 
-def test_what_is_no_number_is_no_sound() -> None:
-    made = Made(torch.full((RATE,), math.nan), {}, {})
-    (line,) = judged("ours", [HeldOut("One.", torch.zeros(RATE))], [made], 1.0, Judges([]), RATE).lines
+def test_audio_that_is_not_finite_counts_as_silence() -> None:
+    made = Rendition(torch.full((RATE,), math.nan), {}, {})
+    (line,) = evaluate_system("ours", [HeldOutLine("One.", torch.zeros(RATE))], [made], 1.0, Evaluators([]), RATE).lines
     assert len(line.sound) == 0 and line.values["duration_ratio"] == 0
 
 
-def test_a_system_that_made_nothing_is_wrong_in_every_word() -> None:
+def test_a_system_without_output_is_wrong_in_every_word() -> None:
     pytest.importorskip("moonshine_onnx", reason="the recogniser of requirements-eval.txt")
-    nothing = Made(torch.zeros(0), {}, {})
-    clip = HeldOut("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
-    (line,) = judged("ours", [clip], [nothing], math.nan, Judges(), RATE).lines
+    nothing = Rendition(torch.zeros(0), {}, {})
+    clip = HeldOutLine("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
+    (line,) = evaluate_system("ours", [clip], [nothing], math.nan, Evaluators(), RATE).lines
     assert line.heard == "" and line.counts["wer"].rate == 1 and line.values["mos"] < 2.5 and line.values["mcd"] > 5

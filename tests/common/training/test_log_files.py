@@ -43,7 +43,9 @@ class Folder:
 
 def told(path: Path) -> list[str]:
     data = [record["data"] for record in read_log(path) if "data" in record]
-    values = [str(item.get("run") or item.get("glob_iter/iters_per_epoch")) for item in data if "model_name" not in item]
+    values = [
+        str(item.get("run") or item.get("glob_iter/iters_per_epoch")) for item in data if "model_name" not in item
+    ]
     return [value.removesuffix("/9") for value in values]
 
 

@@ -1,0 +1,52 @@
+"""Options of a voice: their names, their defaults and the values that they may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.audio.loudness import NORMALIZATIONS
+from common.errors import UsageError
+
+GRIFFIN_LIM = "griffin-lim"  # in place of a vocoder model
+TRAINED = Path("output")  # where training leaves its checkpoints by default
+DENOISING_STRENGTH = 0.01
+EMBEDDED_DENOISING_STRENGTH = 0.03  # the embedded WaveGlow is small and hums; voice/README.md has the measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesisConfig:
+    """Options of a Synthesizer. Raises UsageError that names the flag of every value out of range.
+
+    `options` holds flags of the models and of audio by their names, such as {"gate_threshold": 0.6, "attention_window": 4}. A flag
+    that contradicts a checkpoint's stored settings is a UsageError when the checkpoint is loaded.
+    """
+
+    vocoder: str | None = None  # "griffin-lim", or the flag of a vocoder model; None: the one that has a checkpoint
+    sigma_infer: float = 0.9  # standard deviation of the vocoder's noise
+    denoising_strength: float | None = None  # None: DENOISING_STRENGTH, or the embedded voice's own
+    half: bool = False
+    int8: bool = False
+    plain: bool = False
+    longest_piece: int = 150  # characters above which a text is cut; 0: never
+    seed: int | None = 0  # of dropout and noise, at each call; None: the process's generators go on
+    normalize: str = "none"  # one of NORMALIZATIONS
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        numbers = ("sigma_infer", "denoising_strength", "longest_piece", "seed")
+        values = {name: getattr(self, name) for name in numbers}
+        problems = problems_below_zero({name: value for name, value in values.items() if value is not None})
+        if self.normalize not in NORMALIZATIONS:
+            problems.append(f"--normalize: {self.normalize!r}, expected one of {', '.join(NORMALIZATIONS)}")
+        if problems:
+            raise UsageError("\n".join(problems))
+
+
+def problems_below_zero(values: Mapping[str, float]) -> list[str]:
+    """List a sentence for each option that is not a finite number of at least 0."""
+    wrong = {name: value for name, value in values.items() if not 0 <= value < math.inf}  # NaN fails this as well
+    return [f"--{name.replace('_', '-')}: {value}, expected 0 or more" for name, value in wrong.items()]

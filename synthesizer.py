@@ -1,0 +1,425 @@
+"""The library behind the commands: choose and load the checkpoints of a voice, and turn texts into speech.
+
+    voice = Synthesizer.embedded()                            # or Synthesizer.from_checkpoints("tacotron2.pt", "waveglow.pt")
+    (speech,) = voice.speak(["Good morning."])                # speech.audio (N,) in [-1, 1], speech.sampling_rate in Hz
+    for audio in voice.stream("A long text, part by part."):  # (n,), each as soon as it is ready
+        ...
+
+Nothing here changes the process: threads, number formats, memory, warnings and random generators stay as they are. Calls draw
+their random numbers from PyTorch's own generators, which are put back after each: use one thread for all Synthesizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from itertools import zip_longest
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from common import precision
+from common.arguments import actions_of, add_audio_arguments
+from common.audio.loudness import normalize
+from common.audio.stft import AudioConfig
+from common.errors import DataError, UsageError
+from common.fast import Request
+from common.inference import stages
+from common.inference.config import (
+    DENOISING_STRENGTH,
+    EMBEDDED_DENOISING_STRENGTH,
+    GRIFFIN_LIM,
+    TRAINED,
+    SynthesisConfig,
+)
+from common.inference.stages import OnAudio, Pipeline, Speech, SpeechesAndNumbers, acoustic_stages, prepare_model
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder
+from common.spec import ModelSpec, config_of, from_options
+from common.training.checkpoint import find_last, load_checkpoint
+from models import REGISTRY, restore_model
+
+__all__ = ["GRIFFIN_LIM", "Choice", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
+
+# N samples, n samples of a part
+
+LONG_LIST = 8  # entries that a message shows all of
+EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
+
+Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
+Result = TypeVar("Result")
+
+
+class Checkpoint(NamedTuple):
+    """A file, and the model that it holds."""
+
+    spec: ModelSpec
+    path: Path
+
+
+class Choice(NamedTuple):
+    """The checkpoints of a voice, without a vocoder where Griffin-Lim takes its place, and a phrase that describes them."""
+
+    acoustic: Checkpoint
+    vocoder: Checkpoint | None
+    description: str
+
+
+class Synthesizer:
+    """A voice: an acoustic model with a vocoder model or Griffin-Lim.
+
+    The classmethods load the models. Both models can be used again and again; with a seed in the config, equal calls give equal
+    audio.
+
+    Raises:
+        DataError: checkpoints with different audio settings.
+    """
+
+    def __init__(
+        self,
+        acoustic: LoadedModel,
+        vocoding: LoadedModel | None,
+        config: SynthesisConfig | None = None,
+        device: torch.device | None = None,
+        description: str = "",
+    ) -> None:
+        self.config, self.device = config or SynthesisConfig(), device or precision.default_device()
+        self.acoustic, self.vocoding, self.description = acoustic, vocoding, description
+        self.audio = common_audio(acoustic, vocoding)
+        with precision.separate_rng(self.device, 0):  # a denoiser runs its model
+            self.vocoder = self._make_vocoder()
+
+    @classmethod
+    def from_checkpoints(
+        cls,
+        acoustic: str | PathLike[str] | Checkpoint,
+        vocoder: str | PathLike[str] | Checkpoint | None = None,
+        *,
+        config: SynthesisConfig | None = None,
+        device: torch.device | str | None = None,
+        description: str = "",
+    ) -> Synthesizer:
+        """Load a voice from files; without a vocoder, audio is computed by Griffin-Lim.
+
+        Args:
+            acoustic: the file of the first acoustic model in the registry, or a Checkpoint of any.
+            vocoder: likewise; `config.vocoder` may name one of several vocoder models.
+            device: where models run; the current GPU by default, or the CPU where there is none.
+
+        Raises:
+            UsageError: options that contradict a checkpoint's stored settings.
+            DataError: files that cannot be read or do not fit each other.
+        """
+        config = config or SynthesisConfig()
+        device = torch.device(device) if device is not None else precision.default_device()
+        if config.vocoder == GRIFFIN_LIM and vocoder is not None:
+            raise UsageError(f"vocoder: {GRIFFIN_LIM} needs no checkpoint; leave one of them out")
+        acoustic = _as_checkpoint("acoustic", acoustic, config)
+        vocoder = None if vocoder is None else _as_checkpoint("vocoder", vocoder, config)
+        loaded = load(acoustic, config, device)
+        return cls(loaded, load(vocoder, config, device) if vocoder else None, config, device, description)
+
+    @classmethod
+    def embedded(
+        cls, *, config: SynthesisConfig | None = None, device: torch.device | str | None = None
+    ) -> Synthesizer:
+        """Load the voice that comes with the code: through Griffin-Lim, unless `config.vocoder` names its vocoder model.
+
+        Raises:
+            DataError: its files are missing.
+        """
+        config = config or SynthesisConfig()
+        choice = _embedded_choice(config.vocoder)
+        if choice is None:
+            raise DataError(f"{EMBEDDED}: no such voice here, expected a .safetensors file for each of its models")
+        return cls.from_choice(choice, config=config, device=device)
+
+    @classmethod
+    def from_choice(
+        cls, choice: Choice, *, config: SynthesisConfig | None = None, device: torch.device | str | None = None
+    ) -> Synthesizer:
+        """Load the checkpoints that `choose_checkpoints` returned. Raises as from_checkpoints does."""
+        description = choice.description
+        return cls.from_checkpoints(*choice[:2], config=config, device=device, description=description)
+
+    def speak(self, texts: str | Sequence[str]) -> list[Speech]:
+        """Turn texts into speech, one batch for all; long texts are cut, as `config.longest_piece` says.
+
+        Raises:
+            DataError: texts that cannot be read, all of them in one message.
+        """
+        return self.measure([texts] if isinstance(texts, str) else texts)[0]
+
+    def stream(self, text: str) -> Iterator[Tensor]:
+        """Yield the audio (n,) of a text in parts, each as soon as it is ready: float32, in [-1, 1], on the CPU.
+
+        Joined, the parts of a text that is not cut are the audio of `speak`, up to what a vocoder's parts differ at their edges.
+        Of a text that is cut, each piece has random numbers of its own.
+
+        Raises:
+            DataError: a text that cannot be read.
+            UsageError: a config that normalizes, which needs the whole audio.
+        """
+        self._check_stream()
+        return (audio for audio in self._stream([text], text_pause=0.0) if len(audio))
+
+    def measure(self, texts: Sequence[str], on_audio: OnAudio | None = None) -> SpeechesAndNumbers:
+        """Turn texts into speech, and measure the rates and seconds of each stage, by their keys in the log.
+
+        With `on_audio`, pieces are synthesised one after the other, and their audio is given to it in parts as `stream` yields it,
+        with stages.TEXT_PAUSE seconds of silence after each text.
+        """
+        if not texts:
+            return [], {}
+        mode = self.config.normalize
+        if on_audio is not None:
+            self._check_stream()
+            speeches, numbers = _exhaust(self._stream(texts, stages.TEXT_PAUSE), on_audio)
+        else:
+            with self._own_rng():
+                speeches, numbers = stages.synthesise(texts, self._pipeline(), self.config.longest_piece)
+        return [speech._replace(audio=normalize(speech.audio, mode).clamp(-1, 1)) for speech in speeches], numbers
+
+    def symbols(self, text: str) -> list[str]:
+        """List the symbols that a text is read as, one for each of its ids."""
+        return acoustic_stages(self.acoustic).spell(text, self.acoustic.options)
+
+    def unspoken(self, text: str) -> list[str]:
+        """List the characters of a text that the model has no symbol for."""
+        return acoustic_stages(self.acoustic).unspoken(text, self.acoustic.options)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of this voice: those of its checkpoints, and of how it decodes."""
+        settings = {field.name: getattr(self.audio, field.name) for field in fields(AudioConfig)}
+        settings |= {"sigma_infer": self.config.sigma_infer, "denoising_strength": self.denoising_strength}
+        for loaded in filter(None, (self.acoustic, self.vocoding)):
+            names = [*loaded.spec.stored_options, *loaded.spec.run_options]
+            settings |= {name: loaded.options[name] for name in names}
+            settings[f"{loaded.spec.flag}_config"] = config_of(loaded.model)
+        return settings
+
+    @property
+    def denoising_strength(self) -> float:
+        """The share of the vocoder's own noise that is subtracted: the config's, or else this voice's own."""
+        chosen = self.config.denoising_strength
+        own = self.vocoding.options.get("denoising_strength") if self.vocoding else None
+        return next(value for value in (chosen, own, DENOISING_STRENGTH) if value is not None)
+
+    def _make_vocoder(self) -> Vocoder:
+        config = self.config
+        if self.vocoding is None:
+            return GriffinLimVocoder(self.audio, self.device, config.seed or 0)
+        strength = self.denoising_strength
+        return NeuralVocoder(self.vocoding, self.audio, self.device, config.half, config.sigma_infer, strength)
+
+    def _pipeline(self) -> Pipeline:
+        return Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half)
+
+    def _own_rng(self) -> AbstractContextManager[None]:
+        """Random numbers that start at the config's seed; without one, the process's generators go on."""
+        seed = self.config.seed
+        return nullcontext() if seed is None else precision.separate_rng(self.device, seed)
+
+    def _check_stream(self) -> None:
+        if self.config.normalize != "none":
+            mode = self.config.normalize
+            raise UsageError(
+                f"--normalize {mode}: needs the whole audio, and a stream has none yet; leave one of them out"
+            )
+
+    def _stream(self, texts: Sequence[str], text_pause: float) -> Generator[Tensor, None, SpeechesAndNumbers]:
+        """Yield audio as stages.stream does; between two parts, the process's random generators are as the consumer left them."""
+        steps = stages.stream(texts, self._pipeline(), self.config.longest_piece, text_pause)
+        state = None
+        while True:
+            with self._own_rng():
+                if state is not None and self.config.seed is not None:
+                    precision.restore_rng_states(self.device, *state)
+                try:
+                    audio = next(steps)
+                except StopIteration as end:
+                    return end.value
+                state = precision.rng_states(self.device)
+            yield audio.cpu().clamp(-1, 1)
+
+
+def _exhaust(steps: Generator[Tensor, None, Result], on_audio: OnAudio) -> Result:
+    """Give each part to `on_audio`; return the generator's own result."""
+    while True:
+        try:
+            on_audio(next(steps))
+        except StopIteration as end:
+            return end.value
+
+
+def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:
+    """Choose the checkpoints of a voice: those that are named, else those in output/, else the embedded voice.
+
+    - Where any is named, the other role's comes from output/.
+    - output/ is enough with both roles, or with an acoustic model alone, which then goes through Griffin-Lim.
+    - A vocoder alone is not enough: models of one place do not fit the mels of another.
+    - The embedded voice goes through Griffin-Lim: listeners understand more words so than through its own vocoder model.
+
+    Args:
+        named: checkpoints by the flags of their models.
+        vocoder: "griffin-lim", or the flag of a vocoder model; then a voice without it is not enough.
+
+    Raises:
+        DataError: there is none; the message names the file that is missing.
+    """
+    named = named or {}
+
+    def find(spec: ModelSpec) -> Path | None:
+        return named.get(spec.flag)
+
+    acoustic, model = (_find(role, find, vocoder) or _find(role, _trained, vocoder) for role in ("acoustic", "vocoder"))
+    model = None if vocoder == GRIFFIN_LIM else model
+    if acoustic and (model or vocoder == GRIFFIN_LIM):
+        return Choice(acoustic, model, _describe(acoustic, model))
+    if acoustic and not named and vocoder is None:
+        return Choice(acoustic, None, f"{_describe(acoustic, None)}, as {TRAINED}/ has no vocoder model")
+    own = None if named else _embedded_choice(vocoder)
+    if own is None:
+        raise _missing("vocoder" if acoustic or (not named and _embedded_choice(None)) else "acoustic", vocoder)
+    alone = acoustic or model
+    unused = f"; not {alone.path}, which is alone in {TRAINED}/" if alone else ""
+    return own._replace(description=own.description + unused)
+
+
+def _embedded_choice(vocoder: str | None) -> Choice | None:
+    """The embedded voice, through a vocoder model only where its flag is given; None where a file is missing."""
+    acoustic, model = (_find(role, _embedded, vocoder) for role in ("acoustic", "vocoder"))
+    model = None if vocoder in (None, GRIFFIN_LIM) else model
+    if acoustic is None or (model is None and vocoder not in (None, GRIFFIN_LIM)):
+        return None
+    return Choice(acoustic, model, f"the embedded one, {_describe(acoustic, model)}")
+
+
+def _trained(spec: ModelSpec) -> Path | None:
+    """A model's newest checkpoint in output/."""
+    return find_last(TRAINED, spec.name)
+
+
+def _embedded(spec: ModelSpec) -> Path | None:
+    """A model's part of the voice that comes with the code."""
+    path = EMBEDDED / f"{spec.flag}.safetensors"
+    return path if path.is_file() else None
+
+
+def candidates(role: str, vocoder: str | None = None) -> list[ModelSpec]:
+    """List the models of a role; `vocoder`, a model's flag, decides between several."""
+    specs = [spec for spec in REGISTRY.values() if spec.role == role]
+    return [spec for spec in specs if spec.flag == vocoder] or specs
+
+
+def _find(role: str, find: Find, vocoder: str | None) -> Checkpoint | None:
+    """The first checkpoint of a role in a place."""
+    pairs = ((spec, find(spec)) for spec in candidates(role, vocoder))
+    return next((Checkpoint(spec, path) for spec, path in pairs if path), None)
+
+
+def _describe(acoustic: Checkpoint, vocoder: Checkpoint | None) -> str:
+    """Name the files, relative to the current folder where they lie in it."""
+    paths = [checkpoint.path for checkpoint in (acoustic, vocoder) if checkpoint]
+    here = Path.cwd()
+    files = " and ".join(str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths)
+    return files if vocoder else f"{files} through {GRIFFIN_LIM}"
+
+
+def _missing(role: str, vocoder: str | None) -> DataError:
+    """An error that names the missing checkpoint of a role, and each way to have one."""
+    specs = candidates(role, vocoder)
+    names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
+    flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
+    instead = f", or speak without one: --vocoder {GRIFFIN_LIM}" if role == "vocoder" else ""
+    embedded = "speaks where no checkpoint is named" if _embedded_choice(None) else "is not here"
+    return DataError(
+        f"no {role} model: there is no {names}; name one with {flags}, train one with "
+        f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}; "
+        f"the embedded voice, {EMBEDDED.name}/, {embedded}"
+    )
+
+
+def _as_checkpoint(role: str, source: str | PathLike[str] | Checkpoint, config: SynthesisConfig) -> Checkpoint:
+    if isinstance(source, Checkpoint):
+        return source
+    return Checkpoint(candidates(role, config.vocoder)[0], Path(source))
+
+
+def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) -> LoadedModel:
+    """Load a model as its checkpoint's stored config describes it, with the data options it was trained with.
+
+    Raises:
+        UsageError: options that contradict the stored settings, or that no model has.
+        DataError: a file that cannot be read, or that does not hold this model.
+    """
+    spec, path = checkpoint
+    contents = load_checkpoint(path)
+    data, options = contents.get("data", {}), _options(config)
+    own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
+    requested = spec.config_from_options(config.options)
+    if "config" not in contents:  # as in the oldest files
+        contents["config"] = spec.config_from_options(options)
+    stored = contents["config"]
+    requested_data = {name: config.options[name] for name in data if name in config.options}
+    clashes = contradictions(requested, stored, spec.free_at_inference) + contradictions(requested_data, data)
+    if clashes:
+        raise UsageError(f"{path}: {'; '.join(clashes)}: leave these flags out, the checkpoint stores its settings")
+    free = {name: value for name, value in requested.items() if name in spec.free_at_inference}
+    with precision.separate_rng(device, 0):  # building a model draws weights
+        if free:
+            with torch.device("meta"):
+                spec.build(**free)  # an error in these values belongs to the flags, not to the file
+        model = restore_model(spec, contents | {"config": stored | free}, path).to(device).eval()
+        loaded = LoadedModel(spec, model, options | own | data)
+        return prepare_model(loaded, Request(config.half, config.int8), config.plain)
+
+
+def _options(config: SynthesisConfig) -> dict[str, Any]:
+    """All flags of audio and of the models, by name: the config's, or else their defaults. UsageError lists unknown names."""
+    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
+    actions = [action for add in adders for action in actions_of(add)]
+    defaults = {action.dest: action.default for action in actions}
+    if unknown := [name for name in config.options if name not in defaults]:
+        raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
+    return defaults | dict(config.options)
+
+
+def contradictions(
+    requested: Mapping[str, Any], stored: Mapping[str, Any], free: frozenset[str] = frozenset()
+) -> list[str]:
+    """List the requested settings that differ from the stored ones, nested settings included."""
+    problems = []
+    for name, value in requested.items():
+        if isinstance(value, Mapping):
+            problems += contradictions(value, stored.get(name, {}), free)
+        elif name not in free and stored.get(name, value) != value:
+            problems.append(f"{name} {_difference(stored[name], value)}")
+    return problems
+
+
+def _difference(stored: Any, requested: Any) -> str:
+    """Describe how two values differ; of long lists, by the first place."""
+    if isinstance(stored, list) and isinstance(requested, list) and max(len(stored), len(requested)) > LONG_LIST:
+        pairs = zip_longest(stored, requested, fillvalue="nothing")
+        place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        lengths = f"has {len(stored)} entries in it, {len(requested)} as requested"
+        return f"{lengths}, and differs first at {place}: {ours!r}, {theirs!r}"
+    return f"is {stored} in it, {requested} as requested"
+
+
+def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:
+    """Return the audio settings of both models; DataError where one's mels do not fit the other."""
+    audio = from_options(AudioConfig, acoustic.options)
+    others = from_options(AudioConfig, vocoding.options) if vocoding else audio
+    differences = [
+        f"{field.name} is {ours} and {other}"
+        for field in fields(AudioConfig)
+        if (ours := getattr(audio, field.name)) != (other := getattr(others, field.name))
+    ]
+    if differences:
+        raise DataError(f"the two checkpoints were trained with different audio settings: {', '.join(differences)}")
+    return audio
