@@ -17,7 +17,7 @@ from tests.recipe import ROOT
 
 # Files that still use the old words, by the beginning of their paths. The aim is an empty set: nothing new belongs here.
 PENDING = {
-    *("README.md", "docs/", "CHANGELOG.md", "CONTRIBUTING.md", "corpus/", "voice/", "audio/", "scripts/", "platform/"),
+    *("README.md", "docs/", "corpus/", "voice/", "audio/", "scripts/", "platform/"),
     *("common/", "tacotron2/", "waveglow/", "benchmarks/", "run_latency_tests"),
     *("models.py", "data_functions.py", "train.py", "inference.py", "evaluate.py", "multiproc.py"),
     *("tests/common/", "tests/tacotron2/", "tests/waveglow/", "tests/scripts/", "tests/benchmarks/"),
@@ -29,8 +29,7 @@ DATA = ("tests/test_words.py", "corpus/text/", "voice/text/", "phrases/", "filel
 
 # (file, part of the line): why the words may stand there.
 ALLOWED = {
-    ("CONTRIBUTING.md", "| `"): "the table of words to avoid",
-    ("tacotron2/text/reading/words.py", '"hear'): "English words, of which the reader knows a list",
+    ("CONTRIBUTING.md", '| "'): "the table of phrases to avoid",
 }
 
 PEOPLE_ONLY = "a person does that; write: takes, receives, reads, its input is"
@@ -52,8 +51,25 @@ OPENER_ADVICE = "begin with the subject or an imperative; name the thing"
 
 # Alone they describe something else and name nothing.
 PARTICIPLES = frozenset(
-    "built chosen cut done drawn fed found given heard held kept known left made meant said seen sent shown spoken split "
-    "sung taken told undrawn wanted written".split()
+    {
+        *(
+            "built",
+            "chosen",
+            "cut",
+            "done",
+            "drawn",
+            "fed",
+            "found",
+            "given",
+            "heard",
+            "held",
+            "kept",
+            "known",
+            "left",
+            "made",
+        ),
+        *("meant", "said", "seen", "sent", "shown", "spoken", "split", "taken", "told", "undrawn", "wanted", "written"),
+    }
 )
 NO_PARTICIPLES = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed", "succeed"})
 NAMES_BY_USERS = frozenset({"embedded"})  # Synthesizer.embedded(): a public name that users asked for
@@ -61,7 +77,7 @@ VARIABLES = frozenset({"heard", "judged", "kept", "made", "told"})
 PARTICIPLE_ADVICE = "a bare participle; write a noun (saved, outputs, message) or a verb phrase (fold_weights)"
 
 SHORTEST_PROSE = 4  # words, from which on a string literal is taken for a sentence
-STRINGS_ARE_DATA = ("tests/", "tacotron2/text/", "common/quality/words.py")  # of a test or a word list
+STRINGS_ARE_DATA = ("tests/", "tacotron2/text/reading/", "common/quality/words.py")  # of a test or a word list
 
 
 class Offence(NamedTuple):
