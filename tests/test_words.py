@@ -18,9 +18,11 @@ from tests.recipe import ROOT
 # Files that still use the old words, by the beginning of their paths. The aim is an empty set: nothing new belongs here.
 PENDING = {
     *("README.md", "docs/", "corpus/", "voice/", "audio/", "scripts/", "platform/"),
-    *("common/", "tacotron2/", "waveglow/", "benchmarks/", "run_latency_tests"),
-    *("models.py", "data_functions.py", "train.py", "inference.py", "evaluate.py", "multiproc.py"),
-    *("tests/common/", "tests/tacotron2/", "tests/waveglow/", "tests/scripts/", "tests/benchmarks/"),
+    *("common/", "waveglow/", "benchmarks/", "run_latency_tests"),
+    *("train.py", "inference.py", "evaluate.py", "multiproc.py"),
+    *("tacotron2/model.py", "tacotron2/decoder.py", "tacotron2/guard.py", "tacotron2/free_running.py"),
+    *("tacotron2/spec.py", "tacotron2/teacher_forcing.py", "tests/tacotron2/test_"),
+    *("tests/common/", "tests/waveglow/", "tests/scripts/", "tests/benchmarks/"),
     *("tests/test_", "tests/recipe.py", "tests/conftest.py"),
 }
 
@@ -29,6 +31,7 @@ DATA = ("tests/test_words.py", "corpus/text/", "voice/text/", "phrases/", "filel
 
 # (file, part of the line): why the words may stand there.
 ALLOWED = {
+    ("CONTRIBUTING.md", "| `heard`"): "the table of words to avoid",
     ("CONTRIBUTING.md", '| "'): "the table of phrases to avoid",
 }
 
