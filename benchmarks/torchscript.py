@@ -1,4 +1,4 @@
-"""Tacotron 2's free-running decoder as TorchScript: the plain steps in one scripted loop, a reference for ours.
+"""Tacotron 2's free-running decoder as TorchScript, as a reference for ours: the plain steps in one scripted loop.
 
 model.decoder.prepared = ScriptedDecoder(model.decoder)
 model.infer(ids, lengths)
@@ -19,20 +19,20 @@ from tacotron2.free_running import FreeRun
 
 
 class ScriptedDecoder:
-    """What Decoder.infer may run in place of its own loop; shares the decoder's weights."""
+    """Replacement for the loop of Decoder.infer; shares the decoder's weights."""
 
     def __init__(self, decoder: Decoder) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is what is to be measured
+            warnings.simplefilter("ignore", DeprecationWarning)  # the benchmark measures TorchScript, deprecated or not
             self.loop = torch.jit.script(DecoderLoop(decoder))
 
     def __call__(self, memory: Memory, limit: int) -> FreeRun:
-        """The same as run_freely, to rounding."""
+        """Run the decoder: same result as run_freely, up to rounding."""
         return FreeRun(*self.loop(memory.values, memory.keys, memory.padding, limit))
 
 
 class DecoderLoop(nn.Module):
-    """A decoder's layers and its loop, in what TorchScript takes."""
+    """Layers and loop of a decoder, in the subset of Python that TorchScript supports."""
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class DecoderLoop(nn.Module):
         self.early_stopping = decoder.early_stopping
 
     def forward(self, values: Tensor, keys: Tensor, padding: Tensor, limit: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Encoder outputs (B, S, E), their keys (B, S, A), padding (B, S) -> the fields of FreeRun."""
+        """Run the loop: encoder outputs (B, S, E), keys (B, S, A), padding (B, S) -> the fields of FreeRun."""
         batch, symbols = values.shape[0], values.shape[1]
         zeros = values.new_zeros(batch, self.attention_rnn.hidden_size)
         attention, context = (zeros, zeros), values.new_zeros(batch, values.shape[2])

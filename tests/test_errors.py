@@ -23,7 +23,7 @@ from common.errors import exit_on_user_error
 from common.training import loop as engine
 from common.training.checkpoint import load_checkpoint
 from common.training.interrupt import StopRequest
-from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, trained, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 
 def refused(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
@@ -47,7 +47,7 @@ def speech(folder: Path, *lines: str) -> list[object]:
     """Flags of inference.py that work, but for what a test changes."""
     path = folder / "phrases.txt"
     path.write_text("".join(f"{line}\n" for line in lines or ("Two.",)))
-    checkpoints = ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    checkpoints = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     return ["-i", path, "-o", folder / "speech", "--cpu", *checkpoints]
 
 
@@ -119,7 +119,7 @@ def test_a_config_file_is_named_with_the_place(tmp_path: Path) -> None:
 )
 def test_flags_that_contradict_a_checkpoint(tmp_path: Path, words: str, message: str) -> None:
     said = refused(2, "inference.py", *speech(tmp_path), *words.split())
-    path = trained("WaveGlow" if "wn" in words else "Tacotron2")
+    path = train_tiny_model("WaveGlow" if "wn" in words else "Tacotron2")
     assert said.startswith(f"error: {path}: ")
     assert message in said
     assert said.endswith("leave these flags out, the checkpoint knows its settings")
@@ -202,12 +202,18 @@ def test_a_silent_clip_trains(tmp_path: Path) -> None:
 def broken(tmp_path: Path) -> dict[str, Path]:
     """Files that are no checkpoint of WaveGlow."""
     cut = tmp_path / "cut.pt"
-    cut.write_bytes(trained("WaveGlow").read_bytes()[:5000])
+    cut.write_bytes(train_tiny_model("WaveGlow").read_bytes()[:5000])
     text = tmp_path / "text.pt"
     text.write_text("not a checkpoint\n" * 100)
     other = tmp_path / "other.pt"
     torch.save({"weights": 3}, other)
-    return {"missing": tmp_path / "none.pt", "cut": cut, "text": text, "other": other, "model": trained("Tacotron2")}
+    return {
+        "missing": tmp_path / "none.pt",
+        "cut": cut,
+        "text": text,
+        "other": other,
+        "model": train_tiny_model("Tacotron2"),
+    }
 
 
 REASONS = {
@@ -233,7 +239,7 @@ def test_a_checkpoint_to_speak_with(tmp_path: Path, broken: dict[str, Path], fau
 
 
 def test_a_config_that_no_model_can_have(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(trained("Tacotron2"))
+    checkpoint = load_checkpoint(train_tiny_model("Tacotron2"))
     checkpoint["config"]["prenet_dim"] = 0
     torch.save(checkpoint, tmp_path / "zero.pt")
     message = refused(1, "inference.py", *speech(tmp_path), "--tacotron2", tmp_path / "zero.pt")
@@ -253,7 +259,7 @@ def test_a_decoding_flag_that_cannot_be_is_no_fault_of_the_file(tmp_path: Path, 
 
 
 def test_two_checkpoints_with_different_audio(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(trained("WaveGlow"))
+    checkpoint = load_checkpoint(train_tiny_model("WaveGlow"))
     checkpoint["data"] |= {"mel_fmax": 7000.0, "win_length": 800}
     torch.save(checkpoint, tmp_path / "other.pt")
     message = refused(1, "inference.py", *speech(tmp_path), "--waveglow", tmp_path / "other.pt")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.recipe import flags, succeed, trained
+from tests.recipe import flags, succeed, train_tiny_model
 
 NOTE = "this CPU has no bfloat16 instructions and would be many times slower with them emulated: computing in float32"
 
@@ -38,6 +38,6 @@ def test_training(tmp_path: Path, has_bfloat16: bool) -> None:
 def test_speaking(tmp_path: Path, has_bfloat16: bool) -> None:
     (tmp_path / "phrases.txt").write_text("Two.\n")
     words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--max-decoder-steps", 3]
-    words += ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    words += ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     assert notes(succeed("inference.py", *words, "--fp16")) == ([] if has_bfloat16 else [f"--fp16: {NOTE}; {WEIGHTS}"])
     assert notes(succeed("inference.py", *words)) == []

@@ -14,7 +14,7 @@ import torch
 
 from common.training.checkpoint import load_checkpoint
 from tests import recipe
-from tests.recipe import flags, logged, succeed, wait_for_epoch_1
+from tests.recipe import flags, read_steps, succeed, wait_for_epoch_1
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
@@ -88,7 +88,7 @@ def test_a_killed_process_leads_to_the_weights_of_an_undisturbed_run(tmp_path: P
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 1" in out
     final, wanted = weights(tmp_path), weights(undisturbed)
     assert all(torch.equal(final[name], value) for name, value in wanted.items())
-    steps = [step for step, data in logged(tmp_path / "nvlog.json") if len(step) == 2]
+    steps = [step for step, data in read_steps(tmp_path / "nvlog.json") if len(step) == 2]
     assert steps[:2] == [(0, 0), (0, 1)] and steps[-2:] == [(2, 0), (2, 1)]
 
 
@@ -130,7 +130,7 @@ def test_cut_tacotron2_with_a_clip_for_one_process_to_validate(tmp_path: Path) -
         held_out = tmp_path / name / "validation.txt"
         held_out.write_text(held_out.read_text().splitlines()[0] + "\n")
         ends_well(start(*LAUNCHER, "train.py", *training, *words, "--epochs", "1"))
-        records = [data for step, data in logged(tmp_path / name / "nvlog.json") if len(step) == 1]
+        records = [data for step, data in read_steps(tmp_path / name / "nvlog.json") if len(step) == 1]
         found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
     assert len(found["whole"]) == 2
     assert found["cut"] == pytest.approx(found["whole"], rel=1e-4)

@@ -12,7 +12,7 @@ import torch
 import common.training.loop
 from common.training.checkpoint import load_checkpoint
 from models import load_model
-from tests.recipe import flags, logged, run, succeed, trained
+from tests.recipe import flags, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events, losses, stop_at
 
 SEEING = ["--epochs-per-validation", "1"]
@@ -23,7 +23,7 @@ def last(folder: Path, model: str = "WaveGlow") -> dict[str, Any]:
 
 
 def by_step(folder: Path) -> list[dict[str, Any]]:
-    return [data for step, data in logged(folder / "nvlog.json") if len(step) == 2]
+    return [data for step, data in read_steps(folder / "nvlog.json") if len(step) == 2]
 
 
 def test_accumulated_gradients_are_those_of_the_large_batch(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_best_has_the_weights_that_validated_best(tmp_path: Path) -> None:
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
     by_epoch = {
         step[0]: data["val_loss"]
-        for step, data in logged(tmp_path / "nvlog.json")
+        for step, data in read_steps(tmp_path / "nvlog.json")
         if len(step) == 1 and "val_loss" in data
     }
     wanted = min(by_epoch, key=lambda epoch: by_epoch[epoch])
@@ -137,7 +137,7 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
     assert "--early-stop-patience 2: no better validation loss than" in out and "since epoch 0" in out
     assert last(tmp_path)["epoch"] == 2
     assert last(tmp_path)["best"]["since"] == 2
-    assert logged(tmp_path / "nvlog.json")[-1][0] == ()
+    assert read_steps(tmp_path / "nvlog.json")[-1][0] == ()
     before = last(tmp_path)
     assert "no better validation loss than" in succeed("train.py", *words, "--resume-from-last")
     assert differences(before, last(tmp_path)) == []  # not an epoch more
@@ -146,21 +146,27 @@ def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
 def test_a_warm_start_takes_weights_and_nothing_else(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 1, "-lr", 1e-30]
     out = succeed(
-        "train.py", *words, "--warm-start", trained("WaveGlow"), "--ignore-layers", "^upsample", r"WN\.3\.start"
+        "train.py",
+        *words,
+        "--warm-start",
+        train_tiny_model("WaveGlow"),
+        "--ignore-layers",
+        "^upsample",
+        r"WN\.3\.start",
     )
     assert "as a warm start at epoch 0; 5 tensors start anew" in out
-    taken, old = last(tmp_path)["state_dict"], load_checkpoint(trained("WaveGlow"))["state_dict"]
+    taken, old = last(tmp_path)["state_dict"], load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]
     fresh = {name for name, value in old.items() if not torch.equal(taken[name], value)}
     assert {name.rsplit(".", 1)[0] for name in fresh} == {"upsample", "WN.3.start"}
-    assert logged(tmp_path / "nvlog.json")[0][0] == (0, 0)
+    assert read_steps(tmp_path / "nvlog.json")[0][0] == (0, 0)
     assert last(tmp_path)["iteration"] == 2
     # the same command goes on from its own checkpoint, not from the start
-    out = succeed("train.py", *words, "--warm-start", trained("WaveGlow"), "--resume-from-last", "--epochs", 2)
+    out = succeed("train.py", *words, "--warm-start", train_tiny_model("WaveGlow"), "--resume-from-last", "--epochs", 2)
     assert "resuming at epoch 1" in out and "warm start" not in out
 
 
 def test_a_warm_start_that_does_not_fit_says_how_it_could(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path), "--warm-start", trained("WaveGlow")]
+    words = [*flags("WaveGlow", tmp_path), "--warm-start", train_tiny_model("WaveGlow")]
     result = run("train.py", *words, "--wn-channels", 16)
     assert result.code == 1
     assert "settings that differ: WN_config" in result.err
@@ -173,10 +179,13 @@ def test_a_warm_start_that_does_not_fit_says_how_it_could(tmp_path: Path) -> Non
 
 
 def test_what_is_frozen_stays(tmp_path: Path) -> None:
-    words = ["--epochs", 1, "--checkpoint-path", trained("Tacotron2"), "--epochs", 3]
+    words = ["--epochs", 1, "--checkpoint-path", train_tiny_model("Tacotron2"), "--epochs", 3]
     out = succeed("train.py", *flags("Tacotron2", tmp_path), *words, "--freeze", "^encoder", "^embedding")
     assert "of them trained" in out
-    before, after = load_checkpoint(trained("Tacotron2"))["state_dict"], last(tmp_path, "Tacotron2")["state_dict"]
+    before, after = (
+        load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"],
+        last(tmp_path, "Tacotron2")["state_dict"],
+    )
     moved = {name.split(".")[0] for name, value in before.items() if not torch.equal(after[name], value)}
     assert moved == {"decoder", "postnet"}
 
@@ -186,7 +195,7 @@ def test_a_dry_run_says_what_would_be_and_leaves_nothing(tmp_path: Path) -> None
     before = sorted(path.name for path in tmp_path.iterdir())
     out = succeed("train.py", *words, "--dry-run", "--epochs", 7, "--lr-schedule", "cosine")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    parameters = sum(v.numel() for v in load_checkpoint(trained("WaveGlow"))["state_dict"].values())
+    parameters = sum(v.numel() for v in load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"].values())
     assert f"WaveGlow: {parameters:,} parameters" in out
     assert "a step: 2 clips x 1 processes x 1 batches = 2 clips" in out
     assert "an epoch: 2 steps; 7 epochs: 14 steps" in out
@@ -216,11 +225,13 @@ def test_float16_on_a_cpu_scales_its_loss_and_counts_what_it_skips(tmp_path: Pat
     succeed("train.py", *flags(model, tmp_path), *words)
     scale = last(tmp_path, model)["scaler"]["scale"]
     skipped = sum(
-        data["train_skipped_steps"] for step, data in logged(tmp_path / "nvlog.json") if "train_skipped_steps" in data
+        data["train_skipped_steps"]
+        for step, data in read_steps(tmp_path / "nvlog.json")
+        if "train_skipped_steps" in data
     )
     assert scale == 65536 / 2**skipped
     assert [event.value for event in events(tmp_path).Scalars("train/loss_scale")][-1] == scale
-    plain = losses(trained(model).parent)
+    plain = losses(train_tiny_model(model).parent)
     assert by_step(tmp_path)[0]["train_loss"] == pytest.approx(plain[0][1]["train_loss"], rel=0.02, abs=0.01)
 
 

@@ -16,7 +16,7 @@ import models
 from common import checkpoint
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
-from tests.recipe import MODELS, ROOT, Result, run, succeed, trained
+from tests.recipe import MODELS, ROOT, Result, run, succeed, train_tiny_model
 
 pytest.importorskip("safetensors")
 WITH_ITS_OWN = ("--vocoder", "waveglow")
@@ -31,7 +31,7 @@ def clone(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "inference.py", folder)
     (folder / "phrases.txt").write_text("Two.\n")
     for model, path in zip(MODELS, EMBEDDED, strict=True):
-        checkpoint.convert(trained(model), folder / path, half=True)
+        checkpoint.convert(train_tiny_model(model), folder / path, half=True)
     return folder
 
 
@@ -39,7 +39,7 @@ def train(folder: Path, *chosen: str) -> None:
     """Leave checkpoints of these models in output/."""
     for model in chosen:
         (folder / "output").mkdir(exist_ok=True)
-        (folder / "output" / f"checkpoint_{model}_last.pt").write_bytes(trained(model).read_bytes())
+        (folder / "output" / f"checkpoint_{model}_last.pt").write_bytes(train_tiny_model(model).read_bytes())
 
 
 def speak(folder: Path, *words: object) -> Result:
@@ -85,7 +85,7 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
     embedded = (clone / "spoken" / "audio_0.wav").read_bytes()
     words = []
     for model in MODELS:  # the same numbers in a float32 file
-        rounded = load_checkpoint(trained(model))
+        rounded = load_checkpoint(train_tiny_model(model))
         rounded["state_dict"] = {
             name: value.half().float() if value.is_floating_point() else value
             for name, value in rounded["state_dict"].items()
@@ -115,7 +115,7 @@ def test_what_was_trained_here_comes_first(clone: Path) -> None:
     trained_pair = "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
     assert voice(clone) == trained_pair
     own = clone / "own.pt"
-    own.write_bytes(trained("WaveGlow").read_bytes())
+    own.write_bytes(train_tiny_model("WaveGlow").read_bytes())
     assert voice(clone, "--waveglow", own) == "output/checkpoint_Tacotron2_last.pt and own.pt"
 
 
@@ -127,9 +127,9 @@ def test_half_a_pair_is_not_mixed_with_the_embedded_voice(clone: Path, model: st
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim{unheard}"
     (clone / EMBEDDED[1]).unlink()
     assert "model: there is no output/" in speak(clone).err
-    checkpoint.convert(trained("WaveGlow"), clone / EMBEDDED[1], half=True)
+    checkpoint.convert(train_tiny_model("WaveGlow"), clone / EMBEDDED[1], half=True)
     other = next(name for name in MODELS if name != model)
-    assert voice(clone, f"--{other.lower()}", trained(other)).count(alone) == 1  # which makes it a pair
+    assert voice(clone, f"--{other.lower()}", train_tiny_model(other)).count(alone) == 1  # which makes it a pair
 
 
 def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -> None:
@@ -138,7 +138,7 @@ def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -
 
 
 def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
-    result = speak(clone, "--tacotron2", trained("Tacotron2"))
+    result = speak(clone, "--tacotron2", train_tiny_model("Tacotron2"))
     assert result.code == 1
     assert result.err.startswith(
         "error: no vocoder model: there is no output/checkpoint_WaveGlow_last.pt; name one with"
@@ -149,7 +149,7 @@ def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
 def test_pytorchs_compiler_is_not_loaded_to_build_a_model() -> None:
     """It takes seconds, and several operations on tensors of the meta device load it."""
     for model in MODELS:
-        build = f"load_model('{model}', '{trained(model)}').prepare(False)"
+        build = f"load_model('{model}', '{train_tiny_model(model)}').prepare(False)"
         code = f"import sys; from models import load_model; {build}; sys.exit('torch._dynamo' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0, model
 

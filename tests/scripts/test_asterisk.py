@@ -17,7 +17,7 @@ from scipy import signal
 from common.data.filelist import read_filelist
 from common.errors import DataError
 from scripts import asterisk, prepare_recordings
-from tests.recipe import MODELS, SHARED, logged, succeed
+from tests.recipe import MODELS, SHARED, read_steps, succeed
 
 TRANSCRIPTS = """; Remarks: these are not prompts
 
@@ -171,7 +171,9 @@ def test_tacotron_2_trains_on_the_real_prompts(prompts: Path, tmp_path: Path) ->
     words += [*MODELS["Tacotron2"].split(), "--training-files", lists["train"], "--validation-files", lists["val"]]
     succeed("train.py", *words, "--epochs", 4, "-lr", "1e-2")
     losses = [
-        data["train_loss"] for step, data in logged(tmp_path / "nvlog.json") if len(step) == 1 and "train_loss" in data
+        data["train_loss"]
+        for step, data in read_steps(tmp_path / "nvlog.json")
+        if len(step) == 1 and "train_loss" in data
     ]
     assert len(losses) == 4
     assert losses[-1] < 0.9 * losses[0]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import models
-from tests.recipe import succeed, tools
+from tests.recipe import folder_of_tools, succeed
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"TACOTRON2": "nvidia_tacotron2pyt_fp16.pt", "WAVEGLOW": "nvidia_waveglow256pyt_fp16.pt"}
@@ -134,7 +134,7 @@ def left(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
 def test_downloads_both_says_what_they_are_and_how_to_speak(server, contents, tmp_path, absent):
-    folder, path = tmp_path / "some checkpoints", tools(tmp_path / "bin", absent)
+    folder, path = tmp_path / "some checkpoints", folder_of_tools(tmp_path / "bin", absent)
     sums = {f"{model}_SHA256": hashlib.sha256(contents[name]).hexdigest() for model, name in NAMES.items()}
     sizes = {f"{model}_BYTES": str(len(contents[name])) for model, name in NAMES.items()}
     done = download(server, folder, path=path, **sums, **sizes)
@@ -163,7 +163,7 @@ def test_goes_on_with_downloads_that_were_stopped(server, contents, tmp_path, ab
     (folder / f"{first}.part").write_bytes(contents[first][:1000])
     (folder / f"{second}.part").write_bytes(contents[second])  # stopped just before it got its name
     server.cut = 1700  # and the connection breaks once
-    done = download(server, folder, path=tools(tmp_path / "bin", absent))
+    done = download(server, folder, path=folder_of_tools(tmp_path / "bin", absent))
     assert done.returncode == 0, done.stderr
     starts = [(first, 1000), (first, 1700), (second, len(contents[second]))]
     assert server.asked == [(name, f"bytes={start}-") for name, start in starts]
@@ -176,7 +176,7 @@ def test_more_than_the_server_has_is_refused(server, contents, tmp_path, absent)
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / f"{name}.part").write_bytes(contents[name] + b"and more")
-    done = download(server, folder, path=tools(tmp_path / "bin", absent))
+    done = download(server, folder, path=folder_of_tools(tmp_path / "bin", absent))
     assert done.returncode == 1
     size = len(contents[name])
     assert f"{name}.part: {size + 8} bytes, expected {size}" in done.stderr
@@ -226,7 +226,7 @@ def test_says_when_the_server_cannot_go_on(server, contents, tmp_path):
 
 
 def test_says_which_tools_are_missing(server, tmp_path):
-    path = tools(tmp_path / "bin", "curl", "wget", "sha256sum", "shasum")
+    path = folder_of_tools(tmp_path / "bin", "curl", "wget", "sha256sum", "shasum")
     assert "not installed: curl or wget; install" in download(server, tmp_path, path=path).stderr
     done = download(server, tmp_path, path=path, WAVEGLOW_SHA256="0" * 64)
     assert done.returncode == 1

@@ -15,7 +15,7 @@ from common.errors import DataError, UsageError
 from models import load_model
 from scripts import predict_mels
 from tacotron2.text import text_to_sequence
-from tests.recipe import ROOT, flags, run, succeed, trained
+from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
 
 MELS = 10  # channels of the tiny models
 
@@ -40,7 +40,7 @@ def dataset(tmp_path: Path) -> Path:
 
 def predict(dataset: Path, output: Path, *words: object) -> None:
     """Run the command in this process."""
-    start = [trained("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", *words]
+    start = [train_tiny_model("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", *words]
     predict_mels.main([str(word) for word in start])
 
 
@@ -53,7 +53,7 @@ def no_dropout(monkeypatch) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_each_mel_is_what_the_model_says_of_its_clip_alone(dataset, tmp_path, no_dropout, batch):
     predict(dataset, tmp_path / "out", "-bs", batch)
-    model = load_model("Tacotron2", trained("Tacotron2"))
+    model = load_model("Tacotron2", train_tiny_model("Tacotron2"))
     for row in read_filelist(dataset / "mel.txt"):
         made, mel = load_mel(tmp_path / "out" / row.path, MELS), load_mel(dataset / row.path, MELS)
         ids = torch.tensor([text_to_sequence(row.text, ["english_cleaners"])])
@@ -128,7 +128,13 @@ def test_recordings_of_another_dataset_are_not_taken_for_these(dataset, tmp_path
 
 def test_a_checkpoint_of_another_model(dataset, tmp_path):
     result = run(
-        "scripts/predict_mels.py", trained("WaveGlow"), dataset / "mel.txt", "-d", dataset, "-o", tmp_path / "out"
+        "scripts/predict_mels.py",
+        train_tiny_model("WaveGlow"),
+        dataset / "mel.txt",
+        "-d",
+        dataset,
+        "-o",
+        tmp_path / "out",
     )
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "is it a checkpoint of Tacotron2?" in result.err

@@ -20,7 +20,7 @@ import pytest
 
 from common.errors import DataError
 from scripts import prepare_dataset
-from tests.recipe import tools
+from tests.recipe import folder_of_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -183,7 +183,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
 def test_downloads_unpacks_and_lists_then_does_nothing_more(project, server, archive, tmp_path, absent):
-    path = tools(tmp_path / "bin", absent)
+    path = folder_of_tools(tmp_path / "bin", absent)
     done = prepare(project, server, path=path)
     assert done.returncode == 0, done.stderr
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -222,7 +222,7 @@ def test_goes_on_with_a_download_that_was_stopped(project, server, archive, tmp_
     dataset = tmp_path / "data set"
     (dataset / "LJSpeech-1.1.tar.bz2.unpacking/LJSpeech-1.1/wavs").mkdir(parents=True)  # of a run that was killed
     (dataset / "LJSpeech-1.1.tar.bz2").write_bytes(archive[:1000])
-    done = prepare(project, server, str(dataset), path=tools(tmp_path / "bin", absent))
+    done = prepare(project, server, str(dataset), path=folder_of_tools(tmp_path / "bin", absent))
     assert done.returncode == 0, done.stderr
     assert server.asked == ["bytes=1000-"]
     assert (dataset / "LJSpeech-1.1.tar.bz2").read_bytes() == archive
@@ -288,7 +288,7 @@ def test_says_when_the_disk_is_too_small(project, server):
 
 
 def test_says_which_tools_are_missing(project, server, tmp_path):
-    path = tools(tmp_path / "bin", "curl", "wget", "bzip2")
+    path = folder_of_tools(tmp_path / "bin", "curl", "wget", "bzip2")
     done = prepare(project, server, path=path)
     assert done.returncode == 1
     assert "not installed: curl or wget, bzip2;" in done.stderr

@@ -13,7 +13,7 @@ import pytest
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import NvLog
 from scripts import quickstart
-from tests.recipe import flags, logged, start, wait_for_epoch_1
+from tests.recipe import flags, read_steps, start, wait_for_epoch_1
 
 WATCH = """
 import sys
@@ -69,7 +69,7 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     assert out.startswith("$ python train.py -m WaveGlow")
     assert "checkpoint_WaveGlow_last.pt" in left
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in logged(log))
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(log))
 
 
 def test_the_voice_is_named_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

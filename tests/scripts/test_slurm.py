@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from common.training.checkpoint import load_checkpoint
-from tests.recipe import ROOT, flags, logged
+from tests.recipe import ROOT, flags, read_steps
 
 SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"
 SRUN = """#!/usr/bin/env bash
@@ -91,12 +91,12 @@ def test_a_job_that_runs_out_of_time_saves_goes_back_and_ends(submit, tmp_path: 
     assert "on 2 x cpu" in out and out.strip().endswith("saved; back into the queue")
     assert requeued.read_text().split() == [str(os.getpid())]
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    taken = [step for step, _ in logged(log) if len(step) == 2]
+    taken = [step for step, _ in read_steps(log) if len(step) == 2]
     assert saved["iteration"] == len(taken)
     out, _ = finished(submit(*words, "--epochs", saved["epoch"] + 2))
     assert "checkpoint_WaveGlow_last.pt: resuming" in out and "start anew" not in out
     assert len(requeued.read_text().split()) == 1
-    steps = [step for step, _ in logged(log) if len(step) == 2]
+    steps = [step for step, _ in read_steps(log) if len(step) == 2]
     assert steps == [(epoch, step) for epoch in range(saved["epoch"] + 2) for step in range(2)]
     assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["random_rng_states_all"].shape == (
         2,

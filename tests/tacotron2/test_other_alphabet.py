@@ -13,7 +13,7 @@ from common.spec import AcousticInference
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
 from tacotron2.text import symbols as BUILT_IN
-from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, trained
+from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, train_tiny_model
 
 ALPHABET = ["_", *" ,.?!-", *"abcdefghijklmnopqrstuvwxyzäöüß", "@AH0"]
 TEXTS = ("Grüß Gott!", "Zwölf Äpfel, schöne Öfen.", "Über die Straße.", "Süße Mädchen", "{AH0} Ja?", "Nö.", "Bücher")
@@ -101,8 +101,8 @@ def test_the_run_goes_on_with_its_alphabet(german: German, tmp_path: Path) -> No
 
 def test_a_warm_start_takes_the_letters_of_an_english_model_along(german: German, tmp_path: Path) -> None:
     """At a rate that changes next to nothing the rows of the first checkpoint are those that it started with."""
-    english = load_checkpoint(trained("Tacotron2"))["state_dict"]
-    words = [*train_words(tmp_path, german.symbols), "--warm-start", trained("Tacotron2")]
+    english = load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"]
+    words = [*train_words(tmp_path, german.symbols), "--warm-start", train_tiny_model("Tacotron2")]
     out = succeed("train.py", *words, "--epochs", 1, "-lr", 1e-12)
     assert "embedding: 34 of 38 symbols copied, 4 new (ä, ö, ü, ß)" in out
     weights = load_checkpoint(tmp_path / "checkpoint_Tacotron2_last.pt")["state_dict"]
