@@ -152,4 +152,4 @@ def skip_without_evaluators() -> None:
 
 
 # The names before 0.10.0, for test files that still use them.
-trained, logged, tools, need_judges = train_tiny_model, read_steps, folder_of_tools, skip_without_evaluators
+trained, logged, tools = train_tiny_model, read_steps, folder_of_tools

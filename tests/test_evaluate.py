@@ -17,7 +17,7 @@ from common.inference.stages import Loaded
 from common.training.checkpoint import load_checkpoint
 from common.training.checkup import Checkup
 from models import REGISTRY
-from tests.recipe import ROOT, clips, flags, logged, need_judges, run, succeed, trained
+from tests.recipe import ROOT, clips, flags, logged, run, skip_without_evaluators, succeed, trained
 
 ALL = ["--without", "asr", "mos", "likeness"]
 
@@ -111,7 +111,7 @@ def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
 
 
 def test_judges_listen(tmp_path: Path) -> None:
-    need_judges()
+    skip_without_evaluators()
     out = succeed("evaluate.py", *words(tmp_path, "--vocoder", "griffin-lim"))
     systems = systems_of(tmp_path)
     assert list(systems) == ["recordings", "true mels, griffin-lim", "Tacotron2, griffin-lim"]
@@ -161,7 +161,7 @@ def test_wrong_flags_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path, model: str) -> None:
-    need_judges()
+    skip_without_evaluators()
     evaluating = ["--evaluate-every", 2, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
     succeed("train.py", *flags(model, tmp_path), *evaluating, "--epochs", 4)
     found = {step: data for step, data in logged(tmp_path / "nvlog.json") if "evaluation_mos" in data}

@@ -15,7 +15,7 @@ from torch.distributed.run import parse_args
 
 from common.training.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
-from tests.recipe import ROOT, flags, logged, need_judges, start, succeed, wait_for_epoch_1
+from tests.recipe import ROOT, flags, logged, skip_without_evaluators, start, succeed, wait_for_epoch_1
 
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -71,7 +71,7 @@ def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: di
 
 
 def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
-    need_judges()
+    skip_without_evaluators()
     evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
     done = launch("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)
     assert done.returncode == 0, done.stderr

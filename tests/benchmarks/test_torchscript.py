@@ -1,4 +1,4 @@
-"""The scripted decoder against the plain one: the same numbers, the same ends."""
+"""The scripted decoder against the plain one: same numbers, same lengths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = {
 
 
 def models(**config) -> tuple[Tacotron2, Tacotron2]:
-    """A model whose prenet draws nothing, and the same with its decoder scripted."""
+    """Build a model without dropout in its prenet, and a copy with a scripted decoder."""
     torch.manual_seed(0)  # with which the first test's clips end at three different steps
     plain = Tacotron2(**SIZES, **config).double().eval()
     plain.decoder.prenet.p_dropout = 0.0
@@ -41,19 +41,19 @@ def models(**config) -> tuple[Tacotron2, Tacotron2]:
 
 
 @pytest.mark.parametrize("config", [{}, {"n_frames_per_step": 3, "decoder_no_early_stopping": True}])
-def test_the_scripted_decoder_says_what_the_plain_one_says(config: dict) -> None:
+def test_the_scripted_decoder_equals_the_plain_one(config: dict) -> None:
     plain, scripted = models(gate_threshold=0.5, **config)
     text, lengths = torch.randint(1, 11, (3, 7)), torch.tensor([7, 4, 6])
     for _ in range(3):  # TorchScript rewrites itself after its first runs
-        expected, made = plain.infer(text, lengths), scripted.infer(text, lengths)
-        assert made.mel_lengths.tolist() == expected.mel_lengths.tolist()
-        for ours, theirs in zip(made, expected, strict=True):
+        expected, outputs = plain.infer(text, lengths), scripted.infer(text, lengths)
+        assert outputs.mel_lengths.tolist() == expected.mel_lengths.tolist()
+        for ours, theirs in zip(outputs, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     assert config or len(set(expected.mel_lengths.tolist())) == 3
     assert expected.alignments.max() > 1.3 / 7
 
 
-def test_it_stops_where_it_is_told_to() -> None:
+def test_it_stops_at_the_given_limit() -> None:
     plain, scripted = models(gate_threshold=1.0)  # which never fires
     text, lengths = torch.randint(1, 11, (1, 5)), torch.tensor([5])
     assert (
