@@ -18,8 +18,8 @@ from common.training.sampler import EpochBatches
 from models import get_spec
 
 
-class _Guarded:
-    """A dataset whose DataError survives the way out of a loader's worker process as what it is, not as a traceback."""
+class _ErrorsAsItems:
+    """Dataset that returns a DataError as an item, since a worker process would turn it into a traceback."""
 
     def __init__(self, dataset: SpeechDataset) -> None:
         self.dataset = dataset
@@ -34,12 +34,12 @@ class _Guarded:
             return error
 
     def collate(self, items: list[Any]) -> Any:
-        """A batch, or the first DataError among the items."""
+        """Return a batch, or the first DataError among the items."""
         return next((item for item in items if isinstance(item, DataError)), None) or self.dataset.collate(items)
 
 
 class _Loader(DataLoader):
-    """A DataLoader that raises the DataError of a clip in the main process."""
+    """DataLoader that raises the DataError of a clip in the main process."""
 
     def __iter__(self) -> Any:
         for batch in super().__iter__():
@@ -48,11 +48,10 @@ class _Loader(DataLoader):
             yield batch
 
 
-def _outlive_signals(_: int) -> None:
-    """Leave Ctrl-C and SIGTERM to the main process, which saves and ends its workers itself.
+def _ignore_signals(_: int) -> None:
+    """Ignore Ctrl-C and the first SIGTERM in a worker; the main process handles them, saves and ends its workers.
 
-    A terminal and a scheduler signal every process of a run. A second SIGTERM ends a worker: the
-    one that Python sends where its parent failed.
+    Terminals and schedulers signal every process of a run. A second SIGTERM ends the worker: Python sends it if the parent fails.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
@@ -66,7 +65,7 @@ class Loaders(NamedTuple):
 
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
-    """The dataset of a filelist, once every file it names is seen to exist. DataError lists all bad rows."""
+    """Build the dataset of a filelist, after a check that all its files exist. Raises DataError, which lists all bad rows."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
     with lines_of(filelist):
@@ -74,7 +73,7 @@ def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
 
 
 def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: bool) -> DataLoader:
-    """Batches of this process, pinned where a GPU will want them."""
+    """Build the loader of this process's batches, in pinned memory for a GPU."""
     sampler = EpochBatches(
         dataset.lengths,
         options["batch_size"],
@@ -89,21 +88,21 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
     workers = options["num_workers"]
     if workers is None:
         workers = min(4, os.cpu_count() or 1) if on_gpu else 0
-    guarded = _Guarded(dataset)
+    items = _ErrorsAsItems(dataset)
     return _Loader(
-        cast(Any, guarded),
+        cast(Any, items),
         batch_sampler=sampler,
         num_workers=workers,
-        collate_fn=guarded.collate,
-        worker_init_fn=_outlive_signals,
+        collate_fn=items.collate,
+        worker_init_fn=_ignore_signals,
         pin_memory=on_gpu,
         persistent_workers=workers > 0,
-        generator=torch.Generator(),  # its own, for the default one belongs to the model and is restored on resume
+        generator=torch.Generator(),  # its own, since a resumed run restores the state of the default generator
     )
 
 
 def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
-    """Both loaders of a run. DataError if the training list cannot fill one batch."""
+    """Build both loaders of a run. Raises DataError if the training list is smaller than one batch."""
     training = get_dataset(name, options, options["training_files"])
     accumulation = options["grad_accumulation_steps"]
     if len(training) < options["batch_size"] * dist.world_size * accumulation:

@@ -9,11 +9,11 @@ from models import get_spec
 
 
 def get_loss_function(name: str, sigma: float | None = None, options: Options | None = None) -> Criterion:
-    """Criterion of a registered model: called as criterion(outputs, targets) -> scalar.
+    """Build the criterion of a registered model: criterion(outputs, targets) -> scalar.
 
-    `options` are parsed flags, of which it takes its own; `sigma`, where given, overrides theirs.
+    It takes its own options from the parsed flags `options`; `sigma`, if not None, overrides them.
     """
-    chosen: dict[str, Any] = dict(options or {})
+    selected: dict[str, Any] = dict(options or {})
     if sigma is not None:
-        chosen["sigma"] = sigma
-    return get_spec(name).make_loss(chosen)
+        selected["sigma"] = sigma
+    return get_spec(name).make_loss(selected)

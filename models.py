@@ -1,4 +1,4 @@
-"""The models this recipe knows: build one by name, or from a checkpoint."""
+"""Registry of models: build one by name, or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from common.training.checkpoint import current_layout, load_checkpoint, load_wei
 REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (tacotron2.spec.SPEC, waveglow.spec.SPEC)}
 
 
-class _Undrawn(TorchFunctionMode):
-    """Weights are not drawn at random in here: a file will replace them.
+class _SkipInitialization(TorchFunctionMode):
+    """Skip random initialization within this context, for weights that a file will replace.
 
-    torch.device("meta") would do this as well, but several of its operations load PyTorch's compiler, which takes seconds.
+    torch.device("meta") would do so too, but several of its operations load PyTorch's compiler, which takes seconds.
     """
 
     def __torch_function__(
@@ -35,14 +35,14 @@ class _Undrawn(TorchFunctionMode):
 
 
 def get_spec(name: str) -> ModelSpec:
-    """The spec of a registered model; UsageError lists the names."""
+    """Return the spec of a registered model. Raises UsageError, which lists the names."""
     if name not in REGISTRY:
         raise UsageError(f"--model-name: {name!r}, expected one of {', '.join(REGISTRY)}")
     return REGISTRY[name]
 
 
 def get_model(name: str, config: Mapping[str, Any], uniform_initialize_bn_weight: bool = False) -> nn.Module:
-    """A model with fresh weights, on the CPU, in float32; optionally with BatchNorm weights uniform in [0, 1)."""
+    """Build a model with random weights, on the CPU, in float32; optionally with BatchNorm weights uniform in [0, 1)."""
     try:
         model = get_spec(name).build(**config)
     except TypeError as error:
@@ -55,23 +55,23 @@ def get_model(name: str, config: Mapping[str, Any], uniform_initialize_bn_weight
 
 
 def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | str) -> nn.Module:
-    """The model a checkpoint's stored config describes, with its weights, averaged over time where it has such.
+    """Build the model of a checkpoint from its config, with its weights, or their moving average if it has one.
 
-    DataError if either is missing or does not fit.
+    Raises DataError if config or weights are missing or do not fit.
     """
     if "config" not in checkpoint:
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     try:
-        with _Undrawn():
+        with _SkipInitialization():
             model = get_model(spec.name, checkpoint["config"])
-    except ValueError as error:  # an error of the file, even where it sounds like one of a flag
+    except ValueError as error:  # the config of a file causes it, even if the message names a flag
         raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None
-    judged = {"state_dict": checkpoint.get("ema_state_dict") or checkpoint["state_dict"]}
+    weights = {"state_dict": checkpoint.get("ema_state_dict") or checkpoint["state_dict"]}
     load = partial(nn.Module.load_state_dict, assign=True)
-    load_weights(model, current_layout(judged, spec.upgrade_state_dict), Path(path), load)
+    load_weights(model, current_layout(weights, spec.upgrade_state_dict), Path(path), load)
     return model
 
 
 def load_model(name: str, path: Path | str) -> nn.Module:
-    """The model in a checkpoint file, on the CPU, in evaluation mode."""
+    """Load the model of a checkpoint file, on the CPU, in evaluation mode."""
     return restore_model(get_spec(name), load_checkpoint(Path(path)), path).eval()

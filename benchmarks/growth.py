@@ -1,4 +1,4 @@
-"""How seconds grow with a size, plain and ours: points for one log-log picture each, with a line of proportional growth.
+"""Measure how run time grows with a size, plain and ours; each subject is one log-log plot with a line of proportional growth.
 
 growth = measure_growth("batch", Setting(CPU, device, amp=False), quick=False)
 save_figure(Path("growth_batch.png"), draw(growth))
@@ -27,30 +27,30 @@ from common.training import distributed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONG = 2.0  # seconds of a call that is not repeated: what warms up does not weigh in it
+LONG = 2.0  # seconds from which on a call is not repeated, since its warm-up is negligible
 REPEATS = 3
-FRAMES = 100  # of a training clip
+FRAMES = 100  # frames of a training clip
 DECODER_FRAMES = 200
 SEGMENT = 4000  # samples
-GROUP_CLIPS = 4  # that several processes share
+GROUP_CLIPS = 4  # clips that several processes share
 
 Pair = tuple[float, float]  # seconds of the plain way, and of ours
 
 
 class Subject(NamedTuple):
-    """What is measured, by what it grows, where, and how."""
+    """A measurement: its title, the size on the x-axis, the sizes, and a function from a size to seconds."""
 
-    what: str
-    by: str
+    title: str
+    size_name: str
     sizes: tuple[int, ...]
     quick_sizes: tuple[int, ...]
     seconds: Callable[[int, Setting], Pair]
-    falling: bool = False  # seconds that are to fall as the size grows
+    falling: bool = False  # True if time should fall with the size
 
 
 @dataclass
 class Growth:
-    """Seconds at each size so far."""
+    """Seconds at each measured size."""
 
     name: str
     sizes: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Growth:
 
 
 def measure_growth(name: str, setting: Setting, quick: bool) -> Iterator[Growth]:
-    """The growth after each of its points."""
+    """Yield the growth after each of its points."""
     growth, subject = Growth(name), SUBJECTS[name]
     for size in subject.quick_sizes if quick else subject.sizes:
         plain, ours = subject.seconds(size, setting)
@@ -69,63 +69,63 @@ def measure_growth(name: str, setting: Setting, quick: bool) -> Iterator[Growth]
         yield growth
 
 
-def both(call: Callable[[bool], Any], device: torch.device) -> Pair:
-    """Seconds of call(plain=True) and call(plain=False)."""
+def time_both(call: Callable[[bool], Any], device: torch.device) -> Pair:
+    """Time call(plain=True) and call(plain=False), in seconds."""
     return seconds_of(lambda: call(True), device), seconds_of(lambda: call(False), device)
 
 
 def seconds_of(call: Callable[[], Any], device: torch.device) -> float:
-    """A call's seconds: the median of some after the first, or the first where that is long."""
+    """Time a call in seconds: the median of repeats after the first call, or the first if it is long."""
     _, first = time_call(call, device)
     if first > LONG:
         return first
     return statistics.median(time_call(call, device)[1] for _ in range(REPEATS))
 
 
-def with_batch(batch: int, setting: Setting) -> Pair:
-    """A training step of Tacotron 2."""
+def time_batch(batch: int, setting: Setting) -> Pair:
+    """Time a training step of Tacotron 2."""
     inputs = clips(batch, setting.sizes.symbols, FRAMES)
     step = TrainingStep("Tacotron2", setting.sizes.tacotron2, inputs, alone(setting.device), setting.amp)
-    step(plain=False)  # the first one makes the optimizer's averages
-    return both(step, setting.device)
+    step(plain=False)  # the first step allocates the optimizer's averages
+    return time_both(step, setting.device)
 
 
-def with_text(symbols: int, setting: Setting) -> Pair:
-    """Speaking a text into a fixed number of frames."""
+def time_text(symbols: int, setting: Setting) -> Pair:
+    """Time Tacotron 2's inference of a fixed number of frames."""
     device, args = setting.device, synthesis_arguments(setting, DECODER_FRAMES)
-    models = {plain: make_ready("acoustic", args, device, wanted(setting, plain)) for plain in (True, False)}
+    models = {plain: make_ready("acoustic", args, device, request_for(setting, plain)) for plain in (True, False)}
     texts = [latency.sentence(symbols)]
-    return both(lambda plain: mels_from_texts(texts, models[plain], device, setting.amp), device)
+    return time_both(lambda plain: mels_from_texts(texts, models[plain], device, setting.amp), device)
 
 
-def wanted(setting: Setting, plain: bool) -> Request | None:
-    """How a model is made ready: plain, or fast in the setting's precision."""
+def request_for(setting: Setting, plain: bool) -> Request | None:
+    """Request for a fast model in the setting's precision, or None for a plain model."""
     return None if plain else Request(setting.amp)
 
 
-def with_audio(frames: int, setting: Setting) -> Pair:
-    """Vocoding a clip."""
+def time_audio(frames: int, setting: Setting) -> Pair:
+    """Time the vocoder on a clip."""
     device, args = setting.device, synthesis_arguments(setting)
     vocoders = {
         plain: NeuralVocoder(
-            make_ready("vocoder", args, device, wanted(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
+            make_ready("vocoder", args, device, request_for(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
         )
         for plain in (True, False)
     }
     mels, lengths = torch.randn(1, AUDIO.n_mel_channels, frames, device=device), torch.tensor([frames])
-    return both(lambda plain: vocoders[plain](mels, lengths), device)
+    return time_both(lambda plain: vocoders[plain](mels, lengths), device)
 
 
-def with_channels(channels: int, setting: Setting) -> Pair:
-    """A training step of WaveGlow."""
+def time_channels(channels: int, setting: Setting) -> Pair:
+    """Time a training step of WaveGlow."""
     flags = f"{setting.sizes.waveglow} --wn-channels {channels}"
     step = TrainingStep("WaveGlow", flags, segments(1, SEGMENT), alone(setting.device), setting.amp)
     step(plain=False)
-    return both(step, setting.device)
+    return time_both(step, setting.device)
 
 
-def with_processes(processes: int, setting: Setting) -> Pair:
-    """A training step of the same clips by so many processes of one thread, on the CPU, joined by Gloo."""
+def time_processes(processes: int, setting: Setting) -> Pair:
+    """Time a training step of the same clips, shared by several processes of one thread, on the CPU, with Gloo."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -136,30 +136,30 @@ def with_processes(processes: int, setting: Setting) -> Pair:
 
 
 def join_group(rank: int, processes: int, port: int, flags: str, results: Any) -> None:
-    """What each of the processes does; the first one tells the seconds."""
+    """Run one process of the group; the first one puts the seconds into `results`."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in place.items()})
     torch.set_num_threads(1)
     with distributed.session(cpu=True) as dist:
-        seconds = in_group(dist, flags)
+        seconds = time_group_step(dist, flags)
         if dist.is_main:
             results.put(seconds)
 
 
-def in_group(dist: distributed.Dist, flags: str) -> Pair:
-    """Seconds of a step of this process's share; repeats are a fixed number, since all processes have to take the same steps."""
+def time_group_step(dist: distributed.Dist, flags: str) -> Pair:
+    """Time a step on this process's share. The number of repeats is fixed, since all processes must take the same steps."""
     batch = segments(GROUP_CLIPS // dist.world_size, SEGMENT)
     step = TrainingStep("WaveGlow", flags, batch, dist)
-    taken = {
+    seconds = {
         plain: [time_call(lambda plain=plain: step(plain), dist.device)[1] for _ in range(REPEATS)]
         for plain in (True, False)
     }
-    return statistics.median(taken[True]), statistics.median(taken[False])
+    return statistics.median(seconds[True]), statistics.median(seconds[False])
 
 
 def draw(growth: Growth) -> Figure:
-    """A picture of all points so far, both axes logarithmic."""
-    from matplotlib.figure import Figure  # takes most of a second, in every process that imports this file
+    """Plot all points so far, on logarithmic axes."""
+    from matplotlib.figure import Figure  # imported here, since it takes most of a second in every process
     from matplotlib.ticker import LogLocator
 
     subject = SUBJECTS[growth.name]
@@ -175,7 +175,7 @@ def draw(growth: Growth) -> Figure:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
-    axes.set(title=subject.what, xlabel=subject.by, ylabel="seconds")
+    axes.set(title=subject.title, xlabel=subject.size_name, ylabel="seconds")
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -187,27 +187,27 @@ SUBJECTS = {
         "clips in the batch",
         (1, 2, 4, 8, 16),
         (1, 2),
-        with_batch,
+        time_batch,
     ),
     "text": Subject(
         f"Tacotron 2, inference of {DECODER_FRAMES} frames",
         "symbols of the text",
         (32, 64, 128, 256),
         (4, 8),
-        with_text,
+        time_text,
     ),
     "audio": Subject(
-        f"WaveGlow-{CPU.inference_channels}, inference", "mel frames", (50, 200, 800), (10, 20), with_audio
+        f"WaveGlow-{CPU.inference_channels}, inference", "mel frames", (50, 200, 800), (10, 20), time_audio
     ),
     "channels": Subject(
-        f"WaveGlow, training step of {SEGMENT} samples", "channels of WN", (64, 128, 256, 512), (8, 16), with_channels
+        f"WaveGlow, training step of {SEGMENT} samples", "channels of WN", (64, 128, 256, 512), (8, 16), time_channels
     ),
     "processes": Subject(
         f"WaveGlow-{CPU.shared_channels}, training step of {GROUP_CLIPS} x {SEGMENT} samples",
         "processes of one thread",
         (1, 2),
         (2,),
-        with_processes,
+        time_processes,
         falling=True,
     ),
 }

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: the rates of matrix products and of reading memory; and the work that a call is.
+"""Measure the machine's limits, the rates of matrix products and of memory reads, and count the work of a call.
 
 machine = Machine(device)
 flops = count_flops(call)
@@ -22,14 +22,14 @@ from common import precision
 from common.inference.vocoders import time_call
 from common.kernels.int8 import can_multiply
 
-SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # of square products
-BYTES, BYTES_QUICK = 2**28, 2**22  # more than caches hold
-READS = 10  # between two looks at the clock, so that a GPU's launches do not count
+SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # sides of square matrices
+BYTES, BYTES_QUICK = 2**28, 2**22  # more than the size of caches
+READS = 10  # reads a measurement, so that the launch time of a GPU is negligible
 REPEATS = 5
 
 
 class Work(NamedTuple):
-    """Operations of a call, a multiplication and an addition being two, and how often it has to read how many bytes of weights."""
+    """Operations of a call (a multiplication and an addition are two), bytes of its weights, and how often it reads them."""
 
     flops: float
     weight_bytes: int = 0
@@ -37,26 +37,26 @@ class Work(NamedTuple):
 
 
 class Machine:
-    """A device's rates: those of products are measured at once, that of reading for each number of bytes that is asked for."""
+    """Rates of a device: those of products are measured at construction, those of reads on demand."""
 
     def __init__(self, device: torch.device, quick: bool = False) -> None:
         self.device, self.quick = device, quick
         self._read_rates: dict[int, float] = {}
         self.half = precision.half_dtype(device, True)
-        eighths = torch.int8 if can_multiply(device) else None
-        self.rates = {dtype: self._best_product(dtype) for dtype in (torch.float32, self.half, eighths) if dtype}
+        int8 = torch.int8 if can_multiply(device) else None
+        self.rates = {dtype: self._best_product(dtype) for dtype in (torch.float32, self.half, int8) if dtype}
 
     def product_rate(self, half: bool, int8: bool = False) -> float:
-        """Operations a second of large products: float32 (TF32 where a GPU has it), the half precision that pays, if any, or int8.
+        """Operations a second of large products: in float32 (TF32 on a GPU that has it), half precision if it is faster, or int8.
 
-        KeyError for int8 where inference does not multiply in it.
+        Raises KeyError for int8 on a machine where inference does not use it.
         """
         return self.rates[torch.int8 if int8 else self.half if half and self.half else torch.float32]
 
     def read_rate(self, n_bytes: int) -> float:
-        """Bytes a second of reading so many bytes again and again: what fits into a cache is read faster than memory."""
+        """Bytes a second for repeated reads of `n_bytes`; data that fits into a cache is read faster."""
         if n_bytes not in self._read_rates:
-            self._read_rates[n_bytes] = self._measured_read_rate(n_bytes)
+            self._read_rates[n_bytes] = self._measure_read_rate(n_bytes)
         return self._read_rates[n_bytes]
 
     def describe(self) -> dict[str, Any]:
@@ -80,25 +80,25 @@ class Machine:
         sizes = SIZES_QUICK if self.quick else SIZES_CPU if self.device.type == "cpu" else SIZES_GPU
         return max(2 * size**3 / self._fastest(_products(size, dtype, self.device)) for size in sizes)
 
-    def _measured_read_rate(self, n_bytes: int) -> float:
+    def _measure_read_rate(self, n_bytes: int) -> float:
         numbers = torch.ones(max(1, n_bytes // 4), device=self.device)
 
-        def again(read: Callable[[], Any]) -> None:
+        def repeat(read: Callable[[], Any]) -> None:
             for _ in range(READS):
                 read()
 
-        reads = [functools.partial(again, read) for read in (numbers.sum, numbers.amax)]
+        reads = [functools.partial(repeat, read) for read in (numbers.sum, numbers.amax)]
         return READS * numbers.nbytes / self._fastest(reads)
 
     def _fastest(self, calls: Iterable[Callable[[], Any]]) -> float:
-        """The least of the calls' seconds, each the median of some after the first."""
+        """Seconds of the fastest call, each measured as the median of repeats after the first."""
         return min(
             statistics.median([time_call(call, self.device)[1] for _ in range(REPEATS + 1)][1:]) for call in calls
         )
 
 
 def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[Callable[[], Any]]:
-    """The same number of operations in the orders and libraries that products come in: 2 x size^3 each."""
+    """Yield products of 2 x size^3 operations each, in different layouts and libraries."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     if dtype == torch.int8:
         yield lambda: torch._int_mm(a, b)
@@ -111,16 +111,16 @@ def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[C
 
 
 def cpu_name() -> str:
-    """What the CPU calls itself; nothing where the system does not tell."""
+    """Name of the CPU, or "" if the system does not provide it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def count_flops(call: Callable[[], Any]) -> int:
-    """Operations of all products and convolutions in a call, backward included; a multiplication and an addition are two.
+    """Count the operations of all products and convolutions in a call, backward included; a multiply-add counts as two.
 
-    cuDNN is off in it: its LSTM would not be seen.
+    cuDNN is disabled here, since the counter misses its LSTM.
     """
     with torch.backends.cudnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
         call()
@@ -128,9 +128,9 @@ def count_flops(call: Callable[[], Any]) -> int:
 
 
 def limit_seconds(works: Iterable[Work], product_rate: float, read_rate: Callable[[int], float]) -> float:
-    """The least seconds that pieces of work take one after the other, each bound by its products or by reading its weights."""
-    return sum(max(work.flops / product_rate, _reading(work, read_rate)) for work in works)
+    """Lower bound in seconds for works in sequence, each limited by its products or by reading its weights."""
+    return sum(max(work.flops / product_rate, _read_seconds(work, read_rate)) for work in works)
 
 
-def _reading(work: Work, read_rate: Callable[[int], float]) -> float:
+def _read_seconds(work: Work, read_rate: Callable[[int], float]) -> float:
     return work.reads * work.weight_bytes / read_rate(work.weight_bytes) if work.weight_bytes else 0.0

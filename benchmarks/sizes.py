@@ -1,4 +1,4 @@
-"""How much the speed benchmark measures, on which device, and in which precision."""
+"""Sizes, device and precision of the speed benchmark."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from common import precision
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """Sizes of the models and of their inputs."""
 
     tacotron2: str = ""  # flags of the model
     waveglow: str = ""
     training_channels: tuple[int, ...] = (256, 512)
     inference_channels: int = 256
-    shared_channels: int = 128  # of what several processes train
-    batches: tuple[int, ...] = (8,)  # of Tacotron 2's training
+    shared_channels: int = 128  # of the model that several processes train
+    batches: tuple[int, ...] = (8,)  # batch sizes of Tacotron 2's training
     symbols: int = 100
-    frames: int | None = 400  # None: of each clip, as LJSpeech has them
-    segments: int = 1  # of WaveGlow's training
+    frames: int | None = 400  # of each clip; None: lengths as in LJSpeech
+    segments: int = 1  # batch size of WaveGlow's training
     segment_length: int = 8000
     input_length: int = 128  # symbols to speak
     decoder_frames: int = 600
@@ -51,7 +51,7 @@ QUICK = Sizes(
 
 
 class Setting(NamedTuple):
-    """Where, how much, and in which precision training and whole sentences are computed."""
+    """Sizes, device and precision of a measurement; `amp` applies to training and to whole sentences."""
 
     sizes: Sizes
     device: torch.device
@@ -59,16 +59,16 @@ class Setting(NamedTuple):
 
     @property
     def reference_amp(self) -> bool:
-        """Whether references are in half precision too: on a GPU alone, as the published recipe has none on a CPU."""
+        """True if references are in half precision too: on a GPU only, since the published recipe has none on a CPU."""
         return self.amp and self.device.type != "cpu"
 
     @property
     def numbers(self) -> str:
-        """What a row says of its precision."""
+        """Name of the precision in a row's title."""
         ours, reference = (type_name(self.device, half) for half in (self.amp, self.reference_amp))
         return ours if ours == reference else f"{ours} (reference: {reference})"
 
 
 def type_name(device: torch.device, half: bool) -> str:
-    """float32, which is TF32 where the GPU has it, or the half precision that pays on the device."""
+    """Name of float32 (TF32 on a GPU that has it), or of the half precision that is faster on the device."""
     return str(precision.half_dtype(device, half) or torch.float32).removeprefix("torch.")

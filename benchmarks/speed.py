@@ -1,16 +1,16 @@
-"""Time training and synthesis against plain references, and against what the machine can do at most: one table.
+"""Time training and synthesis against plain references and against the machine's limits: one table.
 
-    python -m benchmarks.speed                                   # full-size models with random weights; many minutes on a CPU
+    python -m benchmarks.speed                                   # full-size models, random weights; many minutes on a CPU
     python -m benchmarks.speed --rows waveglow-training --amp    # one row
-    python -m benchmarks.speed --growth                          # and how the time grows with sizes, as pictures
+    python -m benchmarks.speed --growth                          # also plots of how time grows with sizes
 
-Each row has a process of its own. Reference and ours take turns, and a figure is the median of --repeats calls after one that warms
-up. The references are the same models with --plain; of Tacotron 2's inference, its plain decoder as TorchScript. On a CPU those of
-the table compute in float32 always, as the published recipe has no other precision there. The limit is the time that the operations
-(those of the plain way, counted) take at the rate of this machine's large matrix products, or, where that is longer, the time to
-read the weights as often as they must be; a share of 100 % can be passed by fewer operations alone.
---output gets speed.md, speed.json and growth_*.png.
-Ctrl-C ends the run with the table of what was measured so far, exit code 130.
+Each row runs in its own process. Reference and ours alternate; a figure is the median of --repeats calls after a warm-up.
+References are the same models with --plain; for Tacotron 2's inference, the plain decoder as TorchScript. On a CPU references
+always compute in float32, since the published recipe has no other precision there. The limit is the longer of two times: the
+counted operations of the plain model at the rate of this machine's large matrix products, and the necessary reads of the
+weights. Only fewer operations can exceed a share of 100 %.
+Files in --output: speed.md, speed.json and growth_*.png.
+Ctrl-C ends the run with the table of the rows measured so far, exit code 130.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TITLES = ("what", "reference", "ours", "ratio", "limit", "share of it")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A case's figures in its unit; limit is None where there is none."""
+    """Figures of a case in its unit; `limit` is None if no operations are counted."""
 
     name: str
     unit: str
@@ -57,19 +57,19 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the reference ours is."""
-        return self._faster(self.ours, self.reference)
+        """Speed of ours relative to the reference."""
+        return self._speedup(self.ours, self.reference)
 
     @property
     def share(self) -> float | None:
-        """The part of the machine's limit that ours reaches."""
-        return None if self.limit is None else self._faster(self.ours, self.limit)
+        """Speed of ours relative to the machine's limit."""
+        return None if self.limit is None else self._speedup(self.ours, self.limit)
 
-    def _faster(self, ours: float, other: float) -> float:
+    def _speedup(self, ours: float, other: float) -> float:
         return ours / other if self.higher_is_better else other / ours
 
     def cells(self) -> list[str]:
-        """The row of the table."""
+        """Cells of the table."""
         figures = [self._figure(value) for value in (self.reference, self.ours, self.limit)]
         share = "-" if self.share is None else f"{100 * self.share:.0f} %"
         return [self.name, *figures[:2], f"{self.ratio:.2f}", figures[2], share]
@@ -81,21 +81,21 @@ class Row:
         return f"{value:,.0f} {self.unit}{each}" if value >= 1000 else f"{value:.3g} {self.unit}{each}"
 
     def record(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        named = ("name", "unit", "higher_is_better", "reference", "ours", "ratio", "limit", "share")
-        return {name: getattr(self, name) for name in named}
+        """All fields, for JSON."""
+        fields = ("name", "unit", "higher_is_better", "reference", "ours", "ratio", "limit", "share")
+        return {name: getattr(self, name) for name in fields}
 
 
 @dataclass
 class Report:
-    """What was measured so far."""
+    """Results so far."""
 
     machine: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     growths: dict[str, Growth] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write speed.md, speed.json and the pictures. DataError where the system refuses."""
+        """Write speed.md, speed.json and the plots. Raises DataError if a file cannot be written."""
         growths = {name: asdict(growth) for name, growth in self.growths.items()}
         content = {"machine": self.machine, "rows": [row.record() for row in self.rows], "growth": growths}
         for name, text in (("speed.md", self.markdown()), ("speed.json", json.dumps(content, indent=2))):
@@ -108,7 +108,7 @@ class Report:
             save_figure(folder / f"growth_{name}.png", draw(growth))
 
     def markdown(self) -> str:
-        """A line on the machine, and the table."""
+        """Format a line on the machine, and the table."""
         m = self.machine
         rates = [f"{name} products {rate / 1e9:,.4g} GFLOP/s" for name, rate in m["flops_per_sec"].items()]
         place = f"{m['device']}, {m['threads']} threads of {m['cpu']}, PyTorch {m['torch']}, {m['date']}"
@@ -126,9 +126,9 @@ def main(argv: list[str] | None = None) -> None:
     try:
         args.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"--output: {args.output}: cannot be made ({error.strerror})") from None
+        raise DataError(f"--output: {args.output}: cannot be created ({error.strerror})") from None
     if args.amp and (note := precision.half_note(device, precision.half_dtype(device, True))):
-        say(f"--amp: {note}")
+        log_progress(f"--amp: {note}")
     report, interrupted = Report(), False
     try:
         machine = Machine(device, args.quick)
@@ -139,7 +139,9 @@ def main(argv: list[str] | None = None) -> None:
         for name in args.growth:
             for growth in measure_growth(name, Setting(sizes, device, args.amp), args.quick):
                 report.growths[name] = growth
-                say(f"growth_{name}: {growth.sizes[-1]}: {growth.plain[-1]:.3g} s plain, {growth.ours[-1]:.3g} s")
+                log_progress(
+                    f"growth_{name}: {growth.sizes[-1]}: {growth.plain[-1]:.3g} s plain, {growth.ours[-1]:.3g} s"
+                )
     except KeyboardInterrupt:
         interrupted = True
     if report.rows or report.growths:
@@ -152,28 +154,28 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[Row]:
-    """The rows of these names, each as it is done."""
+    """Yield the rows of these names, each when it is done."""
     for name in names:
         for make in ROWS[name](setting):
-            yield (row := in_its_own_process(make, machine, repeats))
-            say("  " + " | ".join(row.cells()[1:]))
+            yield (row := measure_in_process(make, machine, repeats))
+            log_progress("  " + " | ".join(row.cells()[1:]))
 
 
-def in_its_own_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
-    """The row that measure_case tells. DataError where its process ends without a word, as one does that has no memory left.
+def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
+    """Run measure_case in a new process and return its row. Raises DataError if the process dies, for lack of memory say.
 
-    Ctrl-C is for the process alone that calls this; it ends the other one.
+    Only the calling process handles Ctrl-C; it terminates the other one.
     """
     context = torch.multiprocessing.get_context("spawn")
-    results, told = context.Pipe(duplex=False)
-    words = (make, machine, repeats, torch.get_num_threads(), told)
+    results, row_sender = context.Pipe(duplex=False)
+    words = (make, machine, repeats, torch.get_num_threads(), row_sender)
     process = context.Process(target=measure_case, args=words, daemon=True)
-    hears = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the new process inherits
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the new process inherits this
     try:
         process.start()
     finally:
-        signal.signal(signal.SIGINT, hears)
-    told.close()
+        signal.signal(signal.SIGINT, handler)
+    row_sender.close()
     try:
         row: Row = results.recv()
         return row
@@ -187,23 +189,23 @@ def in_its_own_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
         process.join()
 
 
-def measure_case(make: MakeCase, machine: Machine, repeats: int, threads: int, told: Connection) -> None:
-    """In a process for it: make a case, say its name, time both calls, and tell its row."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that what it started ends, and its files go
+def measure_case(make: MakeCase, machine: Machine, repeats: int, threads: int, row_sender: Connection) -> None:
+    """Build a case, log its name, time both calls, and send its row. Runs in its own process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # an exit ends child processes and removes temporary files
     torch.set_num_threads(threads)
     prepare(machine.device)
     case = make()
-    say(f"{case.name} ...")
-    told.send(measure_row(case, machine, repeats))
+    log_progress(f"{case.name} ...")
+    row_sender.send(measure_row(case, machine, repeats))
 
 
 def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
-    """Time both calls of a case, after one that warms each up, and count its work."""
+    """Time both calls of a case after a warm-up call each, and count its work."""
     case.reference()
     case.ours()
     seconds = measure(case.reference, case.ours, repeats, machine.device)
     limit = None
-    if case.work:  # at last, since counting leaves memory in pieces
+    if case.work:  # last, since counting fragments memory
         limit = limit_seconds(case.work(), machine.product_rate(case.half, case.int8), machine.read_rate)
 
     def figure(seconds: float) -> float:
@@ -221,7 +223,7 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
 
 
 def prepare(device: torch.device) -> None:
-    """What a process does first."""
+    """Configure a new process."""
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
     precision.seed_everything(0)
@@ -230,19 +232,19 @@ def prepare(device: torch.device) -> None:
 def measure(
     reference: Callable[[], Any], ours: Callable[[], Any], repeats: int, device: torch.device
 ) -> tuple[float, float]:
-    """Median seconds of two calls that take turns."""
+    """Time two calls alternately; return the median seconds of each."""
     pairs = [(time_call(reference, device)[1], time_call(ours, device)[1]) for _ in range(repeats)]
     slow, fast = zip(*pairs, strict=True)
     return statistics.median(slow), statistics.median(fast)
 
 
-def say(line: str) -> None:
-    """Progress, which is not the table."""
+def log_progress(line: str) -> None:
+    """Print a line of progress to stderr; stdout is for the table."""
     print(line, file=sys.stderr, flush=True)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    """The flags; --rows and --growth are lists of names."""
+    """Parse the flags; --rows and --growth become lists of names."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.speed",
         description=(__doc__ or "").partition("\n")[0],
@@ -250,15 +252,23 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         formatter_class=HelpFormatter,
     )
     add = parser.add_argument
-    add("--rows", nargs="*", choices=list(ROWS), metavar="ROW", help=f"only some of {', '.join(ROWS)}, or none")
-    grown = f"measure how seconds grow with {', '.join(SUBJECTS)}, or some of these"
-    add("--growth", nargs="*", choices=list(SUBJECTS), metavar="WHAT", help=grown)
-    add("--repeats", type=positive, default=3, help="calls of each that are measured")
-    add("--threads", type=positive, default=torch.get_num_threads(), help="of the CPU")
-    add("--amp", action="store_true", help="mixed precision in training, and half precision from text to sound")
-    add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
-    add("--quick", action="store_true", help="tiny models, to see that all works: the figures mean nothing")
-    add("-o", "--output", type=Path, default=Path("output/bench"), help="folder of the files; made if missing")
+    add(
+        "--rows",
+        nargs="*",
+        choices=list(ROWS),
+        metavar="ROW",
+        help=f"rows to measure: some of {', '.join(ROWS)}, or none; default: all",
+    )
+    growth_help = f"also plot how time grows with {', '.join(SUBJECTS)}, or with some of these"
+    add("--growth", nargs="*", choices=list(SUBJECTS), metavar="WHAT", help=growth_help)
+    add("--repeats", type=positive, default=3, help="number of measured calls of each kind")
+    add("--threads", type=positive, default=torch.get_num_threads(), help="number of CPU threads")
+    add("--amp", action="store_true", help="use mixed precision in training and half precision from text to sound")
+    add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
+    add(
+        "--quick", action="store_true", help="use tiny models, to check that everything works: the figures mean nothing"
+    )
+    add("-o", "--output", type=Path, default=Path("output/bench"), help="output folder; created if missing")
     args = parser.parse_args(argv)
     args.rows = list(ROWS) if args.rows is None else args.rows
     args.growth = list(SUBJECTS) if args.growth == [] else args.growth or []

@@ -1,4 +1,4 @@
-"""Tacotron 2's own flags; their defaults are those of its config dataclasses."""
+"""Flags of Tacotron 2; their defaults come from its config dataclasses."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ def add_tacotron2_arguments(parser: argparse.ArgumentParser) -> None:
     _add_decoder(parser.add_argument_group("Tacotron 2: decoder"))
     _add_attention(parser.add_argument_group("Tacotron 2: attention"))
     _add_postnet(parser.add_argument_group("Tacotron 2: postnet"))
-    _add_guard(parser.add_argument_group("Tacotron 2: guards of free running, for any checkpoint"))
+    _add_guard(parser.add_argument_group("Tacotron 2: guards of inference, for any checkpoint"))
 
 
 def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that only training reads."""
+    """Add the flags for training only."""
     group = parser.add_argument_group("Tacotron 2: data and loss")
     group.add_argument(
         "--load-mel-from-disk",
         action=argparse.BooleanOptionalAction,
         default=Data.load_mel_from_disk,
-        help="the filelists name .pt mels instead of audio",
+        help="read precomputed mels: the filelists name .pt files instead of audio",
     )
     group.add_argument(
         "--guided-attention-weight",
         type=float,
         default=Loss.guided_attention_weight,
         metavar="W",
-        help="weight of a penalty on attention far from the diagonal; about 100 helps where data is small; 0: off",
+        help="weight of the guided attention loss, which penalises attention far from the diagonal; about 100 helps with little "
+        "data; 0: off",
     )
     group.add_argument(
         "--guided-attention-sigma",
@@ -53,25 +54,25 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=Loss.guided_attention_decay,
         metavar="D",
-        help="factor on its weight each iteration",
+        help="factor on the weight of guided attention after each iteration; 1: constant",
     )
-    _add_left_out(group)
+    _add_dropout(group)
 
 
-def _add_left_out(group: argparse._ArgumentGroup) -> None:
+def _add_dropout(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--drop-frame-rate",
         type=float,
         default=Training.drop_frame_rate,
         metavar="P",
-        help="share of decoder steps that are fed no frame, so that the text has to tell what comes next",
+        help="share of decoder steps whose input frame is replaced by zeros, so that the model relies on the text",
     )
     group.add_argument(
         "--p-convolution-dropout",
         type=float,
         default=Training.p_convolution_dropout,
         metavar="P",
-        help="dropout after each convolution of the encoder and the postnet; less where a small model does not fit its clips",
+        help="dropout after each convolution of encoder and postnet; lower it if a small model underfits",
     )
 
 
@@ -81,7 +82,7 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         nargs="+",
         default=list(Data.text_cleaners),
         metavar="NAME",
-        help="english_cleaners, basic_cleaners or transliteration_cleaners",
+        help="cleaners to apply in this order: english_cleaners, basic_cleaners or transliteration_cleaners",
     )
     group.add_argument(
         "--text-reading",
@@ -96,11 +97,11 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         type=symbols_file,
         default=Data.symbols,
         metavar="PATH",
-        help="another alphabet, UTF-8, one symbol a line: the padding first, characters, ARPAbet as @AA1; letters that are "
-        "not English want --text-cleaners basic_cleaners too, as english_cleaners leave only ASCII "
+        help="file with another alphabet, UTF-8, one symbol a line: the padding first, then characters, and ARPAbet as @AA1; for "
+        "letters outside ASCII add --text-cleaners basic_cleaners, since english_cleaners remove them "
         f"(default: {len(BUILT_IN.symbols)} built in)",
     )
-    group.add_argument("--n-symbols", type=int, default=Model.n_symbols, help="size of the symbol table")
+    group.add_argument("--n-symbols", type=int, default=Model.n_symbols, help="number of symbols in the alphabet")
     group.add_argument(
         "--symbols-embedding-dim", type=int, default=Model.symbols_embedding_dim, help="channels of an embedded symbol"
     )
@@ -108,16 +109,18 @@ def _add_text(group: argparse._ArgumentGroup) -> None:
         "--mask-padding",
         action=argparse.BooleanOptionalAction,
         default=Model.mask_padding,
-        help="keep padding out of outputs, loss and BatchNorm statistics",
+        help="exclude padding from outputs, loss and BatchNorm statistics",
     )
 
 
 def _add_encoder(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--encoder-kernel-size", type=int, default=Model.encoder_kernel_size, help="symbols, odd")
     group.add_argument(
-        "--encoder-n-convolutions", type=int, default=Model.encoder_n_convolutions, help="convolution layers"
+        "--encoder-kernel-size", type=int, default=Model.encoder_kernel_size, help="kernel size in symbols, odd"
     )
-    group.add_argument("--encoder-embedding-dim", type=int, default=Model.encoder_embedding_dim, help="channels")
+    group.add_argument(
+        "--encoder-n-convolutions", type=int, default=Model.encoder_n_convolutions, help="number of convolution layers"
+    )
+    group.add_argument("--encoder-embedding-dim", type=int, default=Model.encoder_embedding_dim, help="output channels")
 
 
 def _add_decoder(group: argparse._ArgumentGroup) -> None:
@@ -125,15 +128,18 @@ def _add_decoder(group: argparse._ArgumentGroup) -> None:
         "--n-frames-per-step",
         type=int,
         default=Model.n_frames_per_step,
-        help="mel frames a decoder step predicts (reduction factor): 2 or 3 trains and speaks faster",
+        help="mel frames per decoder step (reduction factor): with 2 or 3, training and inference are faster",
     )
     group.add_argument("--decoder-rnn-dim", type=int, default=Model.decoder_rnn_dim, help="units of the decoder LSTM")
     group.add_argument("--prenet-dim", type=int, default=Model.prenet_dim, help="units of each prenet layer")
     group.add_argument(
-        "--max-decoder-steps", type=int, default=Model.max_decoder_steps, help="where inference stops at the latest"
+        "--max-decoder-steps",
+        type=int,
+        default=Model.max_decoder_steps,
+        help="maximum number of decoder steps in inference",
     )
     group.add_argument(
-        "--gate-threshold", type=float, default=Model.gate_threshold, help="stop probability that ends a clip"
+        "--gate-threshold", type=float, default=Model.gate_threshold, help="stop probability above which a clip ends"
     )
     group.add_argument(
         "--p-attention-dropout", type=float, default=Model.p_attention_dropout, help="dropout on the attention LSTM"
@@ -145,7 +151,7 @@ def _add_decoder(group: argparse._ArgumentGroup) -> None:
         "--decoder-no-early-stopping",
         action=argparse.BooleanOptionalAction,
         default=Model.decoder_no_early_stopping,
-        help="run inference to --max-decoder-steps, whatever the gate says",
+        help="run inference to --max-decoder-steps and ignore the gate",
     )
 
 
@@ -153,26 +159,30 @@ def _add_attention(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--attention-rnn-dim", type=int, default=Model.attention_rnn_dim, help="units of the attention LSTM"
     )
-    group.add_argument("--attention-dim", type=int, default=Model.attention_dim, help="channels of the energies")
+    group.add_argument(
+        "--attention-dim", type=int, default=Model.attention_dim, help="channels of query, keys and energies"
+    )
     group.add_argument(
         "--attention-location-n-filters",
         type=int,
         default=Model.attention_location_n_filters,
-        help="filters over the previous weights",
+        help="filters over the previous attention weights",
     )
     group.add_argument(
         "--attention-location-kernel-size",
         type=int,
         default=Model.attention_location_kernel_size,
-        help="their width in symbols, odd",
+        help="width of these filters in symbols, odd",
     )
 
 
 def _add_postnet(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--postnet-embedding-dim", type=int, default=Model.postnet_embedding_dim, help="channels")
-    group.add_argument("--postnet-kernel-size", type=int, default=Model.postnet_kernel_size, help="frames, odd")
+    group.add_argument("--postnet-embedding-dim", type=int, default=Model.postnet_embedding_dim, help="hidden channels")
     group.add_argument(
-        "--postnet-n-convolutions", type=int, default=Model.postnet_n_convolutions, help="convolution layers"
+        "--postnet-kernel-size", type=int, default=Model.postnet_kernel_size, help="kernel size in frames, odd"
+    )
+    group.add_argument(
+        "--postnet-n-convolutions", type=int, default=Model.postnet_n_convolutions, help="number of convolution layers"
     )
 
 
@@ -182,20 +192,20 @@ def _add_guard(group: argparse._ArgumentGroup) -> None:
         type=int,
         default=Guard.attention_stop,
         metavar="N",
-        help="also end a clip when attention has stayed at its text's last symbol for N mel frames, whatever the gate says; "
-        "more than a sound lasts, 30 say; 0: off",
+        help="also end a clip after attention has stayed at the last symbol for N mel frames, independent of the gate; choose "
+        "more than the longest sound, for example 30; 0: off",
     )
     group.add_argument(
         "--attention-window",
         type=int,
         default=Guard.attention_window,
         metavar="W",
-        help="let attention move at most W symbols, back or forward, in a decoder step; 0: off",
+        help="limit the movement of attention to W symbols a decoder step, forward or back; 0: off",
     )
     group.add_argument(
         "--max-frames-per-symbol",
         type=float,
         default=Guard.max_frames_per_symbol,
         metavar="X",
-        help=f"also cut a clip at X mel frames for each symbol of its text and {SPARE_FRAMES} more; 0: off",
+        help=f"also end a clip after X mel frames a symbol plus {SPARE_FRAMES}; 0: off",
     )

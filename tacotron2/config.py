@@ -9,7 +9,7 @@ from common.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Tacotron2Config:
-    """Keyword arguments of Tacotron2. Raises UsageError, naming the flag, for values no model can have."""
+    """Keyword arguments of Tacotron2. Raises UsageError, which names the flag, for impossible values."""
 
     mask_padding: bool = False
     n_mel_channels: int = 80
@@ -60,13 +60,13 @@ class Tacotron2Config:
 
 @dataclass(frozen=True, kw_only=True)
 class Tacotron2TrainingConfig:
-    """What training leaves out at random, which no checkpoint stores. Raises UsageError for what is no share."""
+    """Dropout rates of training, which no checkpoint stores. Raises UsageError for a value outside [0, 1)."""
 
-    drop_frame_rate: float = 0.0  # of decoder steps, that are fed no frame
+    drop_frame_rate: float = 0.0  # share of decoder steps whose input frame is zero
     p_convolution_dropout: float = 0.5  # after each convolution of the encoder and the postnet
 
     def __post_init__(self) -> None:
-        found = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
-        wrong = {flag: share for flag, share in found.items() if not 0 <= share < 1}  # NaN fails this as well
+        shares = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
+        wrong = {flag: share for flag, share in shares.items() if not 0 <= share < 1}  # NaN fails this as well
         if wrong:
             raise UsageError("; ".join(f"{flag}: {share}, expected a share in [0, 1)" for flag, share in wrong.items()))

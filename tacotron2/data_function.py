@@ -1,4 +1,4 @@
-"""Tacotron 2's data: rows of a filelist to (symbol ids, mel) pairs, and those to padded batches."""
+"""Data of Tacotron 2: convert filelist rows to pairs of symbol ids and mels, and pad them to batches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from tacotron2.text.reading.reader import read_english
 
 # B batch, S symbols, T frames, M mels
 
-TEXT_READINGS = (
-    "spoken",
-    "as-published",
-)  # English in words before the cleaners, or as it stands, as the published recipe has it
-_read_english = lru_cache(maxsize=256)(read_english)  # a phrase is read to be cut, to be spoken and to be drawn
+# English converted to spoken words before the cleaners, or as it stands, as in the published recipe
+TEXT_READINGS = ("spoken", "as-published")
+# inference converts a phrase three times: to cut, encode and plot it
+_read_english = lru_cache(maxsize=256)(read_english)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +45,11 @@ class Tacotron2DataConfig:
 
     @property
     def alphabet(self) -> Alphabet:
-        """What texts are spelled in."""
+        """Symbols of the texts."""
         return alphabet_of(self.symbols)
 
-    def aloud(self, text: str) -> str:
-        """A text for inference as it is read: English in the built-in alphabet in words, anything else as it stands."""
+    def read_aloud(self, text: str) -> str:
+        """Convert a text for inference to spoken words: English in the built-in alphabet only; other texts stay."""
         if self.text_reading == "as-published":
             return text
         is_english = "english_cleaners" in self.text_cleaners and self.alphabet == BUILT_IN
@@ -58,7 +57,7 @@ class Tacotron2DataConfig:
 
 
 class Item(NamedTuple):
-    """A clip: ids (S,), mel (M, T), and the file it came from."""
+    """A clip: ids (S,), mel (M, T), and the path of its file."""
 
     ids: Tensor
     mel: Tensor
@@ -66,7 +65,7 @@ class Item(NamedTuple):
 
 
 class Tacotron2Batch(NamedTuple):
-    """Clips by falling text length: text (B, S), mels (B, M, T) and gates (B, T), zero-padded."""
+    """Clips in order of decreasing text length: text (B, S), mels (B, M, T) and gates (B, T), zero-padded."""
 
     text: Tensor
     text_lengths: Tensor
@@ -89,13 +88,13 @@ class Tacotron2Batch(NamedTuple):
 
 
 class TextMelDataset:
-    """Pairs of symbol ids and log-mels; `lengths` are numbers of symbols. BadRows lists all texts that cannot be read."""
+    """Pairs of symbol ids and log-mels; `lengths` counts symbols. Raises BadRows, which lists all invalid texts."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.config = from_options(Tacotron2DataConfig, options)
         self.audio = from_options(AudioConfig, options)
         self.utterances = utterances
-        self.ids = _read([row.text for row in utterances], self.config)
+        self.ids = _encode_all([row.text for row in utterances], self.config)
         self.lengths = [len(ids) for ids in self.ids]
         self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
         if self.config.load_mel_from_disk:
@@ -114,7 +113,7 @@ class TextMelDataset:
         return self.stft.mel_spectrogram(load_audio(path, self.audio.sampling_rate)[None])[0]
 
     def collate(self, items: list[Item]) -> Tacotron2Batch:
-        """Pad items to a batch. A gate target is 1 from the first frame of the decoder step that holds the last frame."""
+        """Pad items to a batch. Gate targets are 1 from the decoder step of the last frame onwards."""
         items = sorted(items, key=lambda item: len(item.ids), reverse=True)
         text_lengths = torch.tensor([len(item.ids) for item in items])
         mel_lengths = torch.tensor([item.mel.shape[1] for item in items])
@@ -132,80 +131,85 @@ class TextMelDataset:
 
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
-    """Texts for inference -> padded symbol ids (B, S) and lengths (B,). BadRows lists all texts that cannot be read."""
-    ids = [torch.tensor(sequence) for sequence in _read(texts, from_options(Tacotron2DataConfig, options), aloud=True)]
+    """Encode texts for inference as padded symbol ids (B, S) and lengths (B,). Raises BadRows for invalid texts."""
+    ids = [
+        torch.tensor(sequence)
+        for sequence in _encode_all(texts, from_options(Tacotron2DataConfig, options), read_aloud=True)
+    ]
     lengths = torch.tensor([len(sequence) for sequence in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
 
 def spell(text: str, options: Options) -> list[str]:
-    """The symbols a text for inference is read as, one for each of its ids."""
+    """List the symbols of a text for inference, one for each of its ids."""
     config = from_options(Tacotron2DataConfig, options)
-    return [config.alphabet.symbols[i] for i in _sequence(text, config, aloud=True)]
+    return [config.alphabet.symbols[i] for i in _encode_one(text, config, read_aloud=True)]
 
 
 def pieces(text: str, limit: int, options: Options) -> list[Piece]:
-    """A text for inference in pieces of at most `limit` characters as read aloud, 0 being no limit, each with its pause.
+    """Cut a text for inference into pieces of at most `limit` spoken characters, each with its pause; 0 is no limit.
 
-    A piece that holds nothing to speak is left out. A text that cannot be read stays whole: encode says why.
+    Drop pieces without words. An invalid text stays whole, since encode reports its error.
     """
     config = from_options(Tacotron2DataConfig, options)
-    found = sentences.pieces(text, limit, config.aloud)
-    if len(found) > 1:
+    parts = sentences.cut_text(text, limit, config.read_aloud)
+    if len(parts) > 1:
         try:
-            _sequence(text, config, aloud=True)
+            _encode_one(text, config, read_aloud=True)
         except DataError:
             return [Piece(text, 0.0)]
-        found = [piece for piece in found if _has_words(_sequence(piece.text, config, aloud=True), config.alphabet)]
-    return found or [Piece(text, 0.0)]
+        parts = [
+            piece for piece in parts if _has_words(_encode_one(piece.text, config, read_aloud=True), config.alphabet)
+        ]
+    return parts or [Piece(text, 0.0)]
 
 
 def unspoken(text: str, options: Options) -> list[str]:
-    """The characters of a text for inference that nothing is said for, in their order. DataError as encode has it."""
+    """List the characters of a text for inference that produce no sound, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
-    composed = unicodedata.normalize("NFC", text)  # as cleaners have it: no accent is lost that a letter holds
-    return dropped_symbols(config.aloud(composed), config.text_cleaners, config.alphabet)
+    composed = unicodedata.normalize("NFC", text)  # cleaners use NFC too, so that a letter keeps its accent
+    return dropped_symbols(config.read_aloud(composed), config.text_cleaners, config.alphabet)
 
 
-def _sequence(text: str, config: Tacotron2DataConfig, aloud: bool) -> list[int]:
-    """Symbol ids of a text as it is cleaned; `aloud`, English is read first, which training data never is."""
-    ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # mistakes are named at their places as written
-    if aloud and (read := config.aloud(text)) != text:
-        return text_to_sequence(read, config.text_cleaners, config.alphabet)
+def _encode_one(text: str, config: Tacotron2DataConfig, read_aloud: bool) -> list[int]:
+    """Clean a text and convert it to symbol ids; with `read_aloud`, for inference only, spell its numbers first."""
+    ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # errors give positions in the original text
+    if read_aloud and (spoken := config.read_aloud(text)) != text:
+        return text_to_sequence(spoken, config.text_cleaners, config.alphabet)
     return ids
 
 
-def _read(texts: Sequence[str], config: Tacotron2DataConfig, aloud: bool = False) -> list[list[int]]:
-    """Symbol ids of each text; one BadRows for all that cannot be read or hold nothing to speak."""
+def _encode_all(texts: Sequence[str], config: Tacotron2DataConfig, read_aloud: bool = False) -> list[list[int]]:
+    """Convert each text to symbol ids. Raises one BadRows for all texts that are invalid or have no words."""
     alphabet = config.alphabet
     sequences: list[list[int]] = []
     problems: dict[int, str] = {}
     for number, text in enumerate(texts):
         try:
-            sequences.append(_sequence(text, config, aloud))
+            sequences.append(_encode_one(text, config, read_aloud))
         except DataError as error:
             problems[number] = str(error)
         else:
             if _is_silent(sequences[-1], alphabet):
-                problems[number] = f"{text!r} holds nothing to speak, expected {_wanted(text, alphabet)}"
+                problems[number] = f"{text!r} holds nothing to speak, expected {_expected_text(text, alphabet)}"
     if problems:
         raise BadRows(problems)
     return sequences
 
 
 def _is_silent(ids: Sequence[int], alphabet: Alphabet) -> bool:
-    """Whether ids say nothing. In other alphabets spaces and points alone are nothing: what the wrong cleaners leave."""
+    """True if no id has a sound. In other alphabets, spaces and points alone count as silent: wrong cleaners leave only these."""
     return not ids if alphabet == BUILT_IN else not _has_words(ids, alphabet)
 
 
 def _has_words(ids: Sequence[int], alphabet: Alphabet) -> bool:
-    """Whether ids are more than spaces and points."""
-    spoken = (alphabet.symbols[i] for i in ids)
-    return any(len(symbol) > 1 or unicodedata.category(symbol)[0] not in "CPZ" for symbol in spoken)
+    """True if some id is no space and no punctuation."""
+    spelling = (alphabet.symbols[i] for i in ids)
+    return any(len(symbol) > 1 or unicodedata.category(symbol)[0] not in "CPZ" for symbol in spelling)
 
 
-def _wanted(text: str, alphabet: Alphabet) -> str:
+def _expected_text(text: str, alphabet: Alphabet) -> str:
     if alphabet == BUILT_IN:
         return "letters or {ARPAbet}"
-    kept = not _is_silent(text_to_sequence(text, "basic_cleaners", alphabet), alphabet)
-    return "letters of --symbols-file" + ("; --text-cleaners basic_cleaners would keep some" if kept else "")
+    has_letters = not _is_silent(text_to_sequence(text, "basic_cleaners", alphabet), alphabet)
+    return "letters of --symbols-file" + ("; --text-cleaners basic_cleaners would keep some" if has_letters else "")

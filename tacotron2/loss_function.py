@@ -36,7 +36,7 @@ class Tacotron2LossConfig:
 
 
 class Tacotron2Targets(NamedTuple):
-    """Mels (B, M, T), gates (B, T); the lengths (B,) are needed for masking and guided attention only."""
+    """Mels (B, M, T), gates (B, T) and lengths (B,); only masking and guided attention need the lengths."""
 
     mels: Tensor
     gates: Tensor
@@ -45,7 +45,7 @@ class Tacotron2Targets(NamedTuple):
 
 
 def guided_attention(alignments: Tensor, text_lengths: Tensor, step_lengths: Tensor, sigma: float) -> Tensor:
-    """Mean weight off the diagonal: 1 - exp(-(s/S - k/K)² / 2σ²) over each item's own S x K (Tachibana et al. 2018, eq. 8).
+    """Mean of attention off the diagonal: 1 - exp(-(s/S - k/K)² / 2σ²) over each item's own S x K (Tachibana et al. 2018, eq. 8).
 
     alignments (B, K, S), text_lengths (B,), step_lengths (B,) -> scalar.
     """
@@ -59,29 +59,29 @@ def guided_attention(alignments: Tensor, text_lengths: Tensor, step_lengths: Ten
 
 
 class Tacotron2Loss(nn.Module):
-    """Sum of MSE(frames), MSE(frames + postnet) and BCE(gate); means over the padded batch, or over real frames when masked."""
+    """Sum of MSE(frames), MSE(frames + postnet) and BCE(gate): means over the padded batch, or with masking over real frames."""
 
     def __init__(self, config: Tacotron2LossConfig | None = None) -> None:
         super().__init__()
         self.config = config or Tacotron2LossConfig()
 
     def terms(self, outputs: Tacotron2Output, targets: tuple[Tensor, ...], iteration: int = 0) -> dict[str, Tensor]:
-        """The loss's terms by name; guided attention is a term of training only, decaying by its factor each iteration."""
-        outputs, wanted = Tacotron2Output(*outputs), Tacotron2Targets(*targets)
+        """Terms of the loss by name. Guided attention is a term of training only; its weight decays each iteration."""
+        outputs, target = Tacotron2Output(*outputs), Tacotron2Targets(*targets)
         mask = None
-        if self.config.mask_padding and wanted.mel_lengths is not None:
-            mask = length_mask(wanted.mel_lengths, wanted.mels.shape[2])
+        if self.config.mask_padding and target.mel_lengths is not None:
+            mask = length_mask(target.mel_lengths, target.mels.shape[2])
         terms = {
-            "mel": _mean_square(outputs.mel_outputs, wanted.mels, mask),
-            "mel_postnet": _mean_square(outputs.mel_outputs_postnet, wanted.mels, mask),
-            "gate": _gate_loss(outputs.gate_outputs, wanted.gates, mask),
+            "mel": _mean_square(outputs.mel_outputs, target.mels, mask),
+            "mel_postnet": _mean_square(outputs.mel_outputs_postnet, target.mels, mask),
+            "gate": _gate_loss(outputs.gate_outputs, target.gates, mask),
         }
         weight = self.config.guided_attention_weight * self.config.guided_attention_decay**iteration
-        if self.training and weight > 0 and wanted.mel_lengths is not None and wanted.text_lengths is not None:
+        if self.training and weight > 0 and target.mel_lengths is not None and target.text_lengths is not None:
             r = self.config.n_frames_per_step
-            steps = (wanted.mel_lengths + r - 1) // r
+            steps = (target.mel_lengths + r - 1) // r
             penalty = guided_attention(
-                outputs.alignments, wanted.text_lengths, steps, self.config.guided_attention_sigma
+                outputs.alignments, target.text_lengths, steps, self.config.guided_attention_sigma
             )
             terms["guided_attention"] = weight * penalty
         return terms

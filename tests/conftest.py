@@ -1,4 +1,4 @@
-"""What every test gets: one thread, and random numbers that depend on its own name only."""
+"""Fixtures of every test: one thread, and random numbers that depend only on the test's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Tensors this small take ten times as long where threads wait for each other on a busy machine."""
+    """Use one thread: with tensors this small, several threads are slower, above all on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -19,5 +19,5 @@ def one_thread():
 
 @pytest.fixture(autouse=True)
 def own_seed(request):
-    """A test alone, in another order or after new ones draws the same numbers."""
+    """Seed by the test's name, so that its numbers do not depend on other tests."""
     torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))

@@ -1,4 +1,4 @@
-"""The recipe at its smallest: tiny models, a few clips of the embedded corpus, and its scripts run in this process."""
+"""Helpers for tests: tiny models, a few clips of the embedded corpus, and scripts run in this process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ import torch
 from common.training.nvlog import read_log
 
 ROOT = Path(__file__).resolve().parent.parent
-JUDGES = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
-SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # of the corpus: one and a half seconds each
+EVALUATORS = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
+SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # numbers of corpus clips of one and a half seconds each
 
 MODELS = {
     "Tacotron2": "--symbols-embedding-dim 16 --encoder-n-convolutions 2 --encoder-embedding-dim 16 --prenet-dim 16"
@@ -38,7 +38,7 @@ SHARED = "--n-mel-channels 10 -bs 2 --seed 1 --cpu --epochs-per-validation 100"
 
 
 class Result(NamedTuple):
-    """What a script left behind."""
+    """Exit code and output of a script."""
 
     code: int
     out: str
@@ -46,11 +46,11 @@ class Result(NamedTuple):
 
 
 def run(script: str, *words: object, cwd: Path = ROOT) -> Result:
-    """Run a script of the recipe as the command line would, in this process; anything but an exit goes up with its traceback."""
+    """Run a script as the command line would, but in this process. Exceptions other than an exit propagate."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     before, sys.argv = sys.argv, [script, *map(str, words)]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _inside(cwd):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _working_folder(cwd):
             runpy.run_path(str(ROOT / script), run_name="__main__")
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
@@ -60,14 +60,14 @@ def run(script: str, *words: object, cwd: Path = ROOT) -> Result:
 
 
 def succeed(script: str, *words: object, cwd: Path = ROOT) -> str:
-    """Run a script that has to end well; returns its stdout."""
+    """Run a script that must exit with 0; return its stdout."""
     result = run(script, *words, cwd=cwd)
     assert result.code == 0, result.err
     return result.out
 
 
 @contextlib.contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def _working_folder(folder: Path) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -77,42 +77,42 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 def clips(folder: Path, training: int = 5, validation: int = 2) -> list[str]:
-    """Write filelists of the embedded corpus's shortest clips; returns the flags that name them."""
+    """Write filelists of the embedded corpus's shortest clips; return the flags that name them."""
     rows = (ROOT / "filelists" / "clock_audio_text_train_filelist.txt").read_text().splitlines()
     rows = [rows[number - 1] for number in SHORT_CLIPS]
     words = ["--dataset-path", str(ROOT)]
-    for part, chosen in (("training", rows[:training]), ("validation", rows[-validation:])):
+    for part, lines in (("training", rows[:training]), ("validation", rows[-validation:])):
         path = folder / f"{part}.txt"
-        path.write_text("\n".join(chosen) + "\n")
+        path.write_text("\n".join(lines) + "\n")
         words += [f"--{part}-files", str(path)]
     return words
 
 
 def flags(model: str, folder: Path, training: int = 5) -> list[str]:
-    """train.py's flags for a tiny model that trains on five clips into `folder`."""
+    """Build train.py's flags for a tiny model that trains on five clips into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     words = ["-m", model, "-o", str(folder), *clips(folder, training), *SHARED.split()]
     return words + MODELS.get(model, "").split()
 
 
 @functools.cache
-def trained(model: str) -> Path:
-    """The checkpoint of a tiny model after two epochs, made once for all tests; nothing may change it."""
+def train_tiny_model(model: str) -> Path:
+    """Train a tiny model for two epochs, once for all tests, and return its checkpoint; no test may change the file."""
     folder = Path(tempfile.mkdtemp(prefix="recipe-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with torch.random.fork_rng():  # a test's own numbers do not depend on who comes first
+    with torch.random.fork_rng():  # the numbers of a test must not depend on which test calls this first
         succeed("train.py", *flags(model, folder), "--epochs", 2)
     return folder / f"checkpoint_{model}_last.pt"
 
 
-def logged(path: Path) -> list[tuple[object, dict]]:
-    """(step, data) of a log's records, without the flags."""
+def read_steps(path: Path) -> list[tuple[object, dict]]:
+    """Read the (step, data) of a log's records, without the flags."""
     records = [record for record in read_log(path) if record["type"] == "LOG"]
     return [(tuple(record["step"]), record["data"]) for record in records if record["step"] != "PARAMETER"]
 
 
-def tools(folder: Path, *absent: str) -> Path:
-    """A folder for PATH: everything of the system's but what is absent."""
+def folder_of_tools(folder: Path, *absent: str) -> Path:
+    """Create a folder for PATH with links to all tools of the system except `absent`."""
     folder.mkdir()
     for place in ("/usr/bin", "/bin"):
         for tool in Path(place).iterdir():
@@ -124,7 +124,7 @@ def tools(folder: Path, *absent: str) -> Path:
 
 
 def start(*words: object, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """A command in the background, in a process group of its own."""
+    """Start a command in the background, in its own process group."""
     return subprocess.Popen(
         [str(word) for word in words],
         cwd=ROOT,
@@ -137,15 +137,19 @@ def start(*words: object, environment: Mapping[str, str] | None = None) -> subpr
 
 
 def wait_for_epoch_1(process: subprocess.Popen[str], folder: Path) -> None:
-    """Until a training into `folder` has taken the first step of epoch 1."""
+    """Wait until a training into `folder` has logged the first step of epoch 1."""
     log, deadline = folder / "nvlog.json", time.monotonic() + 200
     while not (log.exists() and '"step": [1, 0]' in log.read_text()):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.02)
 
 
-def need_judges() -> None:
-    """Skip a test where an evaluator is missing."""
-    for name in JUDGES:
-        if find_spec(name) is None:  # not imported, which for some wants a module that the judges bring themselves
+def skip_without_evaluators() -> None:
+    """Skip a test if an evaluator is not installed."""
+    for name in EVALUATORS:
+        if find_spec(name) is None:  # find_spec, since importing one may need a module that only the evaluators install
             pytest.skip(f"{name}, an evaluator of requirements-eval.txt, is not installed")
+
+
+# The names before 0.10.0, for test files that still use them.
+trained, logged, tools = train_tiny_model, read_steps, folder_of_tools

@@ -21,7 +21,7 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.spec import Key, ModelSpec, Preview, TrainingDefaults, VocoderInference, from_options
 from common.training.checkpoint import load_checkpoint
-from tests.recipe import ROOT, flags, logged, succeed, trained
+from tests.recipe import ROOT, flags, read_steps, succeed, train_tiny_model
 
 # What each part may import of the recipe, beside itself.
 MAY_IMPORT = {
@@ -391,17 +391,19 @@ def test_a_third_model_is_one_entry_in_the_registry(tmp_path: Path, monkeypatch,
     checkpoint = load_checkpoint(tmp_path / "checkpoint_Hummer_last.pt")
     assert (checkpoint["epoch"], checkpoint["config"]) == (1, {"n_mel_channels": 10, "hop_length": 256})
     epochs = [
-        data["train_loss"] for step, data in logged(tmp_path / "nvlog.json") if len(step) == 1 and "train_loss" in data
+        data["train_loss"]
+        for step, data in read_steps(tmp_path / "nvlog.json")
+        if len(step) == 1 and "train_loss" in data
     ]
     assert epochs[1] < epochs[0]
     (tmp_path / "phrases.txt").write_text("Two.\n")
-    words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--tacotron2", trained("Tacotron2")]
+    words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--tacotron2", train_tiny_model("Tacotron2")]
     words += ["--hummer", tmp_path / "checkpoint_Hummer_last.pt"]
     if named:  # --vocoder decides where several have a checkpoint
-        words += ["--waveglow", trained("WaveGlow"), "--vocoder", "hummer"]
+        words += ["--waveglow", train_tiny_model("WaveGlow"), "--vocoder", "hummer"]
     succeed("inference.py", *words)
     assert {"hummer_latency", "hummer_items_per_sec", "tacotron2_latency"} <= set(
-        logged(tmp_path / "nvlog.json")[-1][1]
+        read_steps(tmp_path / "nvlog.json")[-1][1]
     )
     rate, samples = wavfile.read(tmp_path / "audio_0.wav")
     assert (rate, len(samples)) == (22050, 100 * 256)

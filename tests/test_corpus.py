@@ -1,4 +1,4 @@
-"""The embedded corpus as shipped, and the script that makes it. Needs neither festival nor a network."""
+"""The embedded corpus as shipped, and the script that generates it. Needs neither festival nor a network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(part: str, split: str, kind: str = "audio") -> list[tuple[str, str]]:
 
 
 def unseen() -> list[str]:
-    """Read the times that are in no filelist."""
+    """Read the times that no filelist contains."""
     return [
         line
         for name in ("phrases/clock.txt", "corpus/text/clock_unseen.txt")
@@ -71,7 +71,7 @@ def recordings() -> dict[str, np.ndarray]:
     return audio
 
 
-def test_recordings_are_those_of_the_filelists_and_of_the_stated_length(recordings: dict[str, np.ndarray]) -> None:
+def test_recordings_match_the_filelists_and_the_stated_length(recordings: dict[str, np.ndarray]) -> None:
     shipped = {
         path.relative_to(ROOT).as_posix()
         for part in ("clock", "sentences")
@@ -99,7 +99,7 @@ def test_recordings_are_neither_clipped_nor_faint_and_have_little_silence(record
 
 
 @pytest.mark.parametrize(("part", "split"), SPLITS)
-def test_filelists_hold_what_the_script_makes(part: str, split: str, recordings: dict[str, np.ndarray]) -> None:
+def test_filelists_match_the_script(part: str, split: str, recordings: dict[str, np.ndarray]) -> None:
     clips = [clip for clip in make_corpus.all_clips() if (clip.part, clip.split) == (part, split)]
     assert rows(part, split) == [(f"corpus/{clip.file}", clip.written) for clip in clips]
     assert rows(part, split, "mel") == [(f"corpus/mels/{clip.name}.pt", clip.written) for clip in clips]
@@ -109,13 +109,13 @@ def test_filelists_hold_what_the_script_makes(part: str, split: str, recordings:
         assert 8 < rate < 25, clip
 
 
-def test_phrases_hold_what_the_script_makes() -> None:
+def test_phrases_match_the_script() -> None:
     assert unseen() == make_corpus.clock_texts("unseen")
     assert len((ROOT / "phrases/clock.txt").read_text().splitlines()) == 5
     assert len(unseen()) >= 10
 
 
-def test_clock_vocabulary_is_small_and_known_from_training() -> None:
+def test_clock_vocabulary_is_small_and_occurs_in_training() -> None:
     train = words_of([text for _, text in rows("clock", "train")])
     assert 55 <= len(train) <= 65
     assert min(train.values()) >= 4
@@ -132,12 +132,12 @@ def test_no_time_of_the_dial_is_in_two_splits() -> None:
     assert {place % 60 for place in dials[0]} == set(range(60))
 
 
-def test_no_text_is_there_twice() -> None:
+def test_every_text_is_unique() -> None:
     texts = [text for part, split in SPLITS for _, text in rows(part, split)] + unseen()
     assert [text for text, count in Counter(texts).items() if count > 1] == []
 
 
-def test_sentences_say_what_the_english_cleaners_read() -> None:
+def test_spoken_sentences_equal_the_output_of_the_english_cleaners() -> None:
     clips = [clip for clip in make_corpus.all_clips() if clip.part == "sentences"]
     differing = [clip for clip in clips if clip.written != clip.spoken]
     assert len(differing) > 50
@@ -175,7 +175,7 @@ def test_every_time_in_every_template_reads_back() -> None:
                 assert place_on_dial(make_corpus.clock_sentence(template, hour, minute)) == hour % 12 * 60 + minute
 
 
-def test_resampling_keeps_tones_and_removes_what_the_lower_rate_cannot_hold() -> None:
+def test_resampling_keeps_tones_and_removes_those_above_the_new_nyquist_frequency() -> None:
     time, new_time = np.arange(32000) / 32000, np.arange(22050) / 22050
     inner = slice(2000, -2000)
     for frequency in (100.0, 7900.0, 10000.0):
@@ -200,14 +200,14 @@ def test_trimming_leaves_the_margin() -> None:
 
 
 @pytest.mark.parametrize("line", ["", " padded", "a|b|c", "a|", 'a "quote"'])
-def test_malformed_sentences_are_named_by_file_and_line(tmp_path: Path, line: str) -> None:
+def test_errors_name_file_and_line_of_malformed_sentences(tmp_path: Path, line: str) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text(f"Fine.\n{line}\n")
     with pytest.raises(make_corpus.CorpusError, match=r"sentences\.txt:2: got"):
         list(make_corpus.read_sentences(path))
 
 
-def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
+def test_errors_name_missing_tools_with_their_packages(tmp_path: Path) -> None:
     command = [sys.executable, "scripts/make_corpus.py", "--check"]
     result = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
@@ -218,7 +218,7 @@ def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
     )
 
 
-def test_licence_and_readme_say_what_it_is() -> None:
+def test_licence_and_readme_describe_the_corpus() -> None:
     licence, readme = (ROOT / "corpus/LICENSE").read_text(), (ROOT / "corpus/README.md").read_text()
     for text in (
         "Carnegie Mellon University",

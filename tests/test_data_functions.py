@@ -1,4 +1,4 @@
-"""Loaders: what a worker process meets arrives in the main process as it was."""
+"""Loaders: an error in a worker process arrives unchanged in the main process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATE = 22050
 
 @pytest.fixture
 def options(tmp_path):
-    """Flags for four clips, of which the third is stereo."""
+    """Flags for four clips; the third is stereo."""
     for i in range(4):
         soundfile.write(tmp_path / f"{i}.wav", np.zeros((RATE, 2) if i == 2 else RATE), RATE)
     (tmp_path / "list.txt").write_text("".join(f"{i}.wav|text\n" for i in range(4)))
@@ -25,7 +25,7 @@ def options(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_bad_clip_is_one_line_from_any_process(options, tmp_path, workers):
+def test_a_bad_clip_is_a_one_line_error_in_any_process(options, tmp_path, workers):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     dist = Dist(0, 0, 1, torch.device("cpu"))
     batches = iter(get_loader(dataset, options | {"num_workers": workers}, dist, training=False))
@@ -37,7 +37,7 @@ def test_a_bad_clip_is_one_line_from_any_process(options, tmp_path, workers):
     assert "Traceback" not in str(error.value)
 
 
-def test_what_a_loader_yields_is_what_the_dataset_collates(options, tmp_path):
+def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     loader = get_loader(dataset, options | {"num_workers": 0}, Dist(0, 0, 1, torch.device("cpu")), training=False)
     assert torch.equal(next(iter(loader)).audio, dataset.collate([dataset[Key(0, 0)]]).audio)

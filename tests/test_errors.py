@@ -1,6 +1,6 @@
-"""Every mistake a user can make ends with what was wrong, what to do, and code 2 (usage) or 1 (data): never with a traceback.
+"""A user's mistake ends with one error message, a hint, and exit code 2 (usage) or 1 (data), but no traceback.
 
-Nor does Ctrl-C, whose code is 130.
+Ctrl-C ends with exit code 130 and no traceback either.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from common.errors import exit_on_user_error
 from common.training import loop as engine
 from common.training.checkpoint import load_checkpoint
 from common.training.interrupt import StopRequest
-from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, trained, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 
-def refused(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
-    """What a script says on stderr before it ends with this code; a traceback would have come up as an exception."""
+def stderr_of(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
+    """Run a script that must exit with this code, and return its stderr. A traceback would raise an exception here."""
     result = run(script, *words, cwd=cwd)
     assert result.code == code, result
     return result.err.strip()
@@ -44,10 +44,10 @@ def filelist(folder: Path, *rows: str) -> Path:
 
 
 def speech(folder: Path, *lines: str) -> list[object]:
-    """Flags of inference.py that work, but for what a test changes."""
+    """Valid flags of inference.py, of which each test changes some."""
     path = folder / "phrases.txt"
     path.write_text("".join(f"{line}\n" for line in lines or ("Two.",)))
-    checkpoints = ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    checkpoints = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     return ["-i", path, "-o", folder / "speech", "--cpu", *checkpoints]
 
 
@@ -78,8 +78,8 @@ def speech(folder: Path, *lines: str) -> list[object]:
         ("inference.py", "-i x --seed x", "argument --seed: invalid seed value: 'x'"),
     ],
 )
-def test_flags_that_cannot_work(script: str, words: str, message: str) -> None:
-    assert message in refused(2, script, *words.split())
+def test_invalid_flags_are_errors(script: str, words: str, message: str) -> None:
+    assert message in stderr_of(2, script, *words.split())
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_flags_that_cannot_work(script: str, words: str, message: str) -> None:
         ("Tacotron2", "--text-cleaners english", "text cleaners: got 'english', wanted names from english_cleaners"),
     ],
 )
-def test_settings_that_no_model_can_have(tmp_path: Path, model: str, words: str, message: str) -> None:
-    assert message in refused(2, "train.py", *training(tmp_path, *words.split(), model=model))
+def test_impossible_model_settings_are_errors(tmp_path: Path, model: str, words: str, message: str) -> None:
+    assert message in stderr_of(2, "train.py", *training(tmp_path, *words.split(), model=model))
 
 
-def test_a_config_file_is_named_with_the_place(tmp_path: Path) -> None:
+def test_an_error_in_a_config_file_names_the_place(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(json.dumps({"optimization": {"learning": 1e-3}}))
-    message = refused(2, "train.py", *training(tmp_path, "--config-file", path))
+    message = stderr_of(2, "train.py", *training(tmp_path, "--config-file", path))
     assert message == f"error: --config-file: {path}: optimization.learning: no such flag, --learning"
 
 
@@ -117,12 +117,12 @@ def test_a_config_file_is_named_with_the_place(tmp_path: Path) -> None:
         ("--wn-channels 512 --flows 12", "n_flows is 4 in it, 12 as requested; n_channels is 8 in it, 512 as"),
     ],
 )
-def test_flags_that_contradict_a_checkpoint(tmp_path: Path, words: str, message: str) -> None:
-    said = refused(2, "inference.py", *speech(tmp_path), *words.split())
-    path = trained("WaveGlow" if "wn" in words else "Tacotron2")
-    assert said.startswith(f"error: {path}: ")
-    assert message in said
-    assert said.endswith("leave these flags out, the checkpoint stores its settings")
+def test_flags_that_contradict_a_checkpoint_are_errors(tmp_path: Path, words: str, message: str) -> None:
+    error = stderr_of(2, "inference.py", *speech(tmp_path), *words.split())
+    path = train_tiny_model("WaveGlow" if "wn" in words else "Tacotron2")
+    assert error.startswith(f"error: {path}: ")
+    assert message in error
+    assert error.endswith("leave these flags out, the checkpoint stores its settings")
     assert not (tmp_path / "speech").exists()
 
 
@@ -130,45 +130,45 @@ def test_flags_that_contradict_a_checkpoint(tmp_path: Path, words: str, message:
 
 
 @pytest.mark.parametrize(("model", "kind"), [("WaveGlow", "audio"), ("Tacotron2", "mel")])
-def test_a_missing_default_filelist_names_both_ways_out(tmp_path: Path, model: str, kind: str) -> None:
+def test_the_error_for_a_missing_default_filelist_names_both_solutions(tmp_path: Path, model: str, kind: str) -> None:
     words = ["--training-files", f"filelists/ljs_{kind}_text_train_filelist.txt"]
-    message = refused(1, "train.py", "-m", model, *words, "-o", tmp_path, "--cpu", cwd=tmp_path)
+    message = stderr_of(1, "train.py", "-m", model, *words, "-o", tmp_path, "--cpu", cwd=tmp_path)
     assert message.startswith(f"error: filelists/ljs_{kind}_text_train_filelist.txt: no such file")
     assert "`bash scripts/prepare_dataset.sh`" in message
     assert f"--training-files filelists/clock_{kind}_text_train_filelist.txt" in message
     assert f"--validation-files filelists/clock_{kind}_text_val_filelist.txt" in message
 
 
-def test_all_bad_rows_of_a_filelist_at_once(tmp_path: Path) -> None:
+def test_one_error_lists_all_bad_rows_of_a_filelist(tmp_path: Path) -> None:
     path = filelist(tmp_path, "a.wav|fine", "no bar", "b.wav|", "c.wav|fine")
-    message = refused(1, "train.py", *training(tmp_path, "--training-files", path))
+    message = stderr_of(1, "train.py", *training(tmp_path, "--training-files", path))
     assert [line.split(": ")[-2] for line in message.splitlines()][-1] == f"{path}:3"
     assert f"{path}:2: 0 '|' in the line" in message
     assert f"{path}:3: no text after '|'" in message
 
 
-def test_all_missing_clips_at_once(tmp_path: Path) -> None:
+def test_one_error_lists_all_missing_clips(tmp_path: Path) -> None:
     path = filelist(tmp_path, "corpus/clock/clock_0001.ogg|fine", "wavs/x.wav|one", "LJSpeech-1.1/wavs/y.wav|two")
-    message = refused(1, "train.py", *training(tmp_path, "--validation-files", path))
+    message = stderr_of(1, "train.py", *training(tmp_path, "--validation-files", path))
     assert f"{path}:2: no file wavs/x.wav" in message
     assert f"{path}:3: no file LJSpeech-1.1/wavs/y.wav" in message
     assert "2 of 3 files are missing" in message
 
 
-def test_texts_that_cannot_be_read_by_their_rows(tmp_path: Path) -> None:
+def test_errors_name_the_rows_of_invalid_texts(tmp_path: Path) -> None:
     clip = "corpus/clock/clock_0001.ogg"
     path = filelist(
         tmp_path, f"{clip}|fine", f"{clip}|a {{HH AH0 brace", f"{clip}|{{XX}}", f"{clip}|…§", f"{clip}|fine"
     )
-    lines = refused(1, "train.py", *training(tmp_path, "--validation-files", path, model="Tacotron2")).splitlines()
+    lines = stderr_of(1, "train.py", *training(tmp_path, "--validation-files", path, model="Tacotron2")).splitlines()
     assert len(lines) == 3
     assert lines[0].startswith(f"error: {path}:2: text: '{{' at character 3")
     assert lines[1].startswith(f"{path}:3: text: '{{XX}}' at character 1: no ARPAbet symbol 'XX'")
     assert lines[2].startswith(f"{path}:4: '…§' holds nothing to speak")
 
 
-def test_a_batch_larger_than_the_list(tmp_path: Path) -> None:
-    message = refused(1, "train.py", *training(tmp_path, "-bs", 6))
+def test_a_batch_larger_than_the_list_is_an_error(tmp_path: Path) -> None:
+    message = stderr_of(1, "train.py", *training(tmp_path, "-bs", 6))
     assert message == (
         f"error: {tmp_path}/training.txt: 5 clips, expected at least --batch-size 6 x 1 processes: lower --batch-size"
     )
@@ -182,13 +182,13 @@ def test_a_batch_larger_than_the_list(tmp_path: Path) -> None:
         (np.zeros(0), 22050, "no samples in it"),
     ],
 )
-def test_a_clip_that_cannot_be_used(tmp_path: Path, samples: np.ndarray, rate: int, message: str) -> None:
+def test_an_unusable_clip_is_an_error(tmp_path: Path, samples: np.ndarray, rate: int, message: str) -> None:
     soundfile.write(tmp_path / "bad.wav", samples, rate)
     path = filelist(tmp_path, f"{tmp_path}/bad.wav|one", f"{tmp_path}/bad.wav|two")
-    assert f"{tmp_path}/bad.wav: {message}" in refused(1, "train.py", *training(tmp_path, "--training-files", path))
+    assert f"{tmp_path}/bad.wav: {message}" in stderr_of(1, "train.py", *training(tmp_path, "--training-files", path))
 
 
-def test_a_silent_clip_trains(tmp_path: Path) -> None:
+def test_training_accepts_a_silent_clip(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(9000), 22050)
     path = filelist(tmp_path, *[f"{tmp_path}/silent.wav|one"] * 2)
     for model in MODELS:
@@ -200,14 +200,20 @@ def test_a_silent_clip_trains(tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> dict[str, Path]:
-    """Files that are no checkpoint of WaveGlow."""
+    """Files that are not checkpoints of WaveGlow."""
     cut = tmp_path / "cut.pt"
-    cut.write_bytes(trained("WaveGlow").read_bytes()[:5000])
+    cut.write_bytes(train_tiny_model("WaveGlow").read_bytes()[:5000])
     text = tmp_path / "text.pt"
     text.write_text("not a checkpoint\n" * 100)
     other = tmp_path / "other.pt"
     torch.save({"weights": 3}, other)
-    return {"missing": tmp_path / "none.pt", "cut": cut, "text": text, "other": other, "model": trained("Tacotron2")}
+    return {
+        "missing": tmp_path / "none.pt",
+        "cut": cut,
+        "text": text,
+        "other": other,
+        "model": train_tiny_model("Tacotron2"),
+    }
 
 
 REASONS = {
@@ -219,44 +225,44 @@ REASONS = {
 
 
 @pytest.mark.parametrize("fault", [*REASONS, "model"])
-def test_a_checkpoint_to_go_on_from(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
-    message = refused(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", broken[fault]))
+def test_a_broken_checkpoint_to_resume_is_an_error(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
+    message = stderr_of(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", broken[fault]))
     reason = REASONS.get(fault, "not this model's weights")
     assert message.startswith(f"error: {broken[fault]}: {reason}")
 
 
 @pytest.mark.parametrize("fault", [*REASONS, "model"])
-def test_a_checkpoint_to_speak_with(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
-    message = refused(1, "inference.py", *speech(tmp_path), "--waveglow", broken[fault])
+def test_a_broken_checkpoint_for_inference_is_an_error(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
+    message = stderr_of(1, "inference.py", *speech(tmp_path), "--waveglow", broken[fault])
     assert message.startswith(f"error: {broken[fault]}: {REASONS.get(fault, 'WaveGlow config: unknown keys')}")
     assert fault != "model" or message.endswith("is it a checkpoint of WaveGlow?")
 
 
-def test_a_config_that_no_model_can_have(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(trained("Tacotron2"))
+def test_an_impossible_config_in_a_checkpoint_is_an_error(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(train_tiny_model("Tacotron2"))
     checkpoint["config"]["prenet_dim"] = 0
     torch.save(checkpoint, tmp_path / "zero.pt")
-    message = refused(1, "inference.py", *speech(tmp_path), "--tacotron2", tmp_path / "zero.pt")
+    message = stderr_of(1, "inference.py", *speech(tmp_path), "--tacotron2", tmp_path / "zero.pt")
     assert message.startswith(f"error: {tmp_path}/zero.pt: --prenet-dim: 0, expected at least 1")
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "wanted"),
+    ("flag", "value", "expected"),
     [
         ("--max-decoder-steps", 0, "at least 1"),
         ("--gate-threshold", "nan", "a probability in [0, 1], where 1 never stops"),
     ],
 )
-def test_a_decoding_flag_that_cannot_be_is_no_fault_of_the_file(tmp_path: Path, flag: str, value, wanted: str) -> None:
-    message = refused(2, "inference.py", *speech(tmp_path), flag, value)
-    assert message == f"error: {flag}: {value}, expected {wanted}"
+def test_an_invalid_decoding_flag_is_not_blamed_on_the_file(tmp_path: Path, flag: str, value, expected: str) -> None:
+    message = stderr_of(2, "inference.py", *speech(tmp_path), flag, value)
+    assert message == f"error: {flag}: {value}, expected {expected}"
 
 
-def test_two_checkpoints_with_different_audio(tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(trained("WaveGlow"))
+def test_checkpoints_with_different_audio_settings_are_an_error(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(train_tiny_model("WaveGlow"))
     checkpoint["data"] |= {"mel_fmax": 7000.0, "win_length": 800}
     torch.save(checkpoint, tmp_path / "other.pt")
-    message = refused(1, "inference.py", *speech(tmp_path), "--waveglow", tmp_path / "other.pt")
+    message = stderr_of(1, "inference.py", *speech(tmp_path), "--waveglow", tmp_path / "other.pt")
     assert message == (
         "error: the two checkpoints were trained with different audio settings: "
         "win_length is 1024 and 800, mel_fmax is 8000.0 and 7000.0"
@@ -264,10 +270,10 @@ def test_two_checkpoints_with_different_audio(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("role", "model"), [("acoustic", "Tacotron2"), ("vocoder", "WaveGlow")])
-def test_no_checkpoint_in_output(tmp_path: Path, role: str, model: str) -> None:
+def test_a_missing_checkpoint_in_output_is_an_error(tmp_path: Path, role: str, model: str) -> None:
     words = speech(tmp_path)
     at = words.index(f"--{model.lower()}")
-    message = refused(1, "inference.py", *words[:at], *words[at + 2 :], cwd=tmp_path)
+    message = stderr_of(1, "inference.py", *words[:at], *words[at + 2 :], cwd=tmp_path)
     assert message.startswith(f"error: no {role} model: there is no output/checkpoint_{model}_last.pt; name one with")
     assert f"--{model.lower()} CHECKPOINT" in message
     assert f"bash scripts/train_{model.lower()}.sh" in message
@@ -286,34 +292,34 @@ def test_no_checkpoint_in_output(tmp_path: Path, role: str, model: str) -> None:
         ("\n\n", "empty, expected at least one line"),
     ],
 )
-def test_phrases_that_are_none(tmp_path: Path, content: str | None, message: str) -> None:
+def test_a_file_without_phrases_is_an_error(tmp_path: Path, content: str | None, message: str) -> None:
     words = speech(tmp_path)
     path = Path(str(words[1]))
     if content is None:
         path.unlink()
     else:
         path.write_text(content)
-    assert refused(1, "inference.py", *words).startswith(f"error: {path}: {message}")
+    assert stderr_of(1, "inference.py", *words).startswith(f"error: {path}: {message}")
 
 
-def test_a_blank_line_between_phrases(tmp_path: Path) -> None:
-    message = refused(1, "inference.py", *speech(tmp_path, "One.", "", "Two.", "", "Three."))
+def test_a_blank_line_between_phrases_is_an_error(tmp_path: Path) -> None:
+    message = stderr_of(1, "inference.py", *speech(tmp_path, "One.", "", "Two.", "", "Three."))
     assert [line.split("phrases.txt")[1] for line in message.splitlines()] == [
         f":{number}: blank line, expected a phrase: remove the line" for number in (2, 4)
     ]
 
 
-def test_phrases_that_cannot_be_spoken_by_their_lines(tmp_path: Path) -> None:
-    lines = refused(1, "inference.py", *speech(tmp_path, "One.", "Two }", "♥♥", "{HH AA9}")).splitlines()
+def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path) -> None:
+    lines = stderr_of(1, "inference.py", *speech(tmp_path, "One.", "Two }", "♥♥", "{HH AA9}")).splitlines()
     assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:", ":4:"]
     assert "'}' at character 5" in lines[0]
     assert "'♥♥' holds nothing to speak" in lines[1]
     assert "no ARPAbet symbol 'AA9'" in lines[2]
 
 
-def test_mistakes_in_long_phrases_by_their_lines(tmp_path: Path) -> None:
+def test_errors_name_the_lines_of_mistakes_in_long_phrases(tmp_path: Path) -> None:
     long = "This is a sentence of some length, and others follow. " * 4
-    lines = refused(1, "inference.py", *speech(tmp_path, f"{long}One.", f"{long}Two }}", "♥♥")).splitlines()
+    lines = stderr_of(1, "inference.py", *speech(tmp_path, f"{long}One.", f"{long}Two }}", "♥♥")).splitlines()
     assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:"]
     assert f"'}}' at character {len(long) + 5}" in lines[0]
 
@@ -321,17 +327,17 @@ def test_mistakes_in_long_phrases_by_their_lines(tmp_path: Path) -> None:
 # Where the results go: code 1.
 
 
-def test_an_output_that_is_a_file(tmp_path: Path) -> None:
+def test_an_output_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     place = tmp_path / "taken"
     place.touch()
     for script, words in (("train.py", training(tmp_path)), ("inference.py", speech(tmp_path))):
-        message = refused(1, script, *words, "-o", place)
+        message = stderr_of(1, script, *words, "-o", place)
         assert message.startswith(f"error: {place}/nvlog.json: cannot write the log")
         assert "--output" in message
 
 
-def test_an_output_where_nothing_may_be_written(tmp_path: Path) -> None:
-    message = refused(1, "train.py", *training(tmp_path), "-o", "/proc/none")
+def test_a_read_only_output_folder_is_an_error(tmp_path: Path) -> None:
+    message = stderr_of(1, "train.py", *training(tmp_path), "-o", "/proc/none")
     assert message.startswith("error: /proc/none/nvlog.json: cannot write the log")
 
 
@@ -346,7 +352,7 @@ def test_an_output_where_nothing_may_be_written(tmp_path: Path) -> None:
         (["-m", "common.data.mels", "--audio-filelist", "a", "--mel-filelist", "b"], 1, "error: a: no such file"),
     ],
 )
-def test_as_a_process(words: list[str], code: int, message: str) -> None:
+def test_errors_of_a_real_process(words: list[str], code: int, message: str) -> None:
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == code
     assert message in done.stderr
@@ -358,15 +364,15 @@ def test_as_a_process(words: list[str], code: int, message: str) -> None:
 
 
 @pytest.fixture
-def heard_ctrl_c() -> Iterator[None]:
-    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+def ctrl_c_enabled() -> Iterator[None]:
+    """Let child processes react to Ctrl-C, even if a shell's & disabled it for the tests."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heard_ctrl_c")
-def test_ctrl_c_in_the_middle_of_speaking(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ctrl_c_enabled")
+def test_ctrl_c_during_inference(tmp_path: Path) -> None:
     words = [sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**7]
     process = subprocess.Popen(
         list(map(str, words)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -385,8 +391,8 @@ def test_ctrl_c_in_the_middle_of_speaking(tmp_path: Path) -> None:
     assert [path.name for path in log.parent.iterdir()] == ["nvlog.json"]
 
 
-@pytest.mark.usefixtures("heard_ctrl_c")
-def test_ctrl_c_in_a_terminal_leaves_loader_processes_alone_until_training_has_saved(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ctrl_c_enabled")
+def test_ctrl_c_in_a_terminal_does_not_end_loader_processes_before_training_has_saved(tmp_path: Path) -> None:
     words = [sys.executable, "train.py", *training(tmp_path), "--epochs", 10**5, "--num-workers", 1]
     process = start(*words)
     try:
@@ -403,12 +409,12 @@ def test_ctrl_c_in_a_terminal_leaves_loader_processes_alone_until_training_has_s
 def test_a_second_ctrl_c_ends_training_without_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = engine.train_step
 
-    def interrupted(*arguments: object) -> object:
+    def raise_interrupt(*arguments: object) -> object:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         return step(*arguments)
 
-    monkeypatch.setattr(engine, "train_step", interrupted)
+    monkeypatch.setattr(engine, "train_step", raise_interrupt)
     monkeypatch.setattr(StopRequest, "ECHO", -1.0)  # the second is the user's, not torchrun's
     result = run("train.py", *training(tmp_path))
     first, second = result.err.splitlines()
@@ -421,14 +427,14 @@ def test_a_second_ctrl_c_ends_training_without_saving(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "message"), [([], "stopped\n"), (["nothing was saved"], "stopped: nothing was saved\n")]
 )
-def test_ctrl_c_says_what_it_is_raised_with(words: list[str], message: str, capsys) -> None:
+def test_ctrl_c_prints_the_message_of_its_exception(words: list[str], message: str, capsys) -> None:
     with pytest.raises(SystemExit) as leaving, exit_on_user_error():
         raise KeyboardInterrupt(*words)
     assert (leaving.value.code, capsys.readouterr().err) == (130, message)
 
 
-def test_shared_flags_are_those_that_work(tmp_path: Path) -> None:
-    """What every test above changes one thing of."""
+def test_the_shared_flags_are_valid(tmp_path: Path) -> None:
+    """Every test above changes one of these flags."""
     assert "--cpu" in SHARED
     assert "error" not in succeed("train.py", *training(tmp_path))
     assert "audio_0.wav" in succeed("inference.py", *speech(tmp_path))

@@ -18,14 +18,14 @@ from common.training.checkpoint import load_checkpoint
 from common.training.checkup import Checkup
 from models import REGISTRY
 from synthesizer import Synthesizer
-from tests.recipe import ROOT, clips, flags, logged, need_judges, run, succeed, trained
+from tests.recipe import ROOT, clips, flags, read_steps, run, skip_without_evaluators, succeed, train_tiny_model
 
 ALL = ["--without", "asr", "mos", "likeness"]
 
 
 def words(folder: Path, *more: object) -> list[object]:
     clips(folder)
-    models = ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     return ["-i", folder / "validation.txt", "--dataset-path", ROOT, "-o", folder / "report", "--cpu", *models, *more]
 
 
@@ -34,7 +34,7 @@ def systems_of(folder: Path) -> dict[str, dict]:
 
 
 def test_the_report_has_all_systems_and_their_anchors(tmp_path: Path) -> None:
-    others = ["--other-tacotron2", trained("Tacotron2")]
+    others = ["--other-tacotron2", train_tiny_model("Tacotron2")]
     out = succeed("evaluate.py", *words(tmp_path, *ALL, *others))
     systems = systems_of(tmp_path)
     assert list(systems) == [
@@ -70,10 +70,10 @@ def test_phrases_without_recordings_are_spoken_and_have_no_anchors(tmp_path: Pat
 def test_the_other_voice_may_speak_through_something_else(tmp_path: Path) -> None:
     succeed("evaluate.py", *words(tmp_path, *ALL, "--other-vocoder", "griffin-lim", "--lines", 1))
     assert list(systems_of(tmp_path))[-1] == "other Tacotron2, griffin-lim"
-    through = ["--vocoder", "griffin-lim", "--other-waveglow", trained("WaveGlow")]
+    through = ["--vocoder", "griffin-lim", "--other-waveglow", train_tiny_model("WaveGlow")]
     succeed("evaluate.py", *words(tmp_path, *ALL, *through, "--lines", 1))
     assert list(systems_of(tmp_path))[-2:] == ["other Tacotron2, griffin-lim", "other Tacotron2, WaveGlow"]
-    both = ["--other-vocoder", "griffin-lim", "--other-waveglow", trained("WaveGlow")]
+    both = ["--other-vocoder", "griffin-lim", "--other-waveglow", train_tiny_model("WaveGlow")]
     assert "needs no --other-waveglow" in run("evaluate.py", *words(tmp_path, *ALL, *both)).err
     assert run("evaluate.py", *words(tmp_path, *ALL, "--other-tacotron2", tmp_path / "none.pt")).code == 1
 
@@ -112,7 +112,7 @@ def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
 
 
 def test_judges_listen(tmp_path: Path) -> None:
-    need_judges()
+    skip_without_evaluators()
     out = succeed("evaluate.py", *words(tmp_path, "--vocoder", "griffin-lim"))
     systems = systems_of(tmp_path)
     assert list(systems) == ["recordings", "true mels, griffin-lim", "Tacotron2, griffin-lim"]
@@ -162,10 +162,10 @@ def test_wrong_flags_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path, model: str) -> None:
-    need_judges()
+    skip_without_evaluators()
     evaluating = ["--evaluate-every", 2, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
     succeed("train.py", *flags(model, tmp_path), *evaluating, "--epochs", 4)
-    found = {step: data for step, data in logged(tmp_path / "nvlog.json") if "evaluation_mos" in data}
+    found = {step: data for step, data in read_steps(tmp_path / "nvlog.json") if "evaluation_mos" in data}
     assert list(found) == [(0,), (2,), (3,)]  # every second epoch, and the last
     best = max(found, key=lambda step: found[step]["evaluation_mos"])
     assert load_checkpoint(tmp_path / f"checkpoint_{model}_best.pt")["epoch"] == best[0]
@@ -178,7 +178,11 @@ def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path
     plain = tmp_path / "plain"
     succeed("train.py", *flags(model, plain), "--epochs-per-validation", 1, "--epochs", 5)
     losses = [
-        [data["train_loss"] for step, data in logged(folder / "nvlog.json") if len(step) == 2 and "train_loss" in data]
+        [
+            data["train_loss"]
+            for step, data in read_steps(folder / "nvlog.json")
+            if len(step) == 2 and "train_loss" in data
+        ]
         for folder in (tmp_path, plain)
     ]
     assert losses[0] == losses[1]  # training does not hear of it

@@ -23,7 +23,7 @@ from common.spec import AcousticInference, ModelSpec, TrainingDefaults
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
 from tacotron2.data_function import encode
-from tests.recipe import MODELS, ROOT, SHARED, clips, logged, succeed, trained
+from tests.recipe import MODELS, ROOT, SHARED, clips, read_steps, succeed, train_tiny_model
 
 RATE, HOP = 22050, 256
 PHRASES = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
@@ -50,14 +50,14 @@ def sounds(folder: Path) -> list[bytes]:
 
 def numbers(folder: Path) -> dict[str, float]:
     """What the last run logged under the empty step."""
-    return [data for step, data in logged(folder / "nvlog.json") if step == ()][-1]
+    return [data for step, data in read_steps(folder / "nvlog.json") if step == ()][-1]
 
 
 def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
     """Flags that make the tiny models say the phrases into a folder."""
     folder.mkdir(exist_ok=True)
     words = ["-i", phrases(folder, lines or PHRASES), "-o", folder, "--cpu"]
-    return [*words, "--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    return [*words, "--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
 
 
 class Quickstart(NamedTuple):
@@ -245,7 +245,7 @@ def test_the_newest_checkpoints_in_output_are_the_default(tmp_path: Path) -> Non
     output = tmp_path / "output"
     output.mkdir()
     for model in MODELS:
-        (output / f"checkpoint_{model}_7.pt").write_bytes(trained(model).read_bytes())
+        (output / f"checkpoint_{model}_7.pt").write_bytes(train_tiny_model(model).read_bytes())
     printed = succeed("inference.py", "-i", phrases(tmp_path, PHRASES[:1]), cwd=tmp_path)
     assert "output/audio_0.wav" in printed
     assert len(sound(output / "audio_0.wav")) == 20 * 5 * HOP
@@ -354,7 +354,7 @@ def rewritten(path: Path, folder: Path, layout: str) -> Path:
 def test_older_checkpoints_say_the_same(tmp_path: Path, layout: str) -> None:
     folder = tmp_path / "old"
     words = tiny(folder)
-    words[-3], words[-1] = (rewritten(trained(model), tmp_path, layout) for model in ("Tacotron2", "WaveGlow"))
+    words[-3], words[-1] = (rewritten(train_tiny_model(model), tmp_path, layout) for model in ("Tacotron2", "WaveGlow"))
     if layout in ("published", "bare"):  # without audio settings, or without any: flags have to tell
         words += ["--n-mel-channels", 10]
     if layout == "bare":
@@ -373,7 +373,7 @@ def test_older_checkpoints_say_the_same(tmp_path: Path, layout: str) -> None:
 def test_each_line_has_the_length_and_alignment_of_its_own_mel(tmp_path: Path) -> None:
     words = ["--vocoder", "griffin-lim", "--seed", 5]
     succeed("inference.py", *tiny(tmp_path), *words)
-    model = models.load_model("Tacotron2", trained("Tacotron2"))
+    model = models.load_model("Tacotron2", train_tiny_model("Tacotron2"))
     torch.manual_seed(5)
     said = model.infer(*encode(PHRASES, {}))
     for i, frames in enumerate(said.mel_lengths.tolist()):

@@ -1,4 +1,4 @@
-"""Training on cached mels: either model refuses those made with other audio settings, before anything is written."""
+"""Training on cached mels: mels with other audio settings are an error for both models, before any file is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = ("training", "validation")
 
 @pytest.fixture(scope="module")
 def voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Seven clips in wavs/ and their mels of ten channels in mels/, under filelists of both."""
+    """Seven clips in wavs/, their mels of ten channels in mels/, and filelists of both."""
     folder = tmp_path_factory.mktemp("voice")
     (folder / "wavs").mkdir()
     clips(folder)
@@ -36,7 +36,7 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(voice: Path, output: Path, model: str, *words: object) -> Result:
-    """One epoch on the cached mels: Tacotron 2's filelists name them, WaveGlow's the clips that they lie beside."""
+    """Train one epoch on cached mels. Tacotron 2's filelists name the mels, WaveGlow's the clips."""
     kind = "mel" if model == "Tacotron2" else "audio"
     data = ["--dataset-path", voice, "--load-mel-from-disk", "--epochs", 1]
     for part in PARTS:
@@ -55,7 +55,9 @@ def train(voice: Path, output: Path, model: str, *words: object) -> Result:
         (["--n-mel-channels", 12], "n_mel_channels 10, now 12"),
     ],
 )
-def test_mels_of_other_settings(tmp_path: Path, voice: Path, model: str, words: list[object], difference: str) -> None:
+def test_mels_of_other_settings_are_an_error(
+    tmp_path: Path, voice: Path, model: str, words: list[object], difference: str
+) -> None:
     result = train(voice, tmp_path / "output", model, *words)
     assert (result.code, result.out) == (1, "")
     assert result.err == (
@@ -66,15 +68,15 @@ def test_mels_of_other_settings(tmp_path: Path, voice: Path, model: str, words: 
 
 
 @BOTH
-def test_mels_of_the_same_settings(tmp_path: Path, voice: Path, model: str) -> None:
+def test_mels_of_the_same_settings_are_accepted(tmp_path: Path, voice: Path, model: str) -> None:
     result = train(voice, tmp_path / "output", model, "--max-wav-value", 1)  # which is of no effect
     assert result.code == 0, result.err
     assert (tmp_path / "output" / f"checkpoint_{model}_last.pt").exists()
 
 
 @BOTH
-def test_mels_that_do_not_say_their_settings_are_taken(tmp_path: Path, voice: Path, model: str) -> None:
-    """As those of the published recipe."""
+def test_mels_without_recorded_settings_are_accepted(tmp_path: Path, voice: Path, model: str) -> None:
+    """Mels of the published recipe have no recorded settings."""
     unlabelled = tmp_path / "voice"
     shutil.copytree(voice, unlabelled)
     (unlabelled / "mels" / "audio_settings.json").unlink()

@@ -15,7 +15,7 @@ from torch.distributed.run import parse_args
 
 from common.training.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
-from tests.recipe import ROOT, flags, logged, need_judges, start, succeed, wait_for_epoch_1
+from tests.recipe import ROOT, flags, read_steps, skip_without_evaluators, start, succeed, wait_for_epoch_1
 
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -71,11 +71,11 @@ def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: di
 
 
 def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
-    need_judges()
+    skip_without_evaluators()
     evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
     done = launch("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)
     assert done.returncode == 0, done.stderr
-    found = [data["evaluation_mos"] for _, data in logged(tmp_path / "nvlog.json") if "evaluation_mos" in data]
+    found = [data["evaluation_mos"] for _, data in read_steps(tmp_path / "nvlog.json") if "evaluation_mos" in data]
     assert len(found) == 2  # each once
     best = load_checkpoint(tmp_path / "checkpoint_Tacotron2_best.pt")
     assert best["epoch"] == found.index(max(found)) and best["best"]["by"] == "mos"
@@ -83,7 +83,7 @@ def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path
 
 def test_the_log_of_two_processes_is_that_of_one(both_ways: dict[str, Path]) -> None:
     logs = {
-        name: [(step, data) for step, data in logged(folder / "nvlog.json") if step != ()]
+        name: [(step, data) for step, data in read_steps(folder / "nvlog.json") if step != ()]
         for name, folder in both_ways.items()
     }
     assert [step for step, _ in logs["one"] if len(step) == 2] == [step for step, _ in logs["two"] if len(step) == 2]
@@ -144,4 +144,4 @@ def test_ctrl_c_in_a_terminal_saves_once(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert f"saved {tmp_path}/checkpoint_WaveGlow_" in out
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in logged(log))
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(log))

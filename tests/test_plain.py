@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from tests.recipe import MODELS, flags, logged, succeed, trained
+from tests.recipe import MODELS, flags, read_steps, succeed, train_tiny_model
 
 UNDROPPED = {  # LSTMs' masks are drawn in another order
     "Tacotron2": ["--p-attention-dropout", 0, "--p-decoder-dropout", 0, "--drop-frame-rate", 0.1]
@@ -18,7 +18,7 @@ UNDROPPED = {  # LSTMs' masks are drawn in another order
 def losses(model: str, folder: Path, *words: object) -> np.ndarray:
     """Of 200 steps."""
     succeed("train.py", *flags(model, folder, 4), *UNDROPPED.get(model, []), "--epochs", 100, *words)
-    return np.array([data["train_loss"] for step, data in logged(folder / "nvlog.json") if len(step) == 2])
+    return np.array([data["train_loss"] for step, data in read_steps(folder / "nvlog.json") if len(step) == 2])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -36,7 +36,7 @@ def test_plain_speech_is_the_same(tmp_path: Path) -> None:
     """Down to the wav's steps, nearly: the vocoder's noise is drawn after as many numbers."""
     (tmp_path / "phrases.txt").write_text("Two.\nHalf past nine.\n")
     words = ["-i", tmp_path / "phrases.txt", "--cpu", "--gate-threshold", 1, "--max-decoder-steps", 7]
-    words += ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    words += ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     succeed("inference.py", *words, "-o", tmp_path / "fast")
     succeed("inference.py", *words, "-o", tmp_path / "plain", "--plain")
     for i in range(2):

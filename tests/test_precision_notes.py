@@ -1,4 +1,4 @@
-"""Half precision on a CPU: train.py and inference.py say that they compute in float32 where it has no bfloat16, and only there."""
+"""Half precision on a CPU: train.py and inference.py print a note if they use float32 for lack of bfloat16 instructions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.recipe import flags, succeed, trained
+from tests.recipe import flags, succeed, train_tiny_model
 
 NOTE = "this CPU has no bfloat16 instructions and would be many times slower with them emulated: computing in float32"
 
@@ -16,28 +16,28 @@ WEIGHTS = "large weights of a single row's products are read in float16"
 
 @pytest.fixture
 def has_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """What oneDNN says of the CPU; and there is no GPU."""
+    """Fake the CPU feature that oneDNN reports, and hide any GPU."""
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: request.param)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     return request.param
 
 
 def notes(printed: str) -> list[str]:
-    """The lines of a run's output that speak of bfloat16."""
+    """Select the lines of an output that contain "bfloat16"."""
     return [line for line in printed.splitlines() if "bfloat16" in line]
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False], indirect=True)
-def test_training(tmp_path: Path, has_bfloat16: bool) -> None:
+def test_training_prints_the_note(tmp_path: Path, has_bfloat16: bool) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 1]
     assert notes(succeed("train.py", *words, "--amp")) == ([] if has_bfloat16 else [f"--amp: {NOTE}"])
     assert notes(succeed("train.py", *words)) == []
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False], indirect=True)
-def test_speaking(tmp_path: Path, has_bfloat16: bool) -> None:
+def test_inference_prints_the_note(tmp_path: Path, has_bfloat16: bool) -> None:
     (tmp_path / "phrases.txt").write_text("Two.\n")
     words = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--max-decoder-steps", 3]
-    words += ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    words += ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     assert notes(succeed("inference.py", *words, "--fp16")) == ([] if has_bfloat16 else [f"--fp16: {NOTE}; {WEIGHTS}"])
     assert notes(succeed("inference.py", *words)) == []

@@ -1,4 +1,4 @@
-"""Training that loses processes, spans nodes, or cuts its weights: the same weights in the end as one process alone."""
+"""Training that loses processes, spans nodes or shards weights ends with the weights of a single process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from common.training.checkpoint import load_checkpoint
 from tests import recipe
-from tests.recipe import flags, logged, succeed, wait_for_epoch_1
+from tests.recipe import flags, read_steps, succeed, wait_for_epoch_1
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
@@ -22,12 +22,12 @@ EPOCHS = ["--epochs", "3"]
 
 
 def start(*words: object) -> subprocess.Popen[str]:
-    """A launch in the background, with one thread a process."""
+    """Start a launch in the background, with one thread a process."""
     return recipe.start(*words, environment=ENVIRONMENT)
 
 
-def ends_well(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Its stdout and stderr, once it has ended with 0."""
+def wait_for_success(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for exit code 0; return stdout and stderr."""
     try:
         out, err = process.communicate(timeout=400)
     finally:
@@ -47,73 +47,73 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_checkpoint(folder / "checkpoint_WaveGlow_last.pt")["state_dict"]
 
 
-def assert_close(folder: Path, wanted: Path) -> None:
-    """The weights are equal but for the order of additions."""
-    found, reference = weights(folder), weights(wanted)
+def assert_close(folder: Path, expected: Path) -> None:
+    """Compare weights up to the order of additions."""
+    found, reference = weights(folder), weights(expected)
     assert list(found) == list(reference)
     for name, value in reference.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> Path:
-    """A tiny WaveGlow trained by one process on batches of four."""
+def single_process(tmp_path_factory) -> Path:
+    """Train a tiny WaveGlow in one process, with batches of four."""
     folder = tmp_path_factory.mktemp("alone")
     succeed("train.py", *flags("WaveGlow", folder, 8), "-bs", 4, *EPOCHS)
     return folder
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    """The same by two processes on batches of two."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    ends_well(start(*LAUNCHER, "train.py", *flags("WaveGlow", folder, 8), *EPOCHS))
+def two_processes(tmp_path_factory) -> Path:
+    """Train the same model in two processes, with batches of two."""
+    folder = tmp_path_factory.mktemp("two_processes")
+    wait_for_success(start(*LAUNCHER, "train.py", *flags("WaveGlow", folder, 8), *EPOCHS))
     return folder
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and not lost yet."""
+    """List the live child processes of a process."""
     listing = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in listing.read_text().split()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
-def test_a_killed_process_leads_to_the_weights_of_an_undisturbed_run(tmp_path: Path, undisturbed: Path) -> None:
-    """Killed after the first step of epoch 1, with a checkpoint of epoch 0; the launcher starts all processes again."""
+def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path: Path, two_processes: Path) -> None:
+    """Kill one after the first step of epoch 1; the launcher restarts all processes from the checkpoint of epoch 0."""
     words = [*flags("WaveGlow", tmp_path, 8), *EPOCHS, "--epochs-per-checkpoint", "1"]
     process = start(*LAUNCHER, "--max-restarts", "2", "train.py", *words)
     wait_for_epoch_1(process, tmp_path)
     os.kill(children(process.pid)[1], signal.SIGKILL)
-    out, _ = ends_well(process)
+    out, _ = wait_for_success(process)
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 1" in out
-    final, wanted = weights(tmp_path), weights(undisturbed)
-    assert all(torch.equal(final[name], value) for name, value in wanted.items())
-    steps = [step for step, data in logged(tmp_path / "nvlog.json") if len(step) == 2]
+    final, expected = weights(tmp_path), weights(two_processes)
+    assert all(torch.equal(final[name], value) for name, value in expected.items())
+    steps = [step for step, data in read_steps(tmp_path / "nvlog.json") if len(step) == 2]
     assert steps[:2] == [(0, 0), (0, 1)] and steps[-2:] == [(2, 0), (2, 1)]
 
 
-def test_two_nodes_are_one_run(tmp_path: Path, alone: Path) -> None:
-    """Two launchers on this machine, which find each other as those of two machines do; one process each."""
+def test_two_nodes_are_one_run(tmp_path: Path, single_process: Path) -> None:
+    """Two launchers with one process each on this machine; they find each other as on two machines."""
     meeting = f"localhost:{free_port()}"
     rendezvous = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "9"]
     command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--rdzv-endpoint", meeting, "train.py"]
     nodes = [start(*command, *flags("WaveGlow", tmp_path, 8), *EPOCHS) for _ in range(2)]
-    outs = [ends_well(node)[0] for node in nodes]
+    outs = [wait_for_success(node)[0] for node in nodes]
     assert sorted("on 2 x cpu" in out for out in outs) == [False, True]  # the main process's node alone has a log
-    assert_close(tmp_path, alone)
+    assert_close(tmp_path, single_process)
 
 
 @pytest.mark.parametrize("offload", [[], ["--cpu-offload"]], ids=["", "offload"])
-def test_cut_weights_train_as_whole_ones(tmp_path: Path, alone: Path, offload: list[str]) -> None:
-    """And leave the same files: those of two processes go on in one, whole."""
+def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_process: Path, offload: list[str]) -> None:
+    """The files are equal too: a single process resumes from the checkpoint of two."""
     words = [*flags("WaveGlow", tmp_path, 8), "--ema-decay", "0.5"]
-    ends_well(start(*LAUNCHER, "train.py", *words, "--shard", *offload, "--epochs", "2"))
+    wait_for_success(start(*LAUNCHER, "train.py", *words, "--shard", *offload, "--epochs", "2"))
     middle = load_checkpoint(tmp_path / "checkpoint_WaveGlow_1.pt")
     assert all(type(value) is torch.Tensor for value in middle["state_dict"].values())
-    out, _ = ends_well(start(*LAUNCHER, "train.py", *words, "--shard", *offload, *EPOCHS, "--resume-from-last"))
+    out, _ = wait_for_success(start(*LAUNCHER, "train.py", *words, "--shard", *offload, *EPOCHS, "--resume-from-last"))
     assert "resuming at epoch 2" in out and "start anew" not in out
-    assert_close(tmp_path, alone)
-    one = load_checkpoint(alone / "checkpoint_WaveGlow_last.pt")
+    assert_close(tmp_path, single_process)
+    one = load_checkpoint(single_process / "checkpoint_WaveGlow_last.pt")
     cut = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
     assert set(cut) == {*one, "ema_state_dict", "ema_updates"}
     for number, state in one["optimizer"]["state"].items():
@@ -122,15 +122,15 @@ def test_cut_weights_train_as_whole_ones(tmp_path: Path, alone: Path, offload: l
     assert "resuming at epoch 3 (random numbers start anew" in out
 
 
-def test_cut_tacotron2_with_a_clip_for_one_process_to_validate(tmp_path: Path) -> None:
-    """The other process has to go through the forward with it, or both would wait for good; BatchNorm is the main one's."""
+def test_sharded_tacotron2_validates_a_clip_on_one_process(tmp_path: Path) -> None:
+    """All processes must run the forward, or both would wait forever; BatchNorm statistics are the main process's."""
     found = {}
     for name, words in (("whole", []), ("cut", ["--shard"])):
         training = flags("Tacotron2", tmp_path / name, 8)
         held_out = tmp_path / name / "validation.txt"
         held_out.write_text(held_out.read_text().splitlines()[0] + "\n")
-        ends_well(start(*LAUNCHER, "train.py", *training, *words, "--epochs", "1"))
-        records = [data for step, data in logged(tmp_path / name / "nvlog.json") if len(step) == 1]
+        wait_for_success(start(*LAUNCHER, "train.py", *training, *words, "--epochs", "1"))
+        records = [data for step, data in read_steps(tmp_path / name / "nvlog.json") if len(step) == 1]
         found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
     assert len(found["whole"]) == 2
     assert found["cut"] == pytest.approx(found["whole"], rel=1e-4)

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import common.training.loop
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
-from tests.recipe import ROOT, clips, flags, logged, run, start, succeed, trained, wait_for_epoch_1
+from tests.recipe import ROOT, clips, flags, read_steps, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 SEEING = ["--epochs-per-validation", "1"]
@@ -65,7 +65,7 @@ def differences(a: Any, b: Any, place: str = "") -> list[str]:
 
 def losses(folder: Path) -> list[tuple[Any, dict]]:
     """What a run's log says, but for times and the whole run's totals."""
-    records = [(step, data) for step, data in logged(folder / "nvlog.json") if step != ()]
+    records = [(step, data) for step, data in read_steps(folder / "nvlog.json") if step != ()]
     return [(step, {key: value for key, value in data.items() if not TIMES.search(key)}) for step, data in records]
 
 
@@ -121,7 +121,7 @@ def test_a_signal_from_outside_saves_and_a_scheduler_sees_a_clean_exit(tmp_path:
     assert process.returncode == 0, err
     assert err.strip() == "stopping after this step; once more to stop without saving"
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    iterations = [step for step, _ in logged(log) if len(step) == 2]
+    iterations = [step for step, _ in read_steps(log) if len(step) == 2]
     assert saved["iteration"] == len(iterations)
     assert f"saved {tmp_path}/checkpoint_WaveGlow_{saved['epoch']}.pt; add --resume-from-last" in out
 
@@ -154,7 +154,7 @@ def test_another_batch_size_goes_on_after_the_clips_that_are_done(tmp_path: Path
         assert run("train.py", *words, "--epochs", 2, "--resume-from-last").code == 130
     steps.clear()
     succeed("train.py", *words, "--epochs", 3, "--resume-from-last", "-bs", 3)
-    assert [step for step, _ in logged(tmp_path / "nvlog.json") if len(step) == 2][-5:] == [
+    assert [step for step, _ in read_steps(tmp_path / "nvlog.json") if len(step) == 2][-5:] == [
         (1, 0),
         (1, 1),
         (1, 2),
@@ -174,7 +174,7 @@ def test_checkpoints_when_due_and_always_the_last(tmp_path: Path) -> None:
 
 def test_validations_when_due_and_always_the_last(tmp_path: Path) -> None:
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 4, "--epochs-per-validation", 2)
-    epochs = [step for step, data in logged(tmp_path / "nvlog.json") if len(step) == 1 and "val_loss" in data]
+    epochs = [step for step, data in read_steps(tmp_path / "nvlog.json") if len(step) == 1 and "val_loss" in data]
     assert epochs == [(0,), (2,), (3,)]
 
 
@@ -200,13 +200,13 @@ def test_nothing_left_to_train(tmp_path: Path) -> None:
 def test_resuming_appends_to_the_log(tmp_path: Path) -> None:
     for epochs in (1, 3):
         succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", epochs, "--resume-from-last")
-    steps = [step for step, data in logged(tmp_path / "nvlog.json") if "train_epoch_time" in data]
+    steps = [step for step, data in read_steps(tmp_path / "nvlog.json") if "train_epoch_time" in data]
     assert steps == [(0,), (1,), (2,)]
-    assert [step for step, _ in logged(tmp_path / "nvlog.json")].count(()) == 2
+    assert [step for step, _ in read_steps(tmp_path / "nvlog.json")].count(()) == 2
 
 
 def epochs_of(log: Path) -> list[tuple]:
-    return [step for step, data in logged(log) if "train_epoch_time" in data]
+    return [step for step, data in read_steps(log) if "train_epoch_time" in data]
 
 
 def losses_seen(folder: Path, model: str) -> list[int]:
@@ -248,7 +248,7 @@ def test_a_fresh_run_in_a_used_folder_appends_nothing(tmp_path: Path) -> None:
 
 def test_a_run_from_another_folders_checkpoint_starts_a_log_of_its_own(tmp_path: Path) -> None:
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
-    words = ["--checkpoint-path", trained("WaveGlow"), "--epochs", 3]
+    words = ["--checkpoint-path", train_tiny_model("WaveGlow"), "--epochs", 3]
     assert "older logs: " in succeed("train.py", *flags("WaveGlow", tmp_path), *words)
     assert epochs_of(tmp_path / "nvlog.json") == [(2,)]
 
@@ -280,7 +280,7 @@ def test_mixed_precision_on_a_cpu(tmp_path: Path, model: str, monkeypatch) -> No
         torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True
     )  # on others --amp computes in float32
     succeed("train.py", *flags(model, tmp_path), "--epochs", 2, "--amp")
-    plain = losses(trained(model).parent)
+    plain = losses(train_tiny_model(model).parent)
     for (step, data), (same_step, wanted) in zip(losses(tmp_path), plain, strict=True):
         assert step == same_step
         assert {key: data[key] for key in data if key.endswith("loss")} == pytest.approx(
@@ -339,11 +339,11 @@ EPOCH_KEYS = [
 
 @BOTH
 def test_the_log_has_the_published_records(model: str) -> None:
-    path = trained(model).parent / "nvlog.json"
-    for step, data in logged(path):
+    path = train_tiny_model(model).parent / "nvlog.json"
+    for step, data in read_steps(path):
         assert set(data) in (EPOCH_KEYS if len(step) == 1 else [LOG_KEYS[len(step)]])
         assert all(isinstance(value, float) for key, value in data.items() if key != "glob_iter/iters_per_epoch")
-    steps = [step for step, _ in logged(path)]
+    steps = [step for step, _ in read_steps(path)]
     # two epochs of two iterations, validated (--epochs-per-validation 100) after the first and the last
     assert steps == [(0, 0), (0, 1), (0,), (0, 2, 0), (0,), (1, 0), (1, 1), (1,), (1, 2, 0), (1,), ()]
     parameters = {}
@@ -351,8 +351,8 @@ def test_the_log_has_the_published_records(model: str) -> None:
         if record["type"] == "LOG" and record["step"] == "PARAMETER":
             parameters |= record["data"]
     assert (parameters["model_name"], parameters["epochs"], parameters["batch_size"]) == (model, 2, 2)
-    by_epoch = [data["train_loss"] for step, data in logged(path) if len(step) == 1 and "train_loss" in data]
-    by_step = [data["train_loss"] for step, data in logged(path) if len(step) == 2]
+    by_epoch = [data["train_loss"] for step, data in read_steps(path) if len(step) == 1 and "train_loss" in data]
+    by_step = [data["train_loss"] for step, data in read_steps(path) if len(step) == 2]
     assert by_epoch == pytest.approx([sum(by_step[:2]) / 2, sum(by_step[2:]) / 2])
 
 
@@ -365,7 +365,7 @@ def test_items_are_unpadded_frames_or_samples(tmp_path: Path) -> None:
     for model, wanted in (("Tacotron2", sum(n // 256 + 1 for n in samples)), ("WaveGlow", 5 * 4096)):
         words = [*flags(model, tmp_path / model), "-bs", 5, "--epochs", 1]
         succeed("train.py", *words)
-        data = dict(logged(tmp_path / model / "nvlog.json"))[(0, 0)]
+        data = dict(read_steps(tmp_path / model / "nvlog.json"))[(0, 0)]
         assert data["train_items_per_sec"] * data["train_iter_time"] == pytest.approx(wanted)
 
 
@@ -393,7 +393,7 @@ def free(*names: str) -> list[str]:
     ],
 )
 def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numbers: list) -> None:
-    tags = events(trained(model).parent, model).Tags()
+    tags = events(train_tiny_model(model).parent, model).Tags()
     training = ["loss", "items_per_sec", "grad_norm", "learning_rate", "data_wait_share"]
     training += [f"loss_{term}" for term in terms]
     validation = ["loss", "items_per_sec", *numbers]
@@ -433,12 +433,12 @@ def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> N
     words = [
         *flags("WaveGlow", tmp_path),
         "--checkpoint-path",
-        trained("WaveGlow"),
+        train_tiny_model("WaveGlow"),
         "--resume-from-last",
         "--epochs",
         4,
     ]
     first = succeed("train.py", *words)
-    assert f"{trained('WaveGlow')}: resuming at epoch 2" in first
+    assert f"{train_tiny_model('WaveGlow')}: resuming at epoch 2" in first
     assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "best", "last")]
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)

@@ -1,4 +1,4 @@
-"""train.py's ways to spend less memory, to save, to stop, and to begin from another run's weights; on tiny models."""
+"""train.py with tiny models: memory, saving, stopping, and starting from the weights of another run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import common.training.loop
 from common.training.checkpoint import load_checkpoint
 from models import load_model
-from tests.recipe import flags, logged, run, succeed, trained
+from tests.recipe import flags, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events, losses, stop_at
 
 SEEING = ["--epochs-per-validation", "1"]
@@ -23,10 +23,10 @@ def last(folder: Path, model: str = "WaveGlow") -> dict[str, Any]:
 
 
 def by_step(folder: Path) -> list[dict[str, Any]]:
-    return [data for step, data in logged(folder / "nvlog.json") if len(step) == 2]
+    return [data for step, data in read_steps(folder / "nvlog.json") if len(step) == 2]
 
 
-def test_accumulated_gradients_are_those_of_the_large_batch(tmp_path: Path) -> None:
+def test_accumulated_gradients_equal_those_of_the_large_batch(tmp_path: Path) -> None:
     ways = {"whole": ["-bs", 4], "parts": ["-bs", 1, "--grad-accumulation-steps", 4]}
     for name, words in ways.items():
         succeed("train.py", *flags("WaveGlow", tmp_path / name, 8), *words, "--epochs", 3)
@@ -41,13 +41,13 @@ def test_accumulated_gradients_are_those_of_the_large_batch(tmp_path: Path) -> N
         assert items == pytest.approx([4 * 4096] * 2)
 
 
-def test_too_few_clips_for_a_step(tmp_path: Path) -> None:
+def test_too_few_clips_for_a_step_is_an_error(tmp_path: Path) -> None:
     result = run("train.py", *flags("WaveGlow", tmp_path), "--grad-accumulation-steps", 3)
     assert result.code == 1
     assert "expected at least --batch-size 2 x 1 processes x --grad-accumulation-steps 3" in result.err
 
 
-def test_stops_inside_accumulated_epochs_change_nothing(tmp_path: Path, monkeypatch) -> None:
+def test_interruptions_within_accumulated_epochs_do_not_change_the_result(tmp_path: Path, monkeypatch) -> None:
     words = ["-bs", 1, "--grad-accumulation-steps", 2, "--ema-decay", 0.8, "--lr-schedule", "cosine"]
     words += ["--warmup-steps", 3, "--epochs", 3, *SEEING]
     for way in ("at once", "stopped"):
@@ -63,7 +63,7 @@ def test_stops_inside_accumulated_epochs_change_nothing(tmp_path: Path, monkeypa
     assert differences(*best) == []
 
 
-def test_saving_by_the_clock_changes_nothing(tmp_path: Path) -> None:
+def test_saving_by_the_clock_does_not_change_the_result(tmp_path: Path) -> None:
     words = ["--epochs", 3, "--epochs-per-checkpoint", 2]
     succeed("train.py", *flags("WaveGlow", tmp_path / "plain"), *words)
     out = succeed("train.py", *flags("WaveGlow", tmp_path / "clock"), *words, "--checkpoint-every-minutes", 1e-9)
@@ -74,7 +74,7 @@ def test_saving_by_the_clock_changes_nothing(tmp_path: Path) -> None:
     assert "checkpoint_WaveGlow_1.pt" not in checkpoints(tmp_path / "plain")
 
 
-def test_the_newest_are_kept_and_files_of_other_runs_left_alone(tmp_path: Path) -> None:
+def test_only_old_checkpoints_of_this_run_are_deleted(tmp_path: Path) -> None:
     for epoch in (1, 99):
         (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
     words = [*flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 2, "--keep-checkpoints", 2]
@@ -84,26 +84,28 @@ def test_the_newest_are_kept_and_files_of_other_runs_left_alone(tmp_path: Path) 
     assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "4", "6", "99", "best", "last")]
 
 
-def test_the_best_has_the_weights_that_validated_best(tmp_path: Path) -> None:
+def test_the_best_checkpoint_has_the_lowest_validation_loss(tmp_path: Path) -> None:
     words = ["--epochs", 6, "--epochs-per-checkpoint", 1, "-lr", 0.02, *SEEING]
     succeed("train.py", *flags("WaveGlow", tmp_path), *words)
     by_epoch = {
         step[0]: data["val_loss"]
-        for step, data in logged(tmp_path / "nvlog.json")
+        for step, data in read_steps(tmp_path / "nvlog.json")
         if len(step) == 1 and "val_loss" in data
     }
-    wanted = min(by_epoch, key=lambda epoch: by_epoch[epoch])
+    best_epoch = min(by_epoch, key=lambda epoch: by_epoch[epoch])
     best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
-    assert (best["epoch"], best["val_loss"]) == (wanted, by_epoch[wanted])
+    assert (best["epoch"], best["val_loss"]) == (best_epoch, by_epoch[best_epoch])
     assert (
-        differences(best["state_dict"], load_checkpoint(tmp_path / f"checkpoint_WaveGlow_{wanted}.pt")["state_dict"])
+        differences(
+            best["state_dict"], load_checkpoint(tmp_path / f"checkpoint_WaveGlow_{best_epoch}.pt")["state_dict"]
+        )
         == []
     )
     assert "optimizer" not in best
     load_model("WaveGlow", tmp_path / "checkpoint_WaveGlow_best.pt")
 
 
-def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: Path, monkeypatch) -> None:
+def test_validation_and_inference_use_the_average_of_the_weights(tmp_path: Path, monkeypatch) -> None:
     words = ["--epochs", 1, "-lr", 0.01, "--ema-decay", 0.999]
     with monkeypatch.context() as patch:
         stop_at(patch, 1)
@@ -131,36 +133,42 @@ def test_the_average_of_the_weights_is_what_is_judged_and_spoken_with(tmp_path: 
     assert "its moving average ends here: there is no --ema-decay" in out
 
 
-def test_patience_ends_a_run_that_gets_no_better(tmp_path: Path) -> None:
+def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 50, "-lr", 1e-30, *SEEING, "--early-stop-patience", 2]
     out = succeed("train.py", *words)
     assert "--early-stop-patience 2: no better validation loss than" in out and "since epoch 0" in out
     assert last(tmp_path)["epoch"] == 2
     assert last(tmp_path)["best"]["since"] == 2
-    assert logged(tmp_path / "nvlog.json")[-1][0] == ()
+    assert read_steps(tmp_path / "nvlog.json")[-1][0] == ()
     before = last(tmp_path)
     assert "no better validation loss than" in succeed("train.py", *words, "--resume-from-last")
     assert differences(before, last(tmp_path)) == []  # not an epoch more
 
 
-def test_a_warm_start_takes_weights_and_nothing_else(tmp_path: Path) -> None:
+def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 1, "-lr", 1e-30]
     out = succeed(
-        "train.py", *words, "--warm-start", trained("WaveGlow"), "--ignore-layers", "^upsample", r"WN\.3\.start"
+        "train.py",
+        *words,
+        "--warm-start",
+        train_tiny_model("WaveGlow"),
+        "--ignore-layers",
+        "^upsample",
+        r"WN\.3\.start",
     )
     assert "as a warm start at epoch 0; 5 tensors start anew" in out
-    taken, old = last(tmp_path)["state_dict"], load_checkpoint(trained("WaveGlow"))["state_dict"]
+    taken, old = last(tmp_path)["state_dict"], load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]
     fresh = {name for name, value in old.items() if not torch.equal(taken[name], value)}
     assert {name.rsplit(".", 1)[0] for name in fresh} == {"upsample", "WN.3.start"}
-    assert logged(tmp_path / "nvlog.json")[0][0] == (0, 0)
+    assert read_steps(tmp_path / "nvlog.json")[0][0] == (0, 0)
     assert last(tmp_path)["iteration"] == 2
     # the same command goes on from its own checkpoint, not from the start
-    out = succeed("train.py", *words, "--warm-start", trained("WaveGlow"), "--resume-from-last", "--epochs", 2)
+    out = succeed("train.py", *words, "--warm-start", train_tiny_model("WaveGlow"), "--resume-from-last", "--epochs", 2)
     assert "resuming at epoch 1" in out and "warm start" not in out
 
 
-def test_a_warm_start_that_does_not_fit_says_how_it_could(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path), "--warm-start", trained("WaveGlow")]
+def test_the_error_of_a_warm_start_that_does_not_fit_gives_a_hint(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--warm-start", train_tiny_model("WaveGlow")]
     result = run("train.py", *words, "--wn-channels", 16)
     assert result.code == 1
     assert "settings that differ: WN_config" in result.err
@@ -172,21 +180,24 @@ def test_a_warm_start_that_does_not_fit_says_how_it_could(tmp_path: Path) -> Non
     assert "--ignore-layers: no weight's name matches '^WM'; names start with upsample, WN, convinv" in result.err
 
 
-def test_what_is_frozen_stays(tmp_path: Path) -> None:
-    words = ["--epochs", 1, "--checkpoint-path", trained("Tacotron2"), "--epochs", 3]
+def test_frozen_weights_do_not_change(tmp_path: Path) -> None:
+    words = ["--epochs", 1, "--checkpoint-path", train_tiny_model("Tacotron2"), "--epochs", 3]
     out = succeed("train.py", *flags("Tacotron2", tmp_path), *words, "--freeze", "^encoder", "^embedding")
     assert "of them trained" in out
-    before, after = load_checkpoint(trained("Tacotron2"))["state_dict"], last(tmp_path, "Tacotron2")["state_dict"]
+    before, after = (
+        load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"],
+        last(tmp_path, "Tacotron2")["state_dict"],
+    )
     moved = {name.split(".")[0] for name, value in before.items() if not torch.equal(after[name], value)}
     assert moved == {"decoder", "postnet"}
 
 
-def test_a_dry_run_says_what_would_be_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_no_files(tmp_path: Path) -> None:
     words = flags("WaveGlow", tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     out = succeed("train.py", *words, "--dry-run", "--epochs", 7, "--lr-schedule", "cosine")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-    parameters = sum(v.numel() for v in load_checkpoint(trained("WaveGlow"))["state_dict"].values())
+    parameters = sum(v.numel() for v in load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"].values())
     assert f"WaveGlow: {parameters:,} parameters" in out
     assert "a step: 2 clips x 1 processes x 1 batches = 2 clips" in out
     assert "an epoch: 2 steps; 7 epochs: 14 steps" in out
@@ -198,7 +209,7 @@ def test_a_dry_run_says_what_would_be_and_leaves_nothing(tmp_path: Path) -> None
     )
 
 
-def test_no_room_for_a_batch(tmp_path: Path, monkeypatch) -> None:
+def test_out_of_memory_is_an_error_with_a_hint(tmp_path: Path, monkeypatch) -> None:
     def too_much(*_: Any) -> Any:
         return torch.empty(1 << 56)  # more than any machine has
 
@@ -211,16 +222,18 @@ def test_no_room_for_a_batch(tmp_path: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
-def test_float16_on_a_cpu_scales_its_loss_and_counts_what_it_skips(tmp_path: Path, model: str) -> None:
+def test_float16_on_a_cpu_scales_the_loss_and_counts_skipped_steps(tmp_path: Path, model: str) -> None:
     words = ["--epochs", 3, "--amp", "--amp-dtype", "float16"]
     succeed("train.py", *flags(model, tmp_path), *words)
     scale = last(tmp_path, model)["scaler"]["scale"]
     skipped = sum(
-        data["train_skipped_steps"] for step, data in logged(tmp_path / "nvlog.json") if "train_skipped_steps" in data
+        data["train_skipped_steps"]
+        for step, data in read_steps(tmp_path / "nvlog.json")
+        if "train_skipped_steps" in data
     )
     assert scale == 65536 / 2**skipped
     assert [event.value for event in events(tmp_path).Scalars("train/loss_scale")][-1] == scale
-    plain = losses(trained(model).parent)
+    plain = losses(train_tiny_model(model).parent)
     assert by_step(tmp_path)[0]["train_loss"] == pytest.approx(plain[0][1]["train_loss"], rel=0.02, abs=0.01)
 
 
@@ -244,7 +257,7 @@ def test_float16_on_a_cpu_scales_its_loss_and_counts_what_it_skips(tmp_path: Pat
         (["--freeze", "("], "'(' is no regular expression"),
     ],
 )
-def test_flags_that_cannot_work(tmp_path: Path, words: list[str], message: str) -> None:
+def test_invalid_flags_are_errors(tmp_path: Path, words: list[str], message: str) -> None:
     result = run("train.py", *flags("WaveGlow", tmp_path), *words)
     assert result.code == 2
     assert message in result.err

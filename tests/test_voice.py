@@ -1,4 +1,4 @@
-"""Which checkpoints speak: those of flags, those in output/, or the embedded voice; and what that is computed in."""
+"""Choice of checkpoints for inference: from flags, from output/, or the embedded voice; and its precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import models
 from common import checkpoint
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
-from tests.recipe import MODELS, ROOT, Result, run, succeed, trained
+from tests.recipe import MODELS, ROOT, Result, run, succeed, train_tiny_model
 
 pytest.importorskip("safetensors")
 WITH_ITS_OWN = ("--vocoder", "waveglow")
@@ -25,21 +25,21 @@ EMBEDDED = [f"voice/{model.lower()}.safetensors" for model in MODELS]
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with inference.py and a tiny embedded voice, and nothing trained."""
+    """A folder with inference.py and a tiny embedded voice, without trained checkpoints."""
     folder = tmp_path / "clone"
     (folder / "voice").mkdir(parents=True)
     shutil.copy(ROOT / "inference.py", folder)
     (folder / "phrases.txt").write_text("Two.\n")
     for model, path in zip(MODELS, EMBEDDED, strict=True):
-        checkpoint.convert(trained(model), folder / path, half=True)
+        checkpoint.convert(train_tiny_model(model), folder / path, half=True)
     return folder
 
 
 def train(folder: Path, *chosen: str) -> None:
-    """Leave checkpoints of these models in output/."""
+    """Write checkpoints of these models to output/."""
     for model in chosen:
         (folder / "output").mkdir(exist_ok=True)
-        (folder / "output" / f"checkpoint_{model}_last.pt").write_bytes(trained(model).read_bytes())
+        (folder / "output" / f"checkpoint_{model}_last.pt").write_bytes(train_tiny_model(model).read_bytes())
 
 
 def speak(folder: Path, *words: object) -> Result:
@@ -47,7 +47,7 @@ def speak(folder: Path, *words: object) -> Result:
 
 
 def voice(folder: Path, *words: object) -> str:
-    """What it says of the files that speak."""
+    """Run inference.py and return its line on the chosen files."""
     result = speak(folder, *words)
     assert result.code == 0, result.err
     (line,) = re.findall("^.*voice: (.*)$", result.out, re.M)
@@ -55,21 +55,21 @@ def voice(folder: Path, *words: object) -> str:
     return str(line)
 
 
-def test_a_fresh_clone_speaks(clone: Path) -> None:
+def test_a_fresh_clone_uses_the_embedded_voice(clone: Path) -> None:
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"  # which is clearer than its WaveGlow
     assert voice(clone, "--vocoder", "griffin-lim") == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
     assert voice(clone, *WITH_ITS_OWN) == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}"
 
 
-def test_a_voice_without_a_vocoder_speaks_through_griffin_lim(clone: Path) -> None:
+def test_a_voice_without_a_vocoder_uses_griffin_lim(clone: Path) -> None:
     (clone / EMBEDDED[1]).unlink()
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
-    assert speak(clone, "--vocoder", "waveglow").code == 1  # what was asked for is not there
-    train(clone, "Tacotron2")  # which has no vocoder yet: as ever, it has to be said what it speaks through
+    assert speak(clone, "--vocoder", "waveglow").code == 1  # the requested vocoder is missing
+    train(clone, "Tacotron2")  # without a vocoder in output/, --vocoder is still required
     assert "no vocoder model" in speak(clone).err
 
 
-def test_it_is_found_from_any_folder(clone: Path, tmp_path: Path) -> None:
+def test_the_embedded_voice_is_found_from_any_folder(clone: Path, tmp_path: Path) -> None:
     words = ["-i", clone / "phrases.txt", "-o", tmp_path / "elsewhere", "--cpu"]
     out = succeed(str(clone / "inference.py"), *words, *WITH_ITS_OWN, cwd=tmp_path)
     assert "the embedded one, clone/voice/tacotron2.safetensors and clone/voice/waveglow.safetensors" in out
@@ -85,7 +85,7 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
     embedded = (clone / "spoken" / "audio_0.wav").read_bytes()
     words = []
     for model in MODELS:  # the same numbers in a float32 file
-        rounded = load_checkpoint(trained(model))
+        rounded = load_checkpoint(train_tiny_model(model))
         rounded["state_dict"] = {
             name: value.half().float() if value.is_floating_point() else value
             for name, value in rounded["state_dict"].items()
@@ -96,11 +96,13 @@ def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> Non
     assert (clone / "spoken" / "audio_0.wav").read_bytes() == embedded
 
 
-def test_it_denoises_as_it_sounds_best_unless_told_otherwise(clone: Path) -> None:
+def test_the_embedded_voice_has_its_own_default_denoising_strength(clone: Path) -> None:
     def strength(*words: object) -> tuple[float, bytes]:
         voice(clone, *words)
-        said = [line["data"] for line in read_log(clone / "spoken" / "nvlog.json") if line.get("step") == "PARAMETER"]
-        used = [data["denoising_strength"] for data in said if "denoising_strength" in data]
+        parameters = [
+            line["data"] for line in read_log(clone / "spoken" / "nvlog.json") if line.get("step") == "PARAMETER"
+        ]
+        used = [data["denoising_strength"] for data in parameters if "denoising_strength" in data]
         return used[-1], (clone / "spoken" / "audio_0.wav").read_bytes()
 
     own, (usual, other_sound) = strength(*WITH_ITS_OWN), strength("-d", 0.01, *WITH_ITS_OWN)
@@ -110,12 +112,12 @@ def test_it_denoises_as_it_sounds_best_unless_told_otherwise(clone: Path) -> Non
     assert strength()[0] == usual
 
 
-def test_what_was_trained_here_comes_first(clone: Path) -> None:
+def test_checkpoints_in_output_have_priority(clone: Path) -> None:
     train(clone, "Tacotron2", "WaveGlow")
     trained_pair = "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
     assert voice(clone) == trained_pair
     own = clone / "own.pt"
-    own.write_bytes(trained("WaveGlow").read_bytes())
+    own.write_bytes(train_tiny_model("WaveGlow").read_bytes())
     assert voice(clone, "--waveglow", own) == "output/checkpoint_Tacotron2_last.pt and own.pt"
 
 
@@ -123,13 +125,13 @@ def test_what_was_trained_here_comes_first(clone: Path) -> None:
 def test_half_a_pair_is_not_mixed_with_the_embedded_voice(clone: Path, model: str) -> None:
     train(clone, model)
     alone = f"output/checkpoint_{model}_last.pt"
-    unheard = f"; not {alone}, which is alone in output/"
-    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim{unheard}"
+    unused = f"; not {alone}, which is alone in output/"
+    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim{unused}"
     (clone / EMBEDDED[1]).unlink()
     assert "model: there is no output/" in speak(clone).err
-    checkpoint.convert(trained("WaveGlow"), clone / EMBEDDED[1], half=True)
+    checkpoint.convert(train_tiny_model("WaveGlow"), clone / EMBEDDED[1], half=True)
     other = next(name for name in MODELS if name != model)
-    assert voice(clone, f"--{other.lower()}", trained(other)).count(alone) == 1  # which makes it a pair
+    assert voice(clone, f"--{other.lower()}", train_tiny_model(other)).count(alone) == 1  # which makes it a pair
 
 
 def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -> None:
@@ -137,8 +139,8 @@ def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -
     assert voice(clone, "--vocoder", "griffin-lim") == "output/checkpoint_Tacotron2_last.pt through griffin-lim"
 
 
-def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
-    result = speak(clone, "--tacotron2", trained("Tacotron2"))
+def test_one_flag_alone_is_an_error(clone: Path) -> None:
+    result = speak(clone, "--tacotron2", train_tiny_model("Tacotron2"))
     assert result.code == 1
     assert result.err.startswith(
         "error: no vocoder model: there is no output/checkpoint_WaveGlow_last.pt; name one with"
@@ -147,9 +149,9 @@ def test_one_flag_alone_is_refused_as_ever(clone: Path) -> None:
 
 
 def test_pytorchs_compiler_is_not_loaded_to_build_a_model() -> None:
-    """It takes seconds, and several operations on tensors of the meta device load it."""
+    """Loading it takes seconds, and several operations on meta tensors would load it."""
     for model in MODELS:
-        build = f"load_model('{model}', '{trained(model)}').prepare(False)"
+        build = f"load_model('{model}', '{train_tiny_model(model)}').prepare(False)"
         code = f"import sys; from models import load_model; {build}; sys.exit('torch._dynamo' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0, model
 
@@ -162,8 +164,8 @@ def test_a_vocoder_alone_is_no_voice(clone: Path) -> None:
     assert result.err.strip().endswith("the embedded voice, voice/, is not here")
 
 
-def test_the_voice_in_this_repository_speaks(tmp_path: Path) -> None:
-    """A sentence that no corpus has, whole and at the pace of speech; half precision and its WaveGlow say it too."""
+def test_the_voice_of_this_repository_reads_a_new_sentence(tmp_path: Path) -> None:
+    """A new sentence comes out complete and at the pace of speech, also in half precision and through WaveGlow."""
     assert sum((ROOT / path).stat().st_size for path in EMBEDDED) < 25e6
     text = "The ferry waits at the far side of the bay until noon."
     (tmp_path / "phrases.txt").write_text(f"{text}\n")

@@ -15,7 +15,6 @@ finds its own again.
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +68,10 @@ def read_head(path: Path) -> Head:
     """Read a log up to the record that names its model; ends at the first line that is no record."""
     began = None
     with path.open(encoding="utf-8", errors="replace") as file:
-        for record in takewhile(bool, map(parse_line, file)):
+        for line in file:
+            record = parse_line(line)
+            if not record:
+                break
             began = str(record.get("timestamp", "")) if began is None else began
             data = record.get("data")
             if record.get("step") == PARAMETER and isinstance(data, dict) and "model_name" in data:

@@ -1,4 +1,4 @@
-"""The text front end: text to the symbol ids that Tacotron 2 embeds."""
+"""The text front end: convert text to the symbol ids that Tacotron 2 embeds."""
 
 from tacotron2.text.alphabet import BUILT_IN, Alphabet, alphabet_of, symbols
 from tacotron2.text.cleaners import CLEANERS

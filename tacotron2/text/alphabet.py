@@ -1,4 +1,4 @@
-"""The symbols that the encoder embeds: 148 built in, or those of another alphabet. A symbol's id is its place in the list."""
+"""The symbols that the encoder embeds: 148 built in, or another alphabet. A symbol's id is its index in the list."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ symbols: list[str] = [PAD, *_PUNCTUATION, *_LETTERS, *("@" + phone for phone in 
 
 @dataclass(frozen=True)
 class Alphabet:
-    """What a text is spelled in: characters, and ARPAbet as "@AA1". The first symbol, id 0, pads batches."""
+    """The symbols of texts: characters, and ARPAbet as "@AA1". The first symbol, id 0, pads batches."""
 
     symbols: tuple[str, ...]
 
-    # The pad is among them: the published front end lets a "_" in the text through, and text_to_sequence follows it.
+    # The pad is included, because the published front end accepts a "_" in the text.
     @cached_property
     def character_ids(self) -> dict[str, int]:
-        """Ids of the characters that plain text may hold."""
+        """Ids of the characters that plain text may contain."""
         return {symbol: i for i, symbol in enumerate(self.symbols) if len(symbol) == 1}
 
     @cached_property
     def phone_ids(self) -> dict[str, int]:
-        """Ids of the ARPAbet that braces may hold, without the "@"; empty where the alphabet has none."""
+        """Ids of the ARPAbet symbols, without the "@"; empty if the alphabet has none."""
         return {symbol[1:]: i for i, symbol in enumerate(self.symbols) if is_phone(symbol)}
 
     @property
-    def phones_in_words(self) -> str:
-        """The ARPAbet it has, for a message."""
+    def phone_list(self) -> str:
+        """The alphabet's ARPAbet symbols, for an error message."""
         return ARPABET_IN_WORDS if self.phone_ids.keys() >= set(ARPABET) else " ".join(sorted(self.phone_ids))
 
 
 def is_phone(symbol: str) -> bool:
-    """Whether a symbol stands for ARPAbet; "@" alone is a character."""
+    """True for an ARPAbet symbol; "@" alone is a character."""
     return len(symbol) > 1 and symbol.startswith("@")
 
 
@@ -56,5 +56,5 @@ BUILT_IN = Alphabet(tuple(symbols))
 
 
 def alphabet_of(own_symbols: Sequence[str] | None) -> Alphabet:
-    """The alphabet with these symbols, those of --symbols-file; None stands for the built-in one."""
+    """The alphabet of --symbols-file; None selects the built-in one."""
     return BUILT_IN if own_symbols is None else Alphabet(tuple(own_symbols))

@@ -1,4 +1,4 @@
-"""Cleaners: functions from written text to text as it is spoken, chosen by name with --text-cleaners."""
+"""Cleaners convert written text to spoken text; --text-cleaners chooses them by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacotron2.text.numbers import spell_numbers
 
 Cleaner = Callable[[str], str]
 
-# Replaced one after the other: in "st.co." the saint comes first and hides the company behind it.
+# Their order matters: in "st.co." the rule for "st" applies first, and the one for "co" no longer matches.
 _ABBREVIATIONS = {
     "mrs": "misess",  # the recipe's spelling, which its checkpoints pronounce
     "mr": "mister",
@@ -48,17 +48,17 @@ def _collapse_whitespace(text: str) -> str:
 
 
 def basic_cleaners(text: str) -> str:
-    """Lower case and single spaces, for any language."""
+    """Convert to lower case and single spaces, for any language."""
     return _collapse_whitespace(text.lower())
 
 
 def transliteration_cleaners(text: str) -> str:
-    """ASCII, lower case and single spaces, for languages that transliterate well."""
+    """Convert to ASCII, lower case and single spaces, for languages that transliterate well."""
     return basic_cleaners(to_ascii(text))
 
 
 def english_cleaners(text: str) -> str:
-    """ASCII, lower case, numbers and abbreviations in words, single spaces."""
+    """Convert to ASCII and lower case, write numbers and abbreviations as words, and collapse spaces."""
     text = to_ascii(text).lower()
     return _collapse_whitespace(_expand_abbreviations(spell_numbers(text)))
 
@@ -69,13 +69,13 @@ CLEANERS: dict[str, Cleaner] = {
 
 
 def get_cleaner(names: str | Sequence[str]) -> Cleaner:
-    """One function that applies the named cleaners in order; no name at all leaves text as it is.
+    """Return a function that applies the named cleaners in order; without names it returns the text unchanged.
 
-    Raises UsageError that lists the unknown names and the known ones.
+    Raises UsageError, which lists the unknown names and the valid ones.
     """
     names = [names] if isinstance(names, str) else names
     unknown = [name for name in names if name not in CLEANERS]
     if unknown:
         raise UsageError(f"text cleaners: got {', '.join(map(repr, unknown))}, wanted names from {', '.join(CLEANERS)}")
-    chosen = [CLEANERS[name] for name in names]
-    return lambda text: reduce(lambda done, cleaner: cleaner(done), chosen, text)
+    functions = [CLEANERS[name] for name in names]
+    return lambda text: reduce(lambda result, cleaner: cleaner(result), functions, text)

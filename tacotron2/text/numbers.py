@@ -1,7 +1,7 @@
-"""Numerals as English words. Expects ASCII text in lower case, and leaves no digit in it.
+"""Write numerals as English words. The input is ASCII text in lower case; the output has no digits.
 
 The wording is that of the cleaners published with keithito/tacotron, which the recipe's checkpoints were trained on,
-oddities included: decimals are read as whole numbers ("3.14" is "three point fourteen") and $1.5 has five cents.
+with its oddities: digits after a point form a whole number ("3.14" is "three point fourteen"), and $1.5 has five cents.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read di
 
 @cache
 def _engine() -> inflect.engine:
-    import inflect  # takes over a second, which programs that only need the symbols should not pay
+    import inflect  # the import takes over a second, and not every program needs it
 
     return inflect.engine()
 
 
-@lru_cache(maxsize=4096)  # the same years and prices come back every epoch
+@lru_cache(maxsize=4096)  # every epoch reads the same years and prices
 def _words(number: str, andword: str = "and") -> str:
     return str(_engine().number_to_words(number, andword=andword))
 
@@ -39,9 +39,9 @@ def _digit_by_digit(digits: str) -> str:
 
 
 def _spell_dollars(match: re.Match[str]) -> str:
-    """$3.50 as "3 dollars, 50 cents", its numbers to be spelled later."""
+    """Read $3.50 as "3 dollars, 50 cents". Later rules spell the numbers."""
     whole, *fraction = match[1].replace(",", "").split(".")
-    if len(fraction) > 1:  # no amount of money, such as $1.2.3
+    if len(fraction) > 1:  # $1.2.3 is no amount of money
         return f"{match[1]} dollars"
     amounts = ((whole.lstrip("0"), "dollar"), ("".join(fraction).lstrip("0"), "cent"))
     return ", ".join(f"{n} {unit if n == '1' else unit + 's'}" for n, unit in amounts if n) or "zero dollars"
@@ -55,7 +55,7 @@ def _spell_ordinal(match: re.Match[str]) -> str:
 
 
 def _spell_year(digits: str) -> str:
-    """A number between 1000 and 3000 the way years are said: nineteen hundred, nineteen oh five, two thousand five."""
+    """Read a number between 1000 and 3000 as a year: nineteen hundred, nineteen oh five, two thousand five."""
     century, rest = _words(digits[:2]), digits[2:]
     if rest == "00":
         return "two thousand" if digits == "2000" else f"{century} hundred"
@@ -72,7 +72,7 @@ def _spell_cardinal(match: re.Match[str]) -> str:
 
 
 def spell_numbers(text: str) -> str:
-    """Spell out thousands groups, dollars, decimals, ordinals and cardinals, in this order."""
+    """Spell thousands groups, dollars, decimals, ordinals and cardinals, in this order."""
     text = _GROUPED.sub(lambda match: match[0].replace(",", ""), text)
     text = _DOLLARS.sub(_spell_dollars, text)
     text = _DECIMAL.sub(r"\1 point \2", text)

@@ -1,10 +1,9 @@
-"""Long texts to pieces that are spoken one after the other: sentences, and parts of those that are too long for one.
+"""Cut long texts into pieces: sentences, and parts of sentences that are too long.
 
-    pieces("Dr. Who, at 5 p.m. on Monday. Really?", limit=30)
+    cut_text("Dr. Who, at 5 p.m. on Monday. Really?", limit=30)
     [Piece("Dr. Who, at 5 p.m. on Monday.", 0.35), Piece("Really?", 0.35)]
 
-An attention that has learnt clips of some seconds loses its place in a minute of text, and memory grows with the longest text of
-a batch: sentences are what both are made for.
+Attention is trained on clips of some seconds; on a text of a minute it fails. Memory grows with the longest text of a batch.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator
 from common.spec import Piece
 from tacotron2.text.reading import tables
 
-# Seconds of silence after a piece, by what ended it; a cut between two words has none.
+# Seconds of silence after a piece, by the mark at its end; a cut between two words adds none.
 SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE = 0.35, 0.25, 0.15
 
 _BRACED = re.compile(r"\{[^{}]*\}")
@@ -25,79 +24,79 @@ _CLAUSE = re.compile(rf"[;:]{_CLOSING}(?=\s)|[；：]|\s?[—―]+|(?<!-)--+(?![
 _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
 
-_LONGEST_WORD = 24  # characters that are looked at before a point
+_LONGEST_WORD = 24  # characters, searched before a point
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
 _WORD_AFTER = re.compile(r"\s+[\"'“‘«(\[]*([^\s\"'”’»)\],;:!?]*)")
 _INITIALS = re.compile(r"(?:[A-Za-z]{1,2}\.)+[A-Za-z]{1,2}|[A-Z]")  # p.m., U.S., Ph.D. and J. R. R.
 
-# What a point behind these says. Words of either case are found in capitals too.
+# Words whose point does not end a sentence; they match in capitals too.
 _TITLES = ("Mr", "Mrs", "Dr", "Drs", "Gen", "Maj", "Rev", "Lt", "Hon", "Sgt", "Capt", "Col", "Ft")
 _NEVER_LAST = frozenset({*tables.TITLES, *_TITLES, *tables.NEVER_LAST, "vs", "v"})
-_BEFORE_NUMBERS = frozenset({*tables.COUNTED, *tables.BEFORE_YEAR})
+_BEFORE_NUMBERS = frozenset({*tables.BEFORE_NUMBER, *tables.BEFORE_YEAR})
 _SELDOM_LAST = frozenset(
     {*tables.ABBREVIATIONS, *tables.IN_NAMES, *tables.DAYS, *tables.SHORT_MONTHS, *tables.STREETS, "al"}
 )
 _OPENERS = frozenset(tables.OPENERS)
 
 
-def pieces(text: str, limit: int, aloud: Callable[[str], str] = str) -> list[Piece]:
-    """A text's sentences, where it is longer than `limit` characters; a limit of 0 is none, and leaves it whole.
+def cut_text(text: str, limit: int, read_aloud: Callable[[str], str] = str) -> list[Piece]:
+    """Cut a text longer than `limit` characters into its sentences; a limit of 0 turns this off.
 
-    A sentence that is itself longer is cut near its middle, and its parts again: at ; : or a dash, else at a comma, else between
-    two words. Words and {ARPAbet} stay whole, however long. No piece is without a letter or a digit, unless the text is.
+    A sentence that is still too long is halved near its middle, repeatedly: at ; : or a dash, else at a comma, else at a space.
+    Words and {ARPAbet} stay whole. Every piece has a letter or a digit, unless the whole text has none.
 
     Args:
-        aloud: how a text is read; lengths are those of texts as read, and what has to be cut at commas or spaces is read first, so
-            that "$5 million" is not parted.
+        read_aloud: converts written to spoken text. The limit counts spoken characters. A text is converted before it is cut at
+            commas or spaces, so that "$5 million" stays in one piece.
     """
-    if not limit or len(aloud(text)) <= limit:
+    if not limit or len(read_aloud(text)) <= limit:
         return [Piece(text, 0.0)]
-    ends = list(_ends(text))
+    ends = list(_sentence_ends(text))
     sentences = (text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)]))
-    return [piece for sentence in sentences for piece in _parts(sentence, SENTENCE_PAUSE, limit, aloud)]
+    return [piece for sentence in sentences for piece in _shorten(sentence, SENTENCE_PAUSE, limit, read_aloud)]
 
 
-def _parts(text: str, pause: float, limit: int, aloud: Callable[[str], str]) -> Iterator[Piece]:
-    """A sentence in parts that are short enough, the last with this pause."""
-    spoken = aloud(text)
+def _shorten(text: str, pause: float, limit: int, read_aloud: Callable[[str], str]) -> Iterator[Piece]:
+    """Yield the parts of a sentence, each within the limit; `pause` follows the last one."""
+    spoken = read_aloud(text)
     if len(spoken) <= limit:
         yield Piece(text, pause)
         return
     levels = (text, _CLAUSE, CLAUSE_PAUSE), (spoken, _COMMA, COMMA_PAUSE), (spoken, _SPACE, 0.0)
     for written, mark, own_pause in levels:
-        if places := _places(written, mark):
+        if places := _cut_places(written, mark):
             place = min(places, key=lambda place: abs(2 * place - len(written)))
-            read = aloud if mark is _CLAUSE else str
-            yield from _parts(written[:place].strip(), own_pause, limit, read)
-            yield from _parts(written[place:].strip(), pause, limit, read)
+            read = read_aloud if mark is _CLAUSE else str
+            yield from _shorten(written[:place].strip(), own_pause, limit, read)
+            yield from _shorten(written[place:].strip(), pause, limit, read)
             return
     yield Piece(spoken, pause)
 
 
-def _places(text: str, mark: re.Pattern[str]) -> list[int]:
-    """Where a text may be cut behind a mark: with something to say on either side."""
-    masked = _masked(text)
-    said = [i for i, character in enumerate(masked) if character.isalnum()] or [0]
-    return [match.end() for match in mark.finditer(masked) if said[0] < match.end() <= said[-1]]
+def _cut_places(text: str, mark: re.Pattern[str]) -> list[int]:
+    """Places after a mark where a text may be cut: words precede and follow each."""
+    masked = _mask_arpabet(text)
+    word_places = [i for i, character in enumerate(masked) if character.isalnum()] or [0]
+    return [match.end() for match in mark.finditer(masked) if word_places[0] < match.end() <= word_places[-1]]
 
 
-def _ends(text: str) -> Iterator[int]:
-    """Where sentences end, but for the last: with something to say on either side."""
-    masked = _masked(text)
+def _sentence_ends(text: str) -> Iterator[int]:
+    """Yield the ends of all sentences but the last: words precede and follow each."""
+    masked = _mask_arpabet(text)
     last = max((i for i, character in enumerate(masked) if character.isalnum()), default=0)
-    looked_at, has_words = 0, False
+    position, has_words = 0, False
     for match in _SENTENCE.finditer(masked):
-        has_words = has_words or any(map(str.isalnum, masked[looked_at : match.end()]))
-        looked_at = match.end()
-        if has_words and looked_at <= last and _is_end(masked, match):
-            yield looked_at
+        has_words = has_words or any(map(str.isalnum, masked[position : match.end()]))
+        position = match.end()
+        if has_words and position <= last and _is_end(masked, match):
+            yield position
             has_words = False
 
 
 def _is_end(text: str, match: re.Match[str]) -> bool:
-    """Whether a sentence ends at . ! or ?, rather than an abbreviation or a quotation that it goes on after."""
+    """True if . ! or ? ends a sentence, rather than an abbreviation or a quotation within one."""
     after = _WORD_AFTER.match(text, match.end())
-    if match[1] is None or after is None:  # in scripts without spaces
+    if match[1] is None or after is None:  # a script without spaces
         return True
     following = after[1]
     if following[:1].islower() or following[:1] in ("-", "–", "—"):
@@ -105,17 +104,17 @@ def _is_end(text: str, match: re.Match[str]) -> bool:
     if match[1] != ".":
         return True
     before = _WORD_BEFORE.search(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
-    assert before is not None  # it matches nothing as well
+    assert before is not None  # the pattern also matches the empty string
     word = before[0].lstrip("'’-&.")
-    if _among(word, _NEVER_LAST) or (_among(word, _BEFORE_NUMBERS) and following[:1] in tuple("0123456789#")):
+    if _is_in(word, _NEVER_LAST) or (_is_in(word, _BEFORE_NUMBERS) and following[:1] in tuple("0123456789#")):
         return False
-    return not (_INITIALS.fullmatch(word) or _among(word, _SELDOM_LAST)) or _among(following, _OPENERS)
+    return not (_INITIALS.fullmatch(word) or _is_in(word, _SELDOM_LAST)) or _is_in(following, _OPENERS)
 
 
-def _among(word: str, words: frozenset[str]) -> bool:
+def _is_in(word: str, words: frozenset[str]) -> bool:
     return word in words or (word.isupper() and (word.capitalize() in words or word.lower() in words))
 
 
-def _masked(text: str) -> str:
-    """A text with its ARPAbet as so many letters, of which none is a mark."""
-    return _BRACED.sub(lambda braced: "X" * len(braced[0]), text)
+def _mask_arpabet(text: str) -> str:
+    """Replace {ARPAbet} by letters of the same length, so that it contains no marks."""
+    return _BRACED.sub(lambda match: "X" * len(match[0]), text)

@@ -1,4 +1,4 @@
-"""Text to symbol ids and back. ARPAbet in braces passes through: "Turn left on {HH AW1 S T AH0 N} Street." """
+"""Convert text to symbol ids and back. ARPAbet stands in braces: "Turn left on {HH AW1 S T AH0 N} Street." """
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ def _brace_mistakes(text: str, alphabet: Alphabet) -> Iterator[str]:
             yield f"{braced[0]!r} at character {braced.start() + 1}: no ARPAbet symbol {', '.join(map(repr, unknown))}"
 
 
-def _split(text: str, alphabet: Alphabet) -> list[str]:
-    """Plain text and the insides of braces in turn, plain text first; raises DataError that names every mistake."""
+def _split_braces(text: str, alphabet: Alphabet) -> list[str]:
+    """Split a text at its braces: plain text, ARPAbet, plain text, … A DataError names every mistake."""
     if not alphabet.phone_ids:
-        return [_without_braces(text)]
+        return [_refuse_braces(text)]
     mistakes = list(_brace_mistakes(text, alphabet))
     if mistakes:
         raise DataError(
             f"text: {'; '.join(mistakes)}; braces do not nest and hold ARPAbet in capitals with spaces between, "
-            f"as in {{HH AH0 L OW1}}, from {alphabet.phones_in_words}"
+            f"as in {{HH AH0 L OW1}}, from {alphabet.phone_list}"
         )
     return _BRACED.split(text)
 
 
-def _without_braces(text: str) -> str:
-    """The text itself; DataError where an alphabet without ARPAbet finds the braces that would hold some."""
-    found = [f"{part[0]!r} at character {part.start() + 1}" for part in re.finditer(r"\{[^{}]*\}|[{}]", text)]
-    if found:
+def _refuse_braces(text: str) -> str:
+    """Return the text. Raises DataError for braces, which an alphabet without ARPAbet cannot read."""
+    braces = [f"{part[0]!r} at character {part.start() + 1}" for part in re.finditer(r"\{[^{}]*\}|[{}]", text)]
+    if braces:
         raise DataError(
-            f"text: {'; '.join(found)}: braces are for ARPAbet, and this alphabet has no ARPAbet: "
+            f"text: {'; '.join(braces)}: braces are for ARPAbet, and this alphabet has no ARPAbet: "
             "expected text without braces"
         )
     return text
 
 
 def text_to_sequence(text: str, cleaner_names: str | Sequence[str], alphabet: Alphabet = BUILT_IN) -> list[int]:
-    """Symbol ids of text, cleaned outside its braces; characters that the alphabet lacks are dropped.
+    """Convert a text to symbol ids. Clean it outside its braces; drop characters that the alphabet lacks.
 
     Raises UsageError for an unknown cleaner, DataError for unbalanced braces and unknown ARPAbet.
     """
     clean = get_cleaner(cleaner_names)
     character_ids, phone_ids = alphabet.character_ids, alphabet.phone_ids
     ids: list[int] = []
-    for i, part in enumerate(_split(text, alphabet)):
+    for i, part in enumerate(_split_braces(text, alphabet)):
         if i % 2:
             ids += [phone_ids[phone] for phone in part.split()]
         else:
@@ -65,23 +65,23 @@ def text_to_sequence(text: str, cleaner_names: str | Sequence[str], alphabet: Al
 
 
 def sequence_to_text(ids: Iterable[int], alphabet: Alphabet = BUILT_IN) -> str:
-    """The text that ids stand for, neighbouring ARPAbet in one pair of braces; raises DataError for an unknown id."""
+    """Convert ids to text, with neighbouring ARPAbet in one pair of braces. Raises DataError for an unknown id."""
     ids, symbols = [int(i) for i in ids], alphabet.symbols
-    strange = sorted({i for i in ids if not 0 <= i < len(symbols)})
-    if strange:
-        raise DataError(f"symbol ids: got {', '.join(map(str, strange))}, wanted 0 to {len(symbols) - 1}")
-    written = (symbols[i] for i in ids)
-    return "".join(f"{{{symbol[1:]}}}" if is_phone(symbol) else symbol for symbol in written).replace("}{", " ")
+    unknown = sorted({i for i in ids if not 0 <= i < len(symbols)})
+    if unknown:
+        raise DataError(f"symbol ids: got {', '.join(map(str, unknown))}, wanted 0 to {len(symbols) - 1}")
+    spelling = (symbols[i] for i in ids)
+    return "".join(f"{{{symbol[1:]}}}" if is_phone(symbol) else symbol for symbol in spelling).replace("}{", " ")
 
 
 def dropped_symbols(text: str, cleaner_names: str | Sequence[str], alphabet: Alphabet = BUILT_IN) -> list[str]:
-    """The characters of text that leave no trace in its sequence, in their order; raises as text_to_sequence does."""
+    """List the characters of a text that its sequence lacks, in their order. Raises the errors of text_to_sequence."""
     clean = get_cleaner(cleaner_names)
-    plain = _split(text, alphabet)[::2]
+    plain = _split_braces(text, alphabet)[::2]
     cleaned = set("".join(map(clean, plain)))
 
     def is_lost(character: str) -> bool:
-        # "$" alone has no symbol, but in "$5" it was spoken: then cleaned text holds it no more.
+        # "$" alone has no symbol, but "$5" is read as dollars: then the cleaned text lacks "$".
         alone = set(clean(character))
         return alone.isdisjoint(alphabet.character_ids) and alone <= cleaned
 

@@ -1,4 +1,4 @@
-"""Another alphabet from a file: UTF-8, one symbol a line, the first of them the padding."""
+"""Read another alphabet from a UTF-8 file: one symbol a line, the padding first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from common.errors import DataError
 from tacotron2.text.alphabet import ARPABET, is_phone
 
 _EXPECTED = "expected a UTF-8 text file with one symbol a line, the first of them the padding"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which editors put in front of a file: no symbol
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it at the start of a file; it is no symbol
 
 
 def symbols_file(path: str) -> list[str]:
-    """An argparse type: the symbols in a file; ArgumentTypeError is what read_symbols says of its mistakes."""
+    """Read the symbols of a file, as an argparse type. Raises ArgumentTypeError with the message of read_symbols."""
     try:
         return read_symbols(path)
     except DataError as error:
@@ -24,10 +24,10 @@ def symbols_file(path: str) -> list[str]:
 
 
 def read_symbols(path: str | os.PathLike[str]) -> list[str]:
-    """The symbols in a file, in order. A line of one space is the space; "@AA1" is ARPAbet; others are one character.
+    """Read the symbols of a file, in order. A symbol is one character, or "@AA1" for ARPAbet; a line may be one space.
 
     Raises:
-        DataError: the file is missing, or lines are no symbols, or too few; all mistakes in one message.
+        DataError: the file is missing, has fewer than two lines, or has lines that are no symbols. It lists all mistakes.
     """
     symbols: list[str] = []
     problems: dict[int, str] = {}
@@ -43,8 +43,8 @@ def read_symbols(path: str | os.PathLike[str]) -> list[str]:
         if problem := _problem(symbol, first_lines.setdefault(symbol, index + 1), index + 1):
             problems[index] = problem
     if len(lines) < 2:
-        told = f"{problems[0]}; " if problems else ""
-        problems[0] = f"{told}{len(lines)} line, expected at least 2 symbols: the padding and what is spoken"
+        first_problem = f"{problems[0]}; " if problems else ""
+        problems[0] = f"{first_problem}{len(lines)} line, expected at least 2 symbols: the padding and one to speak"
     with lines_of(path):
         if problems:
             raise BadRows(problems)
@@ -59,11 +59,11 @@ def _lines(path: str | os.PathLike[str]) -> list[bytes]:
     except OSError as error:  # a folder, no permission
         raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror}); {_EXPECTED}") from None
     content = content.removeprefix(_BYTE_ORDER_MARK).replace(b"\r\n", b"\n").removesuffix(b"\n")
-    return content.split(b"\n")  # before decoding: to str.splitlines() U+2028 ends a line as well
+    return content.split(b"\n")  # before decoding, since str.splitlines() also splits at U+2028
 
 
 def _problem(symbol: str, first_line: int, line: int) -> str | None:
-    """What is wrong with the symbol in a line, the first time it comes in `first_line`; None where nothing is."""
+    """The mistake in a line, or None. `first_line` is the line where the symbol occurs first."""
     if not symbol:
         return "empty line, expected a symbol; the space is a line of one space"
     if first_line != line:
@@ -74,5 +74,5 @@ def _problem(symbol: str, first_line: int, line: int) -> str | None:
         return None
     composed = unicodedata.normalize("NFC", symbol)
     hint = f"; {composed!r} is one if written as U+{ord(composed):04X}" if len(composed) == 1 else ""
-    shown = f"{symbol[:40]!r}{' …' * (len(symbol) > 40)}"
-    return f"{shown} has {len(symbol)} characters, expected one, or @ and ARPAbet as in @AA1{hint}"
+    excerpt = f"{symbol[:40]!r}{' …' * (len(symbol) > 40)}"
+    return f"{excerpt} has {len(symbol)} characters, expected one, or @ and ARPAbet as in @AA1{hint}"

@@ -21,7 +21,7 @@ from benchmarks import latency
 from common.audio.stft import AudioConfig
 from common.training.nvlog import NvLog, read_log
 from tacotron2.data_function import encode
-from tests.recipe import MODELS, ROOT, Result, logged, run, trained
+from tests.recipe import MODELS, ROOT, Result, read_steps, run, train_tiny_model
 
 RATE, HOP = 22050, 256
 TINY = [
@@ -73,11 +73,11 @@ def parsed(out: str) -> dict[str, str]:
 
 
 def iterations(folder: Path) -> list[dict]:
-    return [data for step, data in logged(folder / "nvlog.json") if len(step) == 2]
+    return [data for step, data in read_steps(folder / "nvlog.json") if len(step) == 2]
 
 
 def totals(folder: Path) -> dict:
-    (data,) = [data for step, data in logged(folder / "nvlog.json") if step == ()]
+    (data,) = [data for step, data in read_steps(folder / "nvlog.json") if step == ()]
     return data
 
 
@@ -147,7 +147,7 @@ def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -
     assert float(row["Avg mels generated"]) == 45
     assert float(row["Avg audio length (s)"]) == round(45 * HOP / RATE, 2)
     records = iterations(tmp_path)
-    assert [step for step, _ in logged(tmp_path / "nvlog.json")] == [(0, 0), (0, 1), (0, 2), ()]
+    assert [step for step, _ in read_steps(tmp_path / "nvlog.json")] == [(0, 0), (0, 1), (0, 2), ()]
     for record in records:
         assert set(record) == ITERATION_KEYS
         assert record["tacotron2_items_per_sec"] * record["tacotron2_latency"] == pytest.approx(2 * 45)
@@ -162,7 +162,7 @@ def test_a_second_measurement_leaves_the_first_ones_log_alone(tmp_path: Path) ->
         result = measured(*tiny(tmp_path, "--mel-frames", frames))
     assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
     for name in ("nvlog.json", "nvlog_1.json"):
-        assert [step for step, _ in logged(tmp_path / name)] == [(0, 0), (0, 1), (0, 2), ()]
+        assert [step for step, _ in read_steps(tmp_path / name)] == [(0, 0), (0, 1), (0, 2), ()]
 
 
 def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) -> None:
@@ -184,10 +184,10 @@ def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) 
 
 def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     words = ["-o", tmp_path, "--cpu", "-il", 20, "--num-iters", 1, "--warmup", 0]
-    words += ["--tacotron2", trained("Tacotron2"), "--waveglow", trained("WaveGlow")]
+    words += ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     out = measured(*words, "--max-decoder-steps", 3, "--gate-threshold", 1).out
     assert float(parsed(out)["Avg mels generated"]) == 15
-    assert f"tacotron2: {trained('Tacotron2')}, waveglow: {trained('WaveGlow')}" in out
+    assert f"tacotron2: {train_tiny_model('Tacotron2')}, waveglow: {train_tiny_model('WaveGlow')}" in out
     flags = {k: v for record in read_log(tmp_path / "nvlog.json") for k, v in record.get("data", {}).items()}
     assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24
     assert flags["waveglow_config"]["WN_config"]["n_channels"] == 8
@@ -243,7 +243,7 @@ def test_checkpoints_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     missing = run("benchmarks/latency.py", *tiny(tmp_path, "--waveglow", tmp_path / "none.pt"))
     assert missing.code == 1
     assert missing.err.startswith(f"error: {tmp_path / 'none.pt'}")
-    words = [*tiny(tmp_path), "--n-mel-channels", 12, "--waveglow", trained("WaveGlow")]  # which has 10
+    words = [*tiny(tmp_path), "--n-mel-channels", 12, "--waveglow", train_tiny_model("WaveGlow")]  # which has 10
     contradicting = run("benchmarks/latency.py", *words)
     assert contradicting.code == 2
     assert "n_mel_channels is 10 in it, 12 as requested" in contradicting.err

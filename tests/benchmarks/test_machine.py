@@ -1,4 +1,4 @@
-"""The machine's limit: operations against closed forms, and the arithmetic of what they take at least."""
+"""The machine's limit: operations against closed forms, and the arithmetic of the least time."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def test_backward_is_a_product_for_each_gradient() -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_operations_of_an_lstm_of_several_lengths(training: bool) -> None:
+def test_operations_of_an_lstm_on_several_lengths(training: bool) -> None:
     lstm, lengths = nn.LSTM(5, 4, batch_first=True), torch.tensor([6, 2])
     packed = nn.utils.rnn.pack_padded_sequence(torch.randn(2, 6, 5), lengths, batch_first=True)
     with torch.set_grad_enabled(training):
         assert count_flops(lambda: lstm(packed)) == 2 * 8 * 16 * (5 + 4)
 
 
-def test_a_decoder_step_multiplies_by_the_weights_it_is_said_to_read() -> None:
+def test_a_decoder_step_multiplies_by_the_weights_that_step_bytes_counts() -> None:
     model = Tacotron2(gate_threshold=1.0, prenet_dim=32, attention_rnn_dim=48, decoder_rnn_dim=40).eval()
     text, lengths = torch.randint(1, 100, (1, 9)), torch.tensor([9])
     counts = [count_flops(lambda steps=steps: model.infer(text, lengths, steps)) for steps in (2, 3)]
     once = 80 * 32 + 32 * 32 + 192 * (32 + 512 + 48) + 48 * 128 + 160 * (48 + 512 + 40) + (40 + 512) * 81
     of_each_symbol = 2 * 31 * 32 + 32 * 128 + 128
     postnet = 5 * (2 * 80 * 512 + 3 * 512 * 512)  # of the frame
-    projections = (40 + 512) * 81  # which are made again of all frames together
+    projections = (40 + 512) * 81  # these products run again for all frames together
     assert counts[1] - counts[0] == 2 * (once + 9 * (of_each_symbol + 512) + postnet + projections)
     biases = 2 * 192 + 2 * 160 + 81
     assert step_bytes(model, half=False) == 4 * (once + of_each_symbol + biases)

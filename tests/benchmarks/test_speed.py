@@ -22,7 +22,7 @@ from benchmarks.growth import SUBJECTS
 from benchmarks.machine import Machine
 from benchmarks.sizes import QUICK as QUICK_SIZES
 from benchmarks.sizes import Setting
-from benchmarks.speed import TITLES, Row, in_its_own_process
+from benchmarks.speed import TITLES, Row, measure_in_process
 from common.errors import DataError
 from common.kernels.int8 import can_multiply
 from tests.recipe import ROOT, run, start
@@ -44,8 +44,8 @@ NAMES = [  # of the rows, by their beginnings
 ]
 
 
-class Finished(NamedTuple):
-    """A whole run's output, files and table by row."""
+class BenchmarkRun(NamedTuple):
+    """Output, files and table of a whole run."""
 
     out: str
     err: str
@@ -53,8 +53,8 @@ class Finished(NamedTuple):
     table: dict[str, list[str]]
 
 
-def parsed(out: str) -> dict[str, list[str]]:
-    """The one table of an output: cells by row."""
+def parse_table(out: str) -> dict[str, list[str]]:
+    """Parse the table of an output: cells by row."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line[:1] == "|"]
     assert lines[0] == list(TITLES)
     assert all(set(cell) <= set("-:") for cell in lines[1])
@@ -62,31 +62,31 @@ def parsed(out: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def benchmark_run(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
     folder = tmp_path_factory.mktemp("bench")
     words = [*QUICK, "--repeats", 1, "--growth", "-o", folder]
-    done = subprocess.run([str(word) for word in words], cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return Finished(done.stdout, done.stderr, folder, parsed(done.stdout))
+    process = subprocess.run([str(word) for word in words], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr
+    return BenchmarkRun(process.stdout, process.stderr, folder, parse_table(process.stdout))
 
 
-def test_every_row_is_there(finished: Finished) -> None:
-    halved = [name for name in finished.table if "bfloat16" in name]  # where the CPU has it
-    names = [name for name in finished.table if name not in halved]
+def test_the_table_has_all_rows(benchmark_run: BenchmarkRun) -> None:
+    halved = [name for name in benchmark_run.table if "bfloat16" in name]  # where the CPU has it
+    names = [name for name in benchmark_run.table if name not in halved]
     assert len(names) == len(NAMES)
-    assert all(name.startswith(wanted) for name, wanted in zip(names, NAMES, strict=True))
-    assert all(f"{name} ..." in finished.err for name in names)
-    assert [name for name, cells in finished.table.items() if cells[3] == "-"] == NAMES[-2:]
+    assert all(name.startswith(expected) for name, expected in zip(names, NAMES, strict=True))
+    assert all(f"{name} ..." in benchmark_run.err for name in names)
+    assert [name for name, cells in benchmark_run.table.items() if cells[3] == "-"] == NAMES[-2:]
 
 
-def test_files_say_what_the_table_says(finished: Finished) -> None:
-    assert (finished.folder / "speed.md").read_text() == finished.out
-    content = json.loads((finished.folder / "speed.json").read_text())
+def test_files_and_table_agree(benchmark_run: BenchmarkRun) -> None:
+    assert (benchmark_run.folder / "speed.md").read_text() == benchmark_run.out
+    content = json.loads((benchmark_run.folder / "speed.json").read_text())
     assert content["machine"]["threads"] == 1
-    assert f"PyTorch {torch.__version__}, {content['machine']['date']}" in finished.out
-    assert [row["name"] for row in content["rows"]] == list(finished.table)
+    assert f"PyTorch {torch.__version__}, {content['machine']['date']}" in benchmark_run.out
+    assert [row["name"] for row in content["rows"]] == list(benchmark_run.table)
     for row in content["rows"]:
-        reference, ours, ratio, limit, share = finished.table[row["name"]]
+        reference, ours, ratio, limit, share = benchmark_run.table[row["name"]]
         for cell, value in ((reference, row["reference"]), (ours, row["ours"]), (limit, row["limit"])):
             if value is not None:
                 assert float(cell.split()[0].replace(",", "")) == pytest.approx(value, rel=0.006)
@@ -96,22 +96,22 @@ def test_files_say_what_the_table_says(finished: Finished) -> None:
         assert row["ratio"] == pytest.approx(faster if row["higher_is_better"] else 1 / faster)
         if row["limit"]:
             assert int(share.removesuffix(" %")) == pytest.approx(100 * row["ours"] / row["limit"], abs=0.5)
-    ours = finished.table[next(name for name in finished.table if "TorchScript" in name)][1]
+    ours = benchmark_run.table[next(name for name in benchmark_run.table if "TorchScript" in name)][1]
     rate, milliseconds = float(ours.split()[0].replace(",", "")), float(ours.split("(")[1].split()[0])
     assert milliseconds == pytest.approx(1000 / rate, rel=0.02)
 
 
-def test_growth_has_points_and_pictures(finished: Finished) -> None:
-    growths = json.loads((finished.folder / "speed.json").read_text())["growth"]
+def test_growth_has_points_and_plots(benchmark_run: BenchmarkRun) -> None:
+    growths = json.loads((benchmark_run.folder / "speed.json").read_text())["growth"]
     assert list(growths) == list(SUBJECTS) == ["batch", "text", "audio", "channels", "processes"]
     for name, growth in growths.items():
         assert growth["sizes"] == list(SUBJECTS[name].quick_sizes)
         assert all(len(growth[way]) == len(growth["sizes"]) for way in ("plain", "ours"))
         assert min(growth["plain"] + growth["ours"]) > 0
-        assert (finished.folder / f"growth_{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert (benchmark_run.folder / f"growth_{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_a_row_compares_the_better_way_round() -> None:
+def test_ratios_above_1_mean_faster() -> None:
     rate = Row(name="a", unit="frames/s", higher_is_better=True, reference=200, ours=500, limit=2500, ms_each=True)
     assert (rate.ratio, rate.share) == (2.5, 0.2)
     figures = ["200 frames/s (5 ms each)", "500 frames/s (2 ms each)", "2.50", "2,500 frames/s (0.4 ms each)", "20 %"]
@@ -132,41 +132,43 @@ def test_a_row_compares_the_better_way_round() -> None:
         ("cuda", True, False, "float16"),
     ],
 )
-def test_references_of_a_cpu_are_in_float32(
+def test_cpu_references_are_in_float32(
     monkeypatch: pytest.MonkeyPatch, device: str, amp: bool, has_bfloat16: bool, numbers: str
 ) -> None:
-    """As the published recipe has nothing else there; a GPU's are in the precision that is asked for."""
+    """The published recipe has no other precision on a CPU; GPU references use the chosen precision."""
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_bfloat16)
     setting = Setting(QUICK_SIZES, torch.device(device), amp)
     assert (setting.reference_amp, setting.numbers) == (amp and device == "cuda", numbers)
 
 
-class Seen(TorchDispatchMode):
-    """The types of what operations give."""
+class OutputTypes(TorchDispatchMode):
+    """Record the types of all outputs of operations."""
 
     def __init__(self) -> None:
         super().__init__()
         self.dtypes: set[torch.dtype] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        self.dtypes |= {tensor.dtype for tensor in tree_leaves(made) if isinstance(tensor, torch.Tensor)}
-        return made
+        outputs = func(*args, **(kwargs or {}))
+        self.dtypes |= {tensor.dtype for tensor in tree_leaves(outputs) if isinstance(tensor, torch.Tensor)}
+        return outputs
 
 
 @pytest.mark.parametrize("row", ["waveglow-training", "waveglow-inference"])
-def test_a_cpus_reference_computes_in_float32_beside_bfloat16(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+def test_a_cpu_reference_computes_in_float32_although_ours_is_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     (*_, make) = ROWS[row](Setting(QUICK_SIZES, torch.device("cpu"), True))
     case = make()
-    with Seen() as reference:
+    with OutputTypes() as reference:
         case.reference()
-    with Seen() as ours:
+    with OutputTypes() as ours:
         case.ours()
     assert torch.bfloat16 in ours.dtypes and torch.bfloat16 not in reference.dtypes
 
 
-def test_clips_have_the_lengths_that_are_asked_for() -> None:
+def test_clips_have_the_requested_lengths() -> None:
     batch = clips(3, 10, 20)
     assert (batch.text.shape, batch.mels.shape, batch.num_items.item()) == ((3, 10), (3, 80, 20), 60)
     assert batch.gates.nonzero().tolist() == [[0, 19], [1, 19], [2, 19]]
@@ -182,35 +184,35 @@ def test_clips_have_the_lengths_that_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--rows", "everything"], 2, "argument --rows: invalid choice: 'everything'"),
         (["--growth", "batch", "wings"], 2, "argument --growth: invalid choice: 'wings'"),
         (["--repeats", 0], 2, "argument --repeats: 0, expected at least 1"),
-        (["-o", ROOT / "Makefile" / "bench"], 1, "bench: cannot be made (Not a directory)\n"),
+        (["-o", ROOT / "Makefile" / "bench"], 1, "bench: cannot be created (Not a directory)\n"),
     ],
 )
-def test_flags_that_cannot_work_are_refused(words: list[object], code: int, said: str) -> None:
+def test_invalid_flags_are_errors(words: list[object], code: int, message: str) -> None:
     result = run("benchmarks/speed.py", "--quick", "--cpu", *words)
     assert result.code == code
-    assert said in result.err
+    assert message in result.err
 
 
-def test_a_process_that_ends_without_a_row_is_told_of() -> None:
+def test_a_process_that_ends_without_a_row_is_an_error() -> None:
     with pytest.raises(DataError, match="a row's process ended with code 7 before the row was measured"):
-        in_its_own_process(functools.partial(os._exit, 7), Machine(torch.device("cpu"), quick=True), 1)
+        measure_in_process(functools.partial(os._exit, 7), Machine(torch.device("cpu"), quick=True), 1)
 
 
 @pytest.fixture
-def heard_ctrl_c() -> Iterator[None]:
-    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+def ctrl_c_enabled() -> Iterator[None]:
+    """Let child processes react to Ctrl-C, even if a shell's & disabled it for the tests."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heard_ctrl_c")
-def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ctrl_c_enabled")
+def test_ctrl_c_prints_the_table_of_the_finished_rows(tmp_path: Path) -> None:
     rows = ["tacotron2-training", "waveglow-inference", "first-sound"]
     (temporary := tmp_path / "temporary").mkdir()
     environment = os.environ | {"TMPDIR": str(temporary)}
@@ -220,10 +222,10 @@ def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None
         if line.startswith("Start to sound"):
             break
     assert len(list(temporary.glob("*/*.pt"))) == 2  # the models of that row
-    os.killpg(process.pid, signal.SIGINT)  # to all of its processes, as a terminal does
+    os.killpg(process.pid, signal.SIGINT)  # to all processes of its group, as a terminal does
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (130, "")
-    table = parsed(out)
+    table = parse_table(out)
     assert next(iter(table)) == NAMES[0]
     assert "WaveGlow-8 inference, 20 frames, float32" in table
     assert NAMES[-2] not in table

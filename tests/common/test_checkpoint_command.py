@@ -28,7 +28,7 @@ from common.training.loop import TrainState
 from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
-from tests.recipe import ROOT, flags, succeed, trained
+from tests.recipe import ROOT, flags, succeed, train_tiny_model
 
 # spec/interface.md's, by the model's name: what the published models' constructors take
 PUBLISHED_CONFIG = {
@@ -49,7 +49,7 @@ CPU = Dist(0, 0, 1, torch.device("cpu"))
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Callable[[str], TrainState]:
-    """A state that has not trained, of the tiny model that `trained` makes."""
+    """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
 
     def make(model: str) -> TrainState:
         args, spec = parse_training_arguments(flags(model, tmp_path / "fresh"), REGISTRY, "")
@@ -90,9 +90,9 @@ def same(a: Any, b: Any) -> bool:
 
 @MODELS
 def test_inspect_tells_what_training_left(model: str, capsys) -> None:
-    found = inspected(trained(model), capsys)
-    checkpoint = load_checkpoint(trained(model))
-    built = models.load_model(model, trained(model))
+    found = inspected(train_tiny_model(model), capsys)
+    checkpoint = load_checkpoint(train_tiny_model(model))
+    built = models.load_model(model, train_tiny_model(model))
     assert (found["model"], found["layout"]) == (model, "this recipe's")
     assert (found["epoch"], found["iteration"], found["seed"], found["epoch_complete"]) == (1, 4, 1, True)
     assert (found["config"], found["data"]) == (checkpoint["config"], checkpoint["data"])
@@ -100,7 +100,7 @@ def test_inspect_tells_what_training_left(model: str, capsys) -> None:
     assert found["parts"] == {
         name: sum(parameter.numel() for parameter in part.parameters()) for name, part in built.named_children()
     }
-    assert found["bytes"] == trained(model).stat().st_size
+    assert found["bytes"] == train_tiny_model(model).stat().st_size
     assert (found["learning_rates"], found["scaler"]) == ([{"Tacotron2": 1e-3, "WaveGlow": 1e-4}[model]], "off")
     assert found["optimizer_states"] == len(list(built.parameters()))
     assert (found["random_states"], found["other_keys"]) == ({"random_rng_states_all": 1}, [])
@@ -110,7 +110,7 @@ def test_inspect_tells_what_training_left(model: str, capsys) -> None:
 
 
 def test_inspect_as_text(capsys) -> None:
-    path = trained("WaveGlow")
+    path = train_tiny_model("WaveGlow")
     text = printed(path, capsys, "--tensors")
     assert text.startswith(f"file           {path}\nsize           {path.stat().st_size:,} bytes\n")
     for row in (
@@ -213,8 +213,8 @@ def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
 
 @MODELS
 def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path, fresh, capsys) -> None:
-    ours, out = load_checkpoint(trained(model)), tmp_path / "new" / "p.pt"
-    command.main(["convert", str(trained(model)), str(out)])
+    ours, out = load_checkpoint(train_tiny_model(model)), tmp_path / "new" / "p.pt"
+    command.main(["convert", str(train_tiny_model(model)), str(out)])
     assert "cuda_rng_state_all is empty, as no GPU was used" in capsys.readouterr().out
     made = load_checkpoint(out)
     assert set(made) == PUBLISHED | OURS
@@ -230,7 +230,7 @@ def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path
 
 
 def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
-    ours = load_checkpoint(trained("WaveGlow"))
+    ours = load_checkpoint(train_tiny_model("WaveGlow"))
     old = {key: ours[key] for key in ("epoch", "config", "optimizer")}
     old["state_dict"] = {f"module.{name}": value for name, value in ours["state_dict"].items()}
     old["random_rng_state"] = ours["random_rng_states_all"][0]
@@ -250,7 +250,7 @@ def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
 def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
     """The published recipe goes on with the epoch after the file's, whatever else the file says."""
     totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
-    half_way = load_checkpoint(trained("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
+    half_way = load_checkpoint(train_tiny_model("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
     out = tmp_path / "out.pt"
     command.main(["convert", str(saved(tmp_path / "in.pt", half_way)), str(out)])
     made = load_checkpoint(out)
@@ -260,12 +260,12 @@ def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
 
 def test_weights_only_is_a_warm_start(tmp_path: Path, fresh, capsys) -> None:
     out = tmp_path / "w.pt"
-    command.main(["convert", str(trained("WaveGlow")), str(out), "--weights-only"])
+    command.main(["convert", str(train_tiny_model("WaveGlow")), str(out), "--weights-only"])
     assert "without optimizer, scaler; training from it is a warm start" in capsys.readouterr().out
     assert set(load_checkpoint(out)) == {"epoch", "config", "state_dict", *OURS}
     said = snapshot.restore(fresh("WaveGlow"), load_checkpoint(out), out)
     assert said == f"{out}: weights only, no optimizer: a warm start at epoch 0"
-    assert out.stat().st_size < 0.5 * trained("WaveGlow").stat().st_size
+    assert out.stat().st_size < 0.5 * train_tiny_model("WaveGlow").stat().st_size
 
 
 def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: Path, capsys) -> None:
@@ -285,8 +285,8 @@ def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: P
 @MODELS
 def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Path) -> None:
     out = tmp_path / f"half{suffix}"
-    command.main(["convert", str(trained(model)), str(out), "--half"])
-    ours, made = (load_checkpoint(path)["state_dict"] for path in (trained(model), out))
+    command.main(["convert", str(train_tiny_model(model)), str(out), "--half"])
+    ours, made = (load_checkpoint(path)["state_dict"] for path in (train_tiny_model(model), out))
     assert set(made) == set(ours)
     for name, value in ours.items():
         if value.is_floating_point():
@@ -309,8 +309,8 @@ def test_half_cannot_hold_everything(tmp_path: Path) -> None:
 
 
 def test_safetensors_is_what_the_library_reads(tmp_path: Path) -> None:
-    out, ours = tmp_path / "w.safetensors", load_checkpoint(trained("Tacotron2"))
-    command.main(["convert", str(trained("Tacotron2")), str(out)])
+    out, ours = tmp_path / "w.safetensors", load_checkpoint(train_tiny_model("Tacotron2"))
+    command.main(["convert", str(train_tiny_model("Tacotron2")), str(out)])
     assert same(load_file(out), dict(ours["state_dict"]))
     read = load_checkpoint(out)
     assert set(read) == {"epoch", "iteration", "seed", "config", "data", "state_dict"}
@@ -324,8 +324,8 @@ def test_safetensors_speak_and_warm_start(tmp_path: Path, fresh) -> None:
     models_of: dict[str, list[object]] = {".pt": [], ".safetensors": []}
     for model in REGISTRY:
         out = tmp_path / f"{model}.safetensors"
-        command.main(["convert", str(trained(model)), str(out)])
-        models_of[".pt"] += [f"--{model.lower()}", trained(model)]
+        command.main(["convert", str(train_tiny_model(model)), str(out)])
+        models_of[".pt"] += [f"--{model.lower()}", train_tiny_model(model)]
         models_of[".safetensors"] += [f"--{model.lower()}", out]
     for suffix, chosen in models_of.items():
         succeed("inference.py", *words, *chosen, "-o", tmp_path / suffix[1:])
@@ -334,7 +334,7 @@ def test_safetensors_speak_and_warm_start(tmp_path: Path, fresh) -> None:
     assert np.array_equal(theirs, ours)
     state = fresh("WaveGlow")
     snapshot.restore(state, load_checkpoint(out), out)
-    assert same(dict(state.model.state_dict()), dict(load_checkpoint(trained("WaveGlow"))["state_dict"]))
+    assert same(dict(state.model.state_dict()), dict(load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]))
 
 
 def test_there_and_back(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Asterisk prompts: a stand-in made with ffmpeg, and the real ones, on which Tacotron 2 takes its first steps."""
+"""The Asterisk prompts: a stand-in made with ffmpeg, and the real ones, with a short training of Tacotron 2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scipy import signal
 from common.data.filelist import read_filelist
 from common.errors import DataError
 from scripts import asterisk, prepare_recordings
-from tests.recipe import MODELS, SHARED, logged, succeed
+from tests.recipe import MODELS, SHARED, read_steps, succeed
 
 TRANSCRIPTS = """; Remarks: these are not prompts
 
@@ -82,7 +82,7 @@ def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, mo
         assert len(samples) / rate == pytest.approx(number / 2, abs=1e-3)
         spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
         assert np.argmax(spectrum) * rate / len(samples) == pytest.approx(300 * number, abs=2)
-        assert np.abs(samples[1000:-1000]).max() == pytest.approx(0.5, abs=0.02)  # what four bits a sample leave of it
+        assert np.abs(samples[1000:-1000]).max() == pytest.approx(0.5, abs=0.02)  # the precision of four bits a sample
     out = capsys.readouterr().out
     assert "Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it" in out
     assert "3 resampled from 16000 Hz; 3 made, 0 there already" in out
@@ -91,7 +91,7 @@ def test_speech_is_decoded_resampled_and_listed(tmp_path: Path, sounds: Path, mo
     assert {path.name for path in (tmp_path / "data/asterisk").iterdir()} == {"decoded", "wavs"}
 
 
-def test_damaged_prompts_leave_nothing_behind(tmp_path: Path, sounds: Path, monkeypatch) -> None:
+def test_damaged_prompts_leave_no_files(tmp_path: Path, sounds: Path, monkeypatch) -> None:
     (sounds / "digits/1.g722").write_bytes(b"")
     monkeypatch.setenv("ASTERISK_SOUNDS", str(sounds))
     with pytest.raises(DataError, match=r"ffmpeg: |no samples in it"):
@@ -100,7 +100,7 @@ def test_damaged_prompts_leave_nothing_behind(tmp_path: Path, sounds: Path, monk
     assert not (tmp_path / "data/asterisk/wavs").exists()
 
 
-def test_what_is_missing_is_said_in_one_line(tmp_path: Path, monkeypatch) -> None:
+def test_one_line_names_the_missing_tool_or_file(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)  # as if it were not installed
     with pytest.raises(
@@ -118,8 +118,8 @@ def test_notes_about_sounds_are_no_transcripts(tmp_path: Path) -> None:
     (tmp_path / "core-sounds-en.txt").write_text(TRANSCRIPTS)
     texts = asterisk.read_transcripts(tmp_path / "core-sounds-en.txt")
     assert len(texts) == 9
-    said = {prompt: text for prompt, text in texts.items() if asterisk.is_speech(text)}
-    assert said == {
+    transcripts = {prompt: text for prompt, text in texts.items() if asterisk.is_speech(text)}
+    assert transcripts == {
         "activated": "Activated.",
         "digits/1": "One.",
         "digits/2": "two: the second",
@@ -143,7 +143,7 @@ def prompts(tmp_path_factory) -> Iterator[Path]:
     shutil.rmtree(folder)  # else pytest keeps some hundred megabytes
 
 
-def test_the_real_prompts(prompts: Path) -> None:
+def test_the_real_prompts_are_prepared(prompts: Path) -> None:
     decoded = list((prompts / "data/asterisk/decoded").glob("*.wav"))
     assert 500 <= len(decoded) <= 568  # of all prompts, those that are speech
     assert 22 * 60 < sum(soundfile.info(path).duration for path in decoded) < 25 * 60
@@ -157,8 +157,8 @@ def test_the_real_prompts(prompts: Path) -> None:
         samples, rate = soundfile.read(prompts / "data" / path)
         source, source_rate = soundfile.read(prompts / "data/asterisk/decoded" / Path(path).name)
         assert (rate, source_rate) == (22050, 16000)
-        wanted = signal.resample_poly(source, 441, 320)[: len(samples)]
-        error = np.sqrt(np.mean((samples - wanted) ** 2) / np.mean(wanted**2))
+        expected = signal.resample_poly(source, 441, 320)[: len(samples)]
+        error = np.sqrt(np.mean((samples - expected) ** 2) / np.mean(expected**2))
         assert error < 0.03  # two filters differ at the edge of the band, where speech has little
 
 
@@ -171,7 +171,9 @@ def test_tacotron_2_trains_on_the_real_prompts(prompts: Path, tmp_path: Path) ->
     words += [*MODELS["Tacotron2"].split(), "--training-files", lists["train"], "--validation-files", lists["val"]]
     succeed("train.py", *words, "--epochs", 4, "-lr", "1e-2")
     losses = [
-        data["train_loss"] for step, data in logged(tmp_path / "nvlog.json") if len(step) == 1 and "train_loss" in data
+        data["train_loss"]
+        for step, data in read_steps(tmp_path / "nvlog.json")
+        if len(step) == 1 and "train_loss" in data
     ]
     assert len(losses) == 4
     assert losses[-1] < 0.9 * losses[0]

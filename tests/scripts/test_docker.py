@@ -21,7 +21,7 @@ IMAGE = "nvcr.io/nvidia/pytorch"
 
 @pytest.fixture
 def docker(tmp_path):
-    """Run a script of scripts/docker with a `docker` that writes down its folder and arguments; returns those."""
+    """Run a script of scripts/docker with a `docker` that records its folder and arguments; return those."""
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin/docker"
     fake.write_text(f'#!/bin/sh\nprintf "%s\\0" "$PWD" "$@" > {tmp_path}/call\n')
@@ -47,7 +47,7 @@ def option(words: list[str], name: str) -> list[str]:
     return [value for word, value in pairwise(words) if word == name]
 
 
-def test_build(docker):
+def test_build_names_the_image_and_its_folder(docker):
     assert docker("build.sh") == ["build", ".", "--rm", "-t", "tacotron2"]
     extra = ["--build-arg", "FROM_IMAGE_NAME=pytorch/pytorch:2.7.0-cuda12.6-cudnn9-runtime"]
     assert docker("build.sh", *extra) == ["build", ".", "--rm", "-t", "tacotron2", *extra]
@@ -81,7 +81,7 @@ def test_interactive_runs_a_command(docker):
         ({"NV_GPU": "all"}, ["all"]),
     ],
 )
-def test_interactive_takes_the_gpus_asked_for(docker, environment, gpus):
+def test_interactive_uses_the_requested_gpus(docker, environment, gpus):
     assert option(docker("interactive.sh", **environment), "--gpus") == gpus
 
 
@@ -96,7 +96,7 @@ def test_interactive_mounts_the_dataset(docker, tmp_path):
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, comments and line breaks taken out."""
+    """Read the Dockerfile's instructions, without comments and line breaks."""
     lines = [line for line in (ROOT / "Dockerfile").read_text().split("\n") if line and not line.startswith("#")]
     return [tuple(line.split(" ", 1)) for line in "\n".join(lines).replace("\\\n", "").split("\n")]
 
@@ -118,7 +118,7 @@ def test_dockerfile_advises_images_that_are_new_enough():
 
 
 def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):
-    """Run what the image's build runs, up to the installation, in this environment."""
+    """Run the commands of the image's build, up to the installation, in this environment."""
     command = next(words for name, words in instructions() if name == "RUN")
     listing, constraining, installing = (part.strip() for part in command.split("&&"))
     assert installing.split()[3:] == [
@@ -143,7 +143,7 @@ def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):
         assert pin.specifier.contains(version, prereleases=True)
 
 
-def test_image_leaves_out_what_git_leaves_out():
+def test_the_image_excludes_the_files_of_gitignore():
     ignored = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and not line.startswith("#")]
     assert ".git" in ignored
     for line in (ROOT / ".gitignore").read_text().split():
@@ -152,8 +152,8 @@ def test_image_leaves_out_what_git_leaves_out():
         assert names & set(ignored), f".gitignore has {line}, .dockerignore has not"
 
 
-def test_image_takes_what_the_recipe_needs():
-    """No pattern matches a file that git tracks."""
+def test_the_image_contains_all_tracked_files():
+    """No pattern excludes a file under version control."""
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if tracked.returncode:
         pytest.skip("not a git checkout")

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import models
-from tests.recipe import succeed, tools
+from tests.recipe import folder_of_tools, succeed
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"TACOTRON2": "nvidia_tacotron2pyt_fp16.pt", "WAVEGLOW": "nvidia_waveglow256pyt_fp16.pt"}
@@ -37,8 +37,8 @@ CONFIGS = {
 }
 
 
-def published(name: str) -> bytes:
-    """What the published recipe saved of a model that trained on several GPUs, in float16 and before PyTorch 1.6."""
+def published_checkpoint(name: str) -> bytes:
+    """Build a checkpoint as the published recipe saved it, after training on several GPUs, in float16, before PyTorch 1.6."""
     torch.manual_seed(0)
     weights = models.get_model(name, CONFIGS[name]).state_dict()
     halves = {f"module.{key}": value.half() if value.is_floating_point() else value for key, value in weights.items()}
@@ -50,12 +50,12 @@ def published(name: str) -> bytes:
 
 @pytest.fixture(scope="session")
 def contents() -> dict[str, bytes]:
-    """The two files by the names that NGC gives them."""
-    return dict(zip(NAMES.values(), map(published, CONFIGS), strict=True))
+    """The two files by their names on NGC."""
+    return dict(zip(NAMES.values(), map(published_checkpoint, CONFIGS), strict=True))
 
 
 class Server(ThreadingHTTPServer):
-    """Serves files on loopback, behind a redirection as NGC does; breaks off after `cut` bytes the first time, if set."""
+    """Serve files on loopback, behind a redirection as NGC does; abort the first transfer after `cut` bytes, if set."""
 
     contents: dict[str, bytes]
     ranges: bool = True
@@ -77,10 +77,10 @@ class Handler(BaseHTTPRequestHandler):
         if place == "files":
             self.answer(302, {"Location": f"/storage/{name}", "Content-Length": "0"})
             return
-        content, wanted = self.server.contents[name], self.headers["Range"]
-        self.server.asked.append((name, wanted))
+        content, byte_range = self.server.contents[name], self.headers["Range"]
+        self.server.asked.append((name, byte_range))
         size = len(content)
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
+        start = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range and self.server.ranges else 0
         if start >= size:
             self.answer(416, {"Content-Range": f"bytes */{size}", "Content-Length": "0"})
             return
@@ -111,7 +111,7 @@ def server(contents: dict[str, bytes]) -> Iterator[Server]:
 
 
 def download(server: Server, *words: object, path: Path | None = None, **changes: str) -> subprocess.CompletedProcess:
-    """Run the script on the server's files; whatever it prints is text."""
+    """Run the script on the server's files; its output must be valid text."""
     environment = {
         "PATH": str(path) if path else f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "no_proxy": "127.0.0.1",
@@ -128,18 +128,18 @@ def download(server: Server, *words: object, path: Path | None = None, **changes
     )
 
 
-def left(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
-def test_downloads_both_says_what_they_are_and_how_to_speak(server, contents, tmp_path, absent):
-    folder, path = tmp_path / "some checkpoints", tools(tmp_path / "bin", absent)
+def test_it_downloads_both_describes_them_and_prints_the_command_for_inference(server, contents, tmp_path, absent):
+    folder, path = tmp_path / "some checkpoints", folder_of_tools(tmp_path / "bin", absent)
     sums = {f"{model}_SHA256": hashlib.sha256(contents[name]).hexdigest() for model, name in NAMES.items()}
     sizes = {f"{model}_BYTES": str(len(contents[name])) for model, name in NAMES.items()}
     done = download(server, folder, path=path, **sums, **sizes)
     assert done.returncode == 0, done.stderr
-    assert left(folder) == contents
+    assert read_files(folder) == contents
     assert done.stdout.count("names begin with module. (DistributedDataParallel)") == 2
     assert done.stdout.count("epoch          1500") == 2
     command = done.stdout.splitlines()[-1].strip()
@@ -149,34 +149,34 @@ def test_downloads_both_says_what_they_are_and_how_to_speak(server, contents, tm
         again = download(server, folder, path=path, **sums, **sizes)
         assert again.returncode == 0, again.stderr
         assert server.asked == [(name, None) for name in NAMES.values()]
-        assert left(folder) == contents
+        assert read_files(folder) == contents
         words = shlex.split(command)
         printed = succeed(words[1], *words[2:], "-o", tmp_path / "output")
         assert f"{tmp_path}/output/audio_0.wav" in printed
 
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
-def test_goes_on_with_downloads_that_were_stopped(server, contents, tmp_path, absent):
+def test_it_resumes_interrupted_downloads(server, contents, tmp_path, absent):
     first, second = NAMES.values()
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / f"{first}.part").write_bytes(contents[first][:1000])
     (folder / f"{second}.part").write_bytes(contents[second])  # stopped just before it got its name
     server.cut = 1700  # and the connection breaks once
-    done = download(server, folder, path=tools(tmp_path / "bin", absent))
+    done = download(server, folder, path=folder_of_tools(tmp_path / "bin", absent))
     assert done.returncode == 0, done.stderr
     starts = [(first, 1000), (first, 1700), (second, len(contents[second]))]
     assert server.asked == [(name, f"bytes={start}-") for name, start in starts]
-    assert left(folder) == contents
+    assert read_files(folder) == contents
 
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
-def test_more_than_the_server_has_is_refused(server, contents, tmp_path, absent):
+def test_a_file_larger_than_the_servers_is_an_error(server, contents, tmp_path, absent):
     name = NAMES["TACOTRON2"]
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / f"{name}.part").write_bytes(contents[name] + b"and more")
-    done = download(server, folder, path=tools(tmp_path / "bin", absent))
+    done = download(server, folder, path=folder_of_tools(tmp_path / "bin", absent))
     assert done.returncode == 1
     size = len(contents[name])
     assert f"{name}.part: {size + 8} bytes, expected {size}" in done.stderr
@@ -186,7 +186,7 @@ def test_more_than_the_server_has_is_refused(server, contents, tmp_path, absent)
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "there already"])
 def test_a_wrong_size_or_sum_is_one_error(server, contents, tmp_path, there):
-    name, wanted = NAMES["WAVEGLOW"], "0" * 64
+    name, expected = NAMES["WAVEGLOW"], "0" * 64
     if there:
         for file, content in contents.items():
             (tmp_path / file).write_bytes(content)
@@ -194,13 +194,13 @@ def test_a_wrong_size_or_sum_is_one_error(server, contents, tmp_path, there):
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert f"{len(contents[name])} bytes, expected 12345" in done.stderr and "delete this file" in done.stderr
-    done = download(server, tmp_path, WAVEGLOW_SHA256=wanted)
+    done = download(server, tmp_path, WAVEGLOW_SHA256=expected)
     assert done.returncode == 1
-    assert f"SHA-256 {hashlib.sha256(contents[name]).hexdigest()}, expected {wanted}" in done.stderr
+    assert f"SHA-256 {hashlib.sha256(contents[name]).hexdigest()}, expected {expected}" in done.stderr
     assert (tmp_path / name).exists() == there
 
 
-def test_a_page_instead_of_a_checkpoint_is_said(server, tmp_path):
+def test_a_page_instead_of_a_checkpoint_is_an_error(server, tmp_path):
     server.contents[NAMES["TACOTRON2"]] = b"<html>please sign in</html>"
     done = download(server, tmp_path)
     assert done.returncode == 1
@@ -209,14 +209,14 @@ def test_a_page_instead_of_a_checkpoint_is_said(server, tmp_path):
     assert "channels 256" not in done.stdout
 
 
-def test_says_when_the_address_serves_nothing(server, tmp_path):
+def test_an_address_without_a_file_is_an_error(server, tmp_path):
     done = download(server, tmp_path, TACOTRON2_URL="http://127.0.0.1:9/none")
     assert done.returncode == 1
     assert "nothing comes from there" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_says_when_the_server_cannot_go_on(server, contents, tmp_path):
+def test_a_server_that_cannot_resume_is_an_error(server, contents, tmp_path):
     server.ranges = False
     name = NAMES["TACOTRON2"]
     (tmp_path / f"{name}.part").write_bytes(contents[name][:1000])
@@ -225,8 +225,8 @@ def test_says_when_the_server_cannot_go_on(server, contents, tmp_path):
     assert f"cannot go on with a download that was stopped; delete {tmp_path / name}.part" in done.stderr
 
 
-def test_says_which_tools_are_missing(server, tmp_path):
-    path = tools(tmp_path / "bin", "curl", "wget", "sha256sum", "shasum")
+def test_missing_tools_are_named(server, tmp_path):
+    path = folder_of_tools(tmp_path / "bin", "curl", "wget", "sha256sum", "shasum")
     assert "not installed: curl or wget; install" in download(server, tmp_path, path=path).stderr
     done = download(server, tmp_path, path=path, WAVEGLOW_SHA256="0" * 64)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""run_latency_tests.sh and run_latency_tests_cpu.sh: the measurements that each comes down to, parsed as the benchmark would."""
+"""run_latency_tests.sh and run_latency_tests_cpu.sh: the measurements that each starts, parsed by the benchmark's parser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks import latency
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = "run_latency_tests.sh", "run_latency_tests_cpu.sh"
 
-# Tells the device it is asked for, writes each measurement's arguments down, and fails where it is told to.
+# Prints the device, records the arguments of each measurement, and fails on request.
 FAKE_PYTHON = """#!/bin/sh
 if [ "$1" = -c ]; then echo "$DEVICE"; exit; fi
 printf '%s\\0' "$PWD" "$@" END >> "$RUNS"
@@ -25,7 +25,7 @@ exit "${STATUS:-0}"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The scripts in a project without .venv, and in bin/ a `python` of ours."""
+    """A project with the scripts, without .venv, and with a fake `python` in bin/."""
     folder = tmp_path / "a project"
     (folder / "bin").mkdir(parents=True)
     (folder / "scripts").mkdir()
@@ -47,7 +47,7 @@ def start(
 
 
 def measurements(project: Path) -> list[list[str]]:
-    """The arguments of benchmarks.latency at each of its starts."""
+    """Read the recorded arguments of each start of benchmarks.latency."""
     log = project / "runs"
     runs = log.read_text().split("END\0")[:-1] if log.exists() else []
     lines = [words.removesuffix("\0").split("\0") for words in runs]
@@ -56,7 +56,7 @@ def measurements(project: Path) -> list[list[str]]:
 
 
 def settings(project: Path, script: str, *flags: str, **variables: str) -> list[dict[str, object]]:
-    """What each measurement of a script is made with."""
+    """Run a script and parse the settings of each measurement."""
     done = start(project, script, *flags, **variables)
     assert done.returncode == 0, done.stderr
     return [vars(latency.parse_args(words)[0]) for words in measurements(project)]
@@ -99,7 +99,7 @@ ON_A_CPU = [
 ]
 
 
-def test_without_a_gpu_it_says_so_and_runs_on_the_cpu(project: Path) -> None:
+def test_without_a_gpu_it_prints_a_note_and_runs_on_the_cpu(project: Path) -> None:
     done = start(project, GPU, device="cpu")
     assert (done.returncode, done.stdout) == (0, "note: no GPU here, so on the CPU, with few iterations\n")
     assert_settings([vars(latency.parse_args(words)[0]) for words in measurements(project)], ON_A_CPU)
@@ -129,40 +129,40 @@ def test_variables_choose_other_runs(project: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize("script", [GPU, CPU])
-def test_flags_at_the_end_win(project: Path, script: str) -> None:
+def test_extra_flags_override_the_defaults(project: Path, script: str) -> None:
     flags = ["--num-iters", "2", "-o", "my output", "--wn-channels", "512", "--tacotron2", "a b.pt", "-il", "5"]
     for found in settings(project, script, *flags):
         expected = {"num_iters": 2, "output": Path("my output"), "wn_channels": 512, "input_length": 5}
         assert_settings([found], [expected | {"tacotron2": Path("a b.pt")}])
 
 
-def test_a_checkpoint_says_itself_how_large_its_model_is(project: Path) -> None:
+def test_a_checkpoint_determines_the_size_of_its_model(project: Path) -> None:
     start(project, CPU, "--tacotron2", "t.pt", "--waveglow", "w.pt")
     assert all("--wn-channels" not in words for words in measurements(project))
     assert len(measurements(project)) == 2
 
 
-def test_a_run_that_fails_or_is_stopped_is_the_last(project: Path) -> None:
+def test_a_failed_or_interrupted_run_ends_the_script(project: Path) -> None:
     for status in (2, 130):
         (project / "runs").unlink(missing_ok=True)
         assert start(project, GPU, STATUS=str(status)).returncode == status
         assert len(measurements(project)) == 1
 
 
-def test_unknown_precisions_are_refused(project: Path) -> None:
+def test_unknown_precisions_are_errors(project: Path) -> None:
     done = start(project, GPU, PRECISIONS="tf32")
     assert (done.returncode, done.stderr) == (2, "error: PRECISIONS: tf32, expected fp16 or fp32\n")
     assert measurements(project) == []
 
 
-def test_the_scripts_may_be_run_as_they_are(project: Path) -> None:
+def test_the_scripts_are_executable(project: Path) -> None:
     for script in (GPU, CPU):
         assert os.access(ROOT / script, os.X_OK)
         subprocess.run(["/bin/bash", "-n", ROOT / script], check=True)
 
 
-def test_the_question_for_the_device_has_an_answer() -> None:
-    """The one line of Python inside the script, run by a real interpreter."""
+def test_the_line_that_detects_the_device_runs() -> None:
+    """Run the line of Python inside the script in a real interpreter."""
     text = (ROOT / GPU).read_text()
     question = text.split("-c '")[1].split("'")[0]
     answer = subprocess.run([sys.executable, "-c", question], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The voice's sentences: what is in the lists, and what the maker of its corpus refuses."""
+"""The voice's sentences: the content of the lists, and the errors of scripts/make_voice_corpus.py."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def festival() -> bool:
     return True
 
 
-def test_no_sentence_of_the_report_was_trained_on() -> None:
+def test_no_sentence_of_the_report_is_in_training() -> None:
     texts = {split: [clip.written.lower() for clip in read_clips(TEXT / f"{split}.txt", split)] for split in SPLITS}
     assert {split: len(lines) for split, lines in texts.items()} == {"train": 4721, "val": 50, "test": 50}
     assert not set(texts["train"]) & set(texts["val"] + texts["test"])
     assert not set(texts["val"]) & set(texts["test"])
 
 
-def test_every_sentence_has_a_name_of_its_own_and_can_be_read() -> None:
+def test_every_sentence_has_a_unique_name_and_valid_text() -> None:
     clips = [clip for split in SPLITS for clip in read_clips(TEXT / f"{split}.txt", split)]
     assert len({clip.name for clip in clips}) == len(clips)
     for clip in clips:
@@ -47,7 +47,7 @@ def test_there_are_fifty_nasty_lines() -> None:
 
 
 @pytest.mark.parametrize("row", ["only text", "|no name", "id|", 'id|with "quotes"', "id|a|b|c"])
-def test_rows_are_refused_by_their_line(tmp_path: Path, row: str) -> None:
+def test_errors_name_the_line_of_a_bad_row(tmp_path: Path, row: str) -> None:
     path = tmp_path / "train.txt"
     path.write_text(f"a|One.\n{row}\n")
     with pytest.raises(CorpusError, match=r"train\.txt:2: got .*, expected `id\|written`"):
@@ -55,7 +55,7 @@ def test_rows_are_refused_by_their_line(tmp_path: Path, row: str) -> None:
 
 
 @pytest.mark.skipif(not festival(), reason="festival, its voice and oggenc are not installed")
-def test_clips_are_spoken_once_and_the_same_each_time(tmp_path: Path) -> None:
+def test_clips_are_generated_once_and_reproducibly(tmp_path: Path) -> None:
     for split, row in (("train", "a|It is 3 p m.|It is three P M."), ("val", "b|Two."), ("test", "c|Three.")):
         (tmp_path / f"{split}.txt").write_text(row + "\n")
     clips = [clip for split in SPLITS for clip in read_clips(tmp_path / f"{split}.txt", split)]
@@ -65,7 +65,7 @@ def test_clips_are_spoken_once_and_the_same_each_time(tmp_path: Path) -> None:
     info = soundfile.info(str(tmp_path / "one/wavs/a.wav"))
     assert (info.samplerate, info.channels, info.subtype) == (22050, 1, "PCM_16") and 0.5 < info.duration < 3
     (tmp_path / "two/wavs").mkdir(parents=True)
-    shutil.copy(tmp_path / "one/wavs/b.wav", tmp_path / "two/wavs/a.wav")  # there already: left as it is
+    shutil.copy(tmp_path / "one/wavs/b.wav", tmp_path / "two/wavs/a.wav")  # an existing clip stays as it is
     make(clips, tmp_path / "two", workers=1)
     same = {name: (tmp_path / f"{run}/wavs/{name}.wav").read_bytes() for run in ("one", "two") for name in "bc"}
     assert all((tmp_path / f"one/wavs/{name}.wav").read_bytes() == same[name] for name in "bc")

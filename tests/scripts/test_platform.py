@@ -1,4 +1,4 @@
-"""platform/*.sh and scripts/train_*.sh: the command line that each comes down to, parsed as train.py would."""
+"""platform/*.sh and scripts/train_*.sh: the command line that each runs, parsed by train.py's parser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# As the published recipe documents them: what is the same everywhere, and the batch of each GPU by machine and precision.
+# Settings documented by the published recipe: common ones, and the batch size of each GPU by machine and precision.
 RECIPES = {
     "Tacotron2": {
         "epochs": 1501,
@@ -57,7 +57,7 @@ PLATFORM = [(*key, gpus) for key in BATCHES for gpus in (1, 4, 8)]
 
 
 def common_settings(model: str, amp: bool) -> dict[str, object]:
-    """What the published recipe sets for a model on every machine."""
+    """Settings of the published recipe for a model, the same on every machine."""
     return RECIPES[model] | {
         "model_name": model,
         "output": Path("output"),
@@ -75,7 +75,7 @@ def common_settings(model: str, amp: bool) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """The scripts in a project without .venv, and in bin/ a `python` that writes down its folder and its arguments."""
+    """A project with the scripts, without .venv, and with a `python` in bin/ that records its folder and arguments."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("platform", "scripts"):
         shutil.copytree(ROOT / name, folder / name)
@@ -90,7 +90,7 @@ def fake_python(path: Path) -> None:
 
 
 def run(project: Path, script: str, *arguments: str, bin_folder: str = "bin") -> list[str]:
-    """The python command that a script ends in: the interpreter, its folder, its arguments."""
+    """Run a script and return its final python command: interpreter, folder, arguments."""
     path = f"{project / bin_folder}:/usr/bin:/bin"
     done = subprocess.run(
         ["/bin/bash", project / script, *arguments], cwd="/", env={"PATH": path}, capture_output=True, check=True
@@ -98,8 +98,8 @@ def run(project: Path, script: str, *arguments: str, bin_folder: str = "bin") ->
     return done.stdout.decode().removesuffix("\0").split("\0")
 
 
-def launched(project: Path, script: str, *arguments: str) -> tuple[list[str], dict[str, object]]:
-    """What comes before train.py on a script's command line, and train.py's settings."""
+def launch(project: Path, script: str, *arguments: str) -> tuple[list[str], dict[str, object]]:
+    """Run a script; return the words before train.py on its command line, and train.py's settings."""
     interpreter, folder, *words = run(project, script, *arguments)
     assert (interpreter, folder) == (str(project / "bin/python"), str(project))
     at = words.index("train.py")
@@ -109,7 +109,7 @@ def launched(project: Path, script: str, *arguments: str) -> tuple[list[str], di
 @pytest.mark.parametrize(("machine", "model", "precision", "gpus"), PLATFORM)
 def test_platform_settings(project, machine, model, precision, gpus):
     script = f"platform/{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh"
-    launcher, settings = launched(project, script)
+    launcher, settings = launch(project, script)
     amp = precision == "AMP"
     expected = common_settings(model, amp) | {"batch_size": BATCHES[machine, model, precision]}
     expected |= MELS | {"anneal_factor": 0.3 if amp else 0.1} if model == "Tacotron2" else AUDIO
@@ -117,7 +117,7 @@ def test_platform_settings(project, machine, model, precision, gpus):
     assert launcher == ([] if gpus == 1 else ["-m", "multiproc", "--nproc", str(gpus)])
 
 
-def test_platform_holds_these_scripts_and_their_launcher():
+def test_platform_contains_these_scripts_and_their_launcher():
     names = {
         f"{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh" for machine, model, precision, gpus in PLATFORM
     }
@@ -129,7 +129,7 @@ def test_platform_holds_these_scripts_and_their_launcher():
 @pytest.mark.parametrize("model", list(RECIPES))
 def test_train_scripts(project, model, amp):
     """As published: mixed precision by default, and Tacotron 2 reads stored mels."""
-    launcher, settings = launched(project, f"scripts/train_{model.lower()}.sh", *([] if amp else ["--no-amp"]))
+    launcher, settings = launch(project, f"scripts/train_{model.lower()}.sh", *([] if amp else ["--no-amp"]))
     batch = {"Tacotron2": (48, 104), "WaveGlow": (4, 10)}[model][amp]
     expected = common_settings(model, amp) | {"batch_size": batch}
     expected |= MELS | {"anneal_factor": 0.3 if amp else 0.1} if model == "Tacotron2" else AUDIO
@@ -138,7 +138,7 @@ def test_train_scripts(project, model, amp):
 
 
 def test_missing_mels_are_named_with_the_script_that_makes_them(project, tmp_path):
-    """The error of the command that scripts/train_tacotron2.sh comes down to, where the filelists are there and the mels are not."""
+    """The error of scripts/train_tacotron2.sh's command, with filelists and without mels."""
     words = run(project, "scripts/train_tacotron2.sh", "--cpu")[2:]
     row = "LJSpeech-1.1/mels/LJ001-0001.pt|Printing.\n"
     for part in ("train", "val"):
@@ -158,7 +158,7 @@ def test_missing_mels_are_named_with_the_script_that_makes_them(project, tmp_pat
         "scripts/train_waveglow.sh",
     ],
 )
-def test_flags_given_last_win(project, script):
+def test_the_last_flag_wins(project, script):
     given = [
         "-o",
         "my output",
@@ -173,7 +173,7 @@ def test_flags_given_last_win(project, script):
         "-bs",
         "2",
     ]
-    _, settings = launched(project, script, *given, "--training-files", "one.txt")
+    _, settings = launch(project, script, *given, "--training-files", "one.txt")
     expected = {
         "output": Path("my output"),
         "dataset_path": "/data/a b",
@@ -186,7 +186,7 @@ def test_flags_given_last_win(project, script):
     assert {name: settings[name] for name in expected} == expected
 
 
-def test_launcher_refuses_other_models_and_numbers(project):
+def test_other_models_and_numbers_are_errors(project):
     for words in ([], ["tacotron2", "1"], ["WaveGlow"], ["WaveGlow", "0"], ["WaveGlow", "-bs", "4"]):
         done = subprocess.run(["/bin/bash", project / "platform/launch.sh", *words], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, "")
@@ -213,7 +213,7 @@ def test_project_python_falls_back_to_python3(tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("error: no Python here")
 
 
-def test_shell_scripts_parse_and_may_be_run():
+def test_shell_scripts_parse_and_are_executable():
     scripts = [path for folder in ("platform", "scripts", "scripts/docker") for path in (ROOT / folder).glob("*.sh")]
     assert len(scripts) > 25
     for script in scripts:

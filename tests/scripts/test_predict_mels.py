@@ -1,4 +1,4 @@
-"""scripts/predict_mels.py: what Tacotron 2 says of each recorded clip, and a vocoder that trains on it."""
+"""scripts/predict_mels.py: the mel that Tacotron 2 predicts for each recorded clip, and a vocoder trained on these mels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from common.errors import DataError, UsageError
 from models import load_model
 from scripts import predict_mels
 from tacotron2.text import text_to_sequence
-from tests.recipe import ROOT, flags, run, succeed, trained
+from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
 
 MELS = 10  # channels of the tiny models
 
@@ -40,28 +40,28 @@ def dataset(tmp_path: Path) -> Path:
 
 def predict(dataset: Path, output: Path, *words: object) -> None:
     """Run the command in this process."""
-    start = [trained("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", *words]
+    start = [train_tiny_model("Tacotron2"), dataset / "mel.txt", "-d", dataset, "-o", output, "--cpu", *words]
     predict_mels.main([str(word) for word in start])
 
 
 @pytest.fixture
 def no_dropout(monkeypatch) -> None:
-    """Predictions that do not depend on the batch: the prenet's dropout, which never rests, leaves everything."""
+    """Disable the prenet's dropout, which is always on, so that predictions do not depend on the batch."""
     monkeypatch.setattr("tacotron2.decoder.dropout", lambda x, p: x)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_each_mel_is_what_the_model_says_of_its_clip_alone(dataset, tmp_path, no_dropout, batch):
+def test_each_mel_is_the_prediction_for_its_clip_alone(dataset, tmp_path, no_dropout, batch):
     predict(dataset, tmp_path / "out", "-bs", batch)
-    model = load_model("Tacotron2", trained("Tacotron2"))
+    model = load_model("Tacotron2", train_tiny_model("Tacotron2"))
     for row in read_filelist(dataset / "mel.txt"):
-        made, mel = load_mel(tmp_path / "out" / row.path, MELS), load_mel(dataset / row.path, MELS)
+        prediction, mel = load_mel(tmp_path / "out" / row.path, MELS), load_mel(dataset / row.path, MELS)
         ids = torch.tensor([text_to_sequence(row.text, ["english_cleaners"])])
         with torch.no_grad():
-            wanted = model(ids, torch.tensor([ids.shape[1]]), mel[None], torch.tensor([mel.shape[1]]))
-        assert made.shape == mel.shape
-        torch.testing.assert_close(made, wanted.mel_outputs_postnet[0], atol=1e-4, rtol=0)
-        assert (made - mel).abs().mean() > 0.1  # no copy
+            expected = model(ids, torch.tensor([ids.shape[1]]), mel[None], torch.tensor([mel.shape[1]]))
+        assert prediction.shape == mel.shape
+        torch.testing.assert_close(prediction, expected.mel_outputs_postnet[0], atol=1e-4, rtol=0)
+        assert (prediction - mel).abs().mean() > 0.1  # not a copy of the input
 
 
 def test_a_vocoder_trains_on_them(dataset, tmp_path):
@@ -74,7 +74,7 @@ def test_a_vocoder_trains_on_them(dataset, tmp_path):
     assert (tmp_path / "run" / "checkpoint_WaveGlow_0.pt").is_file()
 
 
-def test_twice_is_as_once(dataset, tmp_path):
+def test_a_second_run_gives_the_same_files(dataset, tmp_path):
     predict(dataset, tmp_path / "out")
     first = {path.name: path.read_bytes() for path in (tmp_path / "out" / "mels").iterdir()}
     predict(dataset, tmp_path / "out")
@@ -82,7 +82,7 @@ def test_twice_is_as_once(dataset, tmp_path):
     assert (tmp_path / "out" / "wavs").resolve() == (dataset / "wavs").resolve()
 
 
-def test_the_dataset_itself_is_not_written_over(dataset):
+def test_the_output_must_not_be_the_dataset(dataset):
     before = {path: path.read_bytes() for path in (dataset / "mels").iterdir()}
     with pytest.raises(UsageError, match=r"--output .*: is the dataset's own folder"):
         predict(dataset, dataset / "wavs" / "..")
@@ -108,7 +108,7 @@ def test_the_dataset_itself_is_not_written_over(dataset):
         ),
     ],
 )  # fmt: skip
-def test_bad_input_is_named_and_nothing_is_written(dataset, tmp_path, spoil, message):
+def test_bad_input_is_one_error_and_no_file(dataset, tmp_path, spoil, message):
     spoil(dataset)
     with pytest.raises(DataError, match=message):
         predict(dataset, tmp_path / "out")
@@ -116,7 +116,7 @@ def test_bad_input_is_named_and_nothing_is_written(dataset, tmp_path, spoil, mes
 
 
 @pytest.mark.parametrize("other", ["folder", "link", "gone"])
-def test_recordings_of_another_dataset_are_not_taken_for_these(dataset, tmp_path, other):
+def test_the_output_of_another_dataset_is_an_error(dataset, tmp_path, other):
     (tmp_path / "out").mkdir()
     (tmp_path / "theirs").mkdir()
     place = tmp_path / "out" / "wavs"
@@ -126,9 +126,15 @@ def test_recordings_of_another_dataset_are_not_taken_for_these(dataset, tmp_path
     assert not (tmp_path / "out" / "mels").exists()
 
 
-def test_a_checkpoint_of_another_model(dataset, tmp_path):
+def test_a_checkpoint_of_another_model_is_an_error(dataset, tmp_path):
     result = run(
-        "scripts/predict_mels.py", trained("WaveGlow"), dataset / "mel.txt", "-d", dataset, "-o", tmp_path / "out"
+        "scripts/predict_mels.py",
+        train_tiny_model("WaveGlow"),
+        dataset / "mel.txt",
+        "-d",
+        dataset,
+        "-o",
+        tmp_path / "out",
     )
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "is it a checkpoint of Tacotron2?" in result.err

@@ -1,4 +1,4 @@
-"""scripts/prepare_dataset.sh and .py, on a stand-in archive over loopback, and on LJSpeech's transcripts where they are there."""
+"""scripts/prepare_dataset.sh and .py, on a stand-in archive over loopback, and on LJSpeech's transcripts if available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 
 from common.errors import DataError
 from scripts import prepare_dataset
-from tests.recipe import tools
+from tests.recipe import folder_of_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -65,7 +65,7 @@ def metadata() -> str:
 
 @pytest.fixture(scope="session")
 def archive() -> bytes:
-    """LJSpeech-1.1.tar.bz2 with thirteen clips of a hundred samples each, which noise keeps from packing well."""
+    """LJSpeech-1.1.tar.bz2 with thirteen clips of a hundred samples each, of noise, which compresses badly."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:bz2") as tar:
         for index, clip in enumerate(CLIPS):
@@ -85,7 +85,7 @@ def add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one file on loopback, and remembers the ranges asked for; breaks off after `cut` bytes the first time, if set."""
+    """Serve one file on loopback and record the requested ranges; abort the first transfer after `cut` bytes, if set."""
 
     content: bytes
     ranges: bool = True
@@ -104,9 +104,9 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        content, wanted = self.server.content, self.headers["Range"]
-        self.server.asked.append(wanted)
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
+        content, byte_range = self.server.content, self.headers["Range"]
+        self.server.asked.append(byte_range)
+        start = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range and self.server.ranges else 0
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
@@ -132,7 +132,7 @@ def server(archive: bytes) -> Iterator[Server]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What the script needs of the project, apart from it: the real one's filelists are left alone."""
+    """Copy the parts of the project that the script needs, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
     for name in (
         "scripts/prepare_dataset.sh",
@@ -150,7 +150,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def prepare(project: Path, server: Server, *arguments: str, path: Path | None = None, **changes: str):
-    """Run the script on the server's archive; whatever it prints is text."""
+    """Run the script on the server's archive; its output must be valid text."""
     environment = {
         "PATH": str(path) if path else f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "no_proxy": "127.0.0.1",
@@ -182,8 +182,8 @@ def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
-def test_downloads_unpacks_and_lists_then_does_nothing_more(project, server, archive, tmp_path, absent):
-    path = tools(tmp_path / "bin", absent)
+def test_it_downloads_unpacks_and_lists_and_a_second_run_changes_nothing(project, server, archive, tmp_path, absent):
+    path = folder_of_tools(tmp_path / "bin", absent)
     done = prepare(project, server, path=path)
     assert done.returncode == 0, done.stderr
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -218,11 +218,11 @@ def test_downloads_unpacks_and_lists_then_does_nothing_more(project, server, arc
 
 
 @pytest.mark.parametrize("absent", ["wget", "curl"])
-def test_goes_on_with_a_download_that_was_stopped(project, server, archive, tmp_path, absent):
+def test_it_resumes_an_interrupted_download(project, server, archive, tmp_path, absent):
     dataset = tmp_path / "data set"
     (dataset / "LJSpeech-1.1.tar.bz2.unpacking/LJSpeech-1.1/wavs").mkdir(parents=True)  # of a run that was killed
     (dataset / "LJSpeech-1.1.tar.bz2").write_bytes(archive[:1000])
-    done = prepare(project, server, str(dataset), path=tools(tmp_path / "bin", absent))
+    done = prepare(project, server, str(dataset), path=folder_of_tools(tmp_path / "bin", absent))
     assert done.returncode == 0, done.stderr
     assert server.asked == ["bytes=1000-"]
     assert (dataset / "LJSpeech-1.1.tar.bz2").read_bytes() == archive
@@ -230,7 +230,7 @@ def test_goes_on_with_a_download_that_was_stopped(project, server, archive, tmp_
     assert {path.name for path in dataset.iterdir()} == {"LJSpeech-1.1", "LJSpeech-1.1.tar.bz2"}
 
 
-def test_goes_on_when_the_connection_breaks(project, server, archive):
+def test_it_resumes_after_a_lost_connection(project, server, archive):
     server.cut = 700
     done = prepare(project, server)
     assert done.returncode == 0, done.stderr
@@ -238,40 +238,40 @@ def test_goes_on_when_the_connection_breaks(project, server, archive):
     assert (project / "LJSpeech-1.1.tar.bz2").read_bytes() == archive
 
 
-def test_takes_an_archive_that_is_there(project, server, archive):
+def test_it_uses_an_existing_archive(project, server, archive):
     (project / "LJSpeech-1.1.tar.bz2").write_bytes(archive)
     done = prepare(project, server)
     assert done.returncode == 0, done.stderr
     assert server.asked == []
 
 
-def test_refuses_a_damaged_archive(project, server, archive):
+def test_a_damaged_archive_is_an_error(project, server, archive):
     good, server.content = archive, bytes([*archive[:500], archive[500] ^ 1, *archive[501:]])
-    wanted, found = (hashlib.sha256(content).hexdigest() for content in (good, server.content))
-    done = prepare(project, server, LJSPEECH_SHA256=wanted)
+    expected, actual = (hashlib.sha256(content).hexdigest() for content in (good, server.content))
+    done = prepare(project, server, LJSPEECH_SHA256=expected)
     assert done.returncode == 1
-    assert found in done.stderr and wanted in done.stderr and "delete this file" in done.stderr
+    assert actual in done.stderr and expected in done.stderr and "delete this file" in done.stderr
     assert not (project / "LJSpeech-1.1").exists()
     (project / "LJSpeech-1.1.tar.bz2").unlink()
     server.content = good
     assert prepare(project, server).returncode == 0
 
 
-def test_refuses_an_archive_of_another_size(project, server, archive):
+def test_an_archive_of_another_size_is_an_error(project, server, archive):
     (project / "LJSpeech-1.1.tar.bz2").write_bytes(archive + b"and more")
     done = prepare(project, server)
     assert done.returncode == 1
     assert f"{len(archive) + 8} bytes, expected {len(archive)}; delete this file" in done.stderr
 
 
-def test_refuses_another_number_of_clips(project, server):
+def test_another_number_of_clips_is_an_error(project, server):
     done = prepare(project, server, LJSPEECH_CLIPS="14")
     assert done.returncode == 1
     assert "13 clips in it, expected 14" in done.stderr
     assert [path.name for path in project.glob("LJSpeech*")] == ["LJSpeech-1.1.tar.bz2"]
 
 
-def test_refuses_a_corpus_that_lost_clips(project, server):
+def test_a_corpus_with_missing_clips_is_an_error(project, server):
     assert prepare(project, server).returncode == 0
     (project / "LJSpeech-1.1/wavs/LJ026-0104.wav").unlink()
     done = prepare(project, server)
@@ -279,7 +279,7 @@ def test_refuses_a_corpus_that_lost_clips(project, server):
     assert "12 clips in wavs/, expected 13; move this folder away or delete it" in done.stderr
 
 
-def test_says_when_the_disk_is_too_small(project, server):
+def test_a_full_disk_is_an_error(project, server):
     petabytes = 10**18
     done = prepare(project, server, LJSPEECH_BYTES=str(petabytes))
     assert done.returncode == 1
@@ -287,21 +287,21 @@ def test_says_when_the_disk_is_too_small(project, server):
     assert server.asked == []
 
 
-def test_says_which_tools_are_missing(project, server, tmp_path):
-    path = tools(tmp_path / "bin", "curl", "wget", "bzip2")
+def test_missing_tools_are_named(project, server, tmp_path):
+    path = folder_of_tools(tmp_path / "bin", "curl", "wget", "bzip2")
     done = prepare(project, server, path=path)
     assert done.returncode == 1
     assert "not installed: curl or wget, bzip2;" in done.stderr
 
 
-def test_says_when_the_address_serves_nothing(project, server):
+def test_an_address_without_a_file_is_an_error(project, server):
     done = prepare(project, server, LJSPEECH_URL="http://127.0.0.1:9/none")
     assert done.returncode == 1
     assert "nothing comes from there" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_says_when_the_server_cannot_go_on(project, server, archive):
+def test_a_server_that_cannot_resume_is_an_error(project, server, archive):
     server.ranges = False
     (project / "LJSpeech-1.1.tar.bz2").write_bytes(archive[:1000])
     done = prepare(project, server)
@@ -309,7 +309,7 @@ def test_says_when_the_server_cannot_go_on(project, server, archive):
     assert "cannot go on with a download that was stopped; delete" in done.stderr
 
 
-def test_a_list_that_was_edited_stays(project, server):
+def test_an_edited_list_stays_unchanged(project, server):
     assert prepare(project, server).returncode == 0
     edited = project / "filelists/ljs_audio_text_val_filelist.txt"
     edited.write_text("LJSpeech-1.1/wavs/LJ022-0023.wav|mine\n")
@@ -319,7 +319,7 @@ def test_a_list_that_was_edited_stays(project, server):
     assert edited.read_text() == "LJSpeech-1.1/wavs/LJ022-0023.wav|mine\n"
 
 
-def test_every_bad_row_of_the_metadata_is_named(tmp_path):
+def test_one_error_names_all_bad_rows_of_the_metadata(tmp_path):
     rows = [
         "LJ001-0001|a|a",
         "LJ001-0002|a|b|c",
@@ -343,7 +343,7 @@ def test_every_bad_row_of_the_metadata_is_named(tmp_path):
     ]
 
 
-def test_a_whole_corpus_lacks_nothing_of_the_split():
+def test_the_split_is_a_part_of_the_whole_corpus():
     transcripts = {f"LJ{n // 9999:03}-{n % 9999:04}": "words" for n in range(prepare_dataset.CLIPS)}
     with pytest.raises(DataError, match=r"no row for LJ022-0023, LJ043-0030, .* more, which the split names"):
         prepare_dataset.choose_clips(transcripts, prepare_dataset.read_split(ROOT / "filelists/ljs_split.txt"), 13100)

@@ -27,7 +27,7 @@ def tone(seconds: float, rate: int = RATE) -> np.ndarray:
 
 @pytest.fixture
 def voice(tmp_path: Path) -> Path:
-    """A folder in LJSpeech's layout: four tones of 0.2 to 0.5 seconds that can be trained on as they are."""
+    """A folder in LJSpeech's layout: four valid tones of 0.2 to 0.5 seconds."""
     folder = tmp_path / "voice"
     (folder / "wavs").mkdir(parents=True)
     for number, name in enumerate(TEXTS):
@@ -43,7 +43,7 @@ def prepare(folder: Path, *words: object) -> None:
 
 
 def rows(folder: Path, name: str, kind: str = "audio") -> dict[str, str]:
-    """Path → text of both lists of a corpus."""
+    """Read both lists of a corpus: path → text."""
     lists = [folder / "lists" / f"{name}_{kind}_text_{part}_filelist.txt" for part in ("train", "val")]
     return {path: text for content in lists for path, text in read_filelist(content)}
 
@@ -52,7 +52,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_clips_that_can_be_trained_on_are_listed_where_they_are(tmp_path: Path, voice: Path, capsys) -> None:
+def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, capsys) -> None:
     before = files(tmp_path)
     prepare(tmp_path, "--dataset", "voice", ".")
     assert rows(tmp_path, "voice") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
@@ -68,7 +68,7 @@ def test_clips_that_can_be_trained_on_are_listed_where_they_are(tmp_path: Path, 
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_all_bad_rows_are_reported_at_once_and_nothing_is_written(tmp_path: Path, voice: Path) -> None:
+def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, voice: Path) -> None:
     soundfile.write(voice / "wavs" / "one.wav", np.stack([tone(0.2), tone(0.2)], axis=1), RATE)
     soundfile.write(voice / "wavs" / "two.wav", tone(0.2, 16000), 16000)
     (voice / "wavs" / "three.wav").write_text("no audio")
@@ -78,7 +78,7 @@ def test_all_bad_rows_are_reported_at_once_and_nothing_is_written(tmp_path: Path
     with pytest.raises(DataError) as error:
         prepare(tmp_path, "--dataset", "voice", ".")
     *lines, last = str(error.value).splitlines()
-    wanted = [
+    expected = [
         ("no text; ", "one.wav: 2 channels, expected mono"),
         ("two.wav: 16000 Hz, expected 22050 Hz",),
         ("three.wav: not an audio file, or damaged",),
@@ -86,7 +86,7 @@ def test_all_bad_rows_are_reported_at_once_and_nothing_is_written(tmp_path: Path
         ("no ", "wavs/five{.wav,.flac,.ogg}"),
         ("'x', expected id|text or id|text|normalised text",),
     ]
-    for number, (line, parts) in enumerate(zip(lines, wanted, strict=True), 1):
+    for number, (line, parts) in enumerate(zip(lines, expected, strict=True), 1):
         assert line.startswith(f"{voice}/metadata.csv:{number}: ")
         assert all(part in line for part in parts), line
     command = run("scripts/prepare_recordings.py", "--dataset", voice, tmp_path, "--filelists", tmp_path)
@@ -95,7 +95,7 @@ def test_all_bad_rows_are_reported_at_once_and_nothing_is_written(tmp_path: Path
     assert files(tmp_path) == before
 
 
-def test_other_rates_and_stereo_become_copies_that_are_made_once(tmp_path: Path, voice: Path, capsys) -> None:
+def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, capsys) -> None:
     soundfile.write(voice / "wavs" / "two.wav", tone(0.3, 16000), 16000)
     soundfile.write(voice / "wavs" / "four.wav", np.stack([tone(0.5, 48000)] * 2, axis=1), 48000)
     words = ["--dataset", "voice", "data", "--name", "mine", "--resample"]
@@ -109,22 +109,22 @@ def test_other_rates_and_stereo_become_copies_that_are_made_once(tmp_path: Path,
         samples, rate = soundfile.read(copies / f"{name}.wav")
         assert (rate, samples.shape) == (RATE, (round((0.2 + 0.1 * number) * RATE),))
         np.testing.assert_allclose(samples[300:-300], tone(1)[300 : len(samples) - 300], atol=1e-4)
-    kept = {path: path.stat().st_mtime_ns for path in copies.iterdir()}
+    times = {path: path.stat().st_mtime_ns for path in copies.iterdir()}
     prepare(tmp_path, *words)
     out = capsys.readouterr().out
     assert "0 made, 4 there already" in out
     assert out.count("there already\n") == 5  # the copies, and four lists
-    assert {path: path.stat().st_mtime_ns for path in copies.iterdir()} == kept
+    assert {path: path.stat().st_mtime_ns for path in copies.iterdir()} == times
 
 
-def test_copies_never_go_where_the_recordings_are(tmp_path: Path, voice: Path) -> None:
+def test_copies_must_not_go_into_the_folder_of_the_recordings(tmp_path: Path, voice: Path) -> None:
     before = {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match="where the recordings are; choose another name"):
         prepare(tmp_path, "--dataset", "voice", ".", "--trim-silence")
     assert {path: path.read_bytes() for path in voice.rglob("*") if path.is_file()} == before
 
 
-def test_clips_out_of_the_limits_are_left_out_by_name_after_trimming(tmp_path: Path, voice: Path, capsys) -> None:
+def test_clips_outside_the_limits_after_trimming_are_left_out_and_named(tmp_path: Path, voice: Path, capsys) -> None:
     quiet = np.zeros(RATE)
     soundfile.write(voice / "wavs" / "one.wav", np.concatenate([quiet, tone(0.2), quiet]), RATE)
     words = ["--dataset", "voice", "data", "--trim-silence", "--min-duration", 0.31, "--max-duration", 0.45]
@@ -137,7 +137,7 @@ def test_clips_out_of_the_limits_are_left_out_by_name_after_trimming(tmp_path: P
     assert length == pytest.approx(0.3, abs=0.024)  # the tone and 50 ms at either end, in steps of a frame
 
 
-def test_too_few_clips(tmp_path: Path, voice: Path, capsys) -> None:
+def test_too_few_clips_is_an_error(tmp_path: Path, voice: Path, capsys) -> None:
     with pytest.raises(DataError, match="1 clips, expected more than the 1 for validation"):
         prepare(tmp_path, "--dataset", "voice", "data", "--min-duration", 0.45)
     with pytest.raises(DataError, match="no clip is within --min-duration and --max-duration"):
@@ -145,7 +145,7 @@ def test_too_few_clips(tmp_path: Path, voice: Path, capsys) -> None:
     assert not (tmp_path / "lists").exists()
 
 
-def test_a_list_that_is_there_and_differs_stays(tmp_path: Path, voice: Path, capsys) -> None:
+def test_an_existing_different_list_stays(tmp_path: Path, voice: Path, capsys) -> None:
     prepare(tmp_path, "--dataset", "voice", ".", "--validation", 1)
     before = rows(tmp_path, "voice")
     assert "note:" not in capsys.readouterr().out
@@ -157,7 +157,7 @@ def test_a_list_that_is_there_and_differs_stays(tmp_path: Path, voice: Path, cap
     assert len(read_filelist(tmp_path / "lists/voice_audio_text_val_filelist.txt")) == 1
 
 
-def test_rows_of_path_and_text(tmp_path: Path, voice: Path) -> None:
+def test_lists_of_path_and_text_are_accepted(tmp_path: Path, voice: Path) -> None:
     path = tmp_path / "two speakers.txt"
     path.write_text("".join(f"voice/wavs/{name}.wav|{text}\n" for name, text in TEXTS.items()))
     with pytest.raises(UsageError, match="--name: 'two speakers', expected letters"):
@@ -166,7 +166,7 @@ def test_rows_of_path_and_text(tmp_path: Path, voice: Path) -> None:
     assert rows(tmp_path, "both") == {f"voice/wavs/{name}.wav": text for name, text in TEXTS.items()}
 
 
-def test_another_rate_goes_into_the_commands_that_are_printed(tmp_path: Path, voice: Path, capsys) -> None:
+def test_the_printed_commands_contain_another_sampling_rate(tmp_path: Path, voice: Path, capsys) -> None:
     prepare(tmp_path, "--dataset", "voice", "data", "--resample", "-sr", 8000)
     assert soundfile.info(tmp_path / "data/voice/wavs/one.wav").samplerate == 8000
     out = capsys.readouterr().out
@@ -183,7 +183,7 @@ def test_another_rate_goes_into_the_commands_that_are_printed(tmp_path: Path, vo
         ("--dataset voice --min-duration 3 --max-duration 2", "--min-duration 3: more than --max-duration 2"),
     ],
 )
-def test_flags_that_cannot_work(tmp_path: Path, voice: Path, words: str, message: str) -> None:
+def test_invalid_flags_are_errors(tmp_path: Path, voice: Path, words: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         prepare(tmp_path, *words.split())
 
@@ -199,14 +199,14 @@ def test_flags_that_cannot_work(tmp_path: Path, voice: Path, words: str, message
         ("--dataset voice --num-workers 0", "--num-workers: 0, expected at least 1"),
     ],
 )
-def test_flags_that_the_parser_refuses(tmp_path: Path, words: str, message: str, capsys) -> None:
+def test_the_parser_rejects_invalid_values(tmp_path: Path, words: str, message: str, capsys) -> None:
     with pytest.raises(SystemExit) as leaving:
         prepare(tmp_path, *words.split())
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_path_that_would_end_early_in_a_filelist(tmp_path: Path, voice: Path) -> None:
+def test_a_path_with_a_separator_of_filelists_is_an_error(tmp_path: Path, voice: Path) -> None:
     voice.rename(tmp_path / "a|b")
     with pytest.raises(DataError, match=r"'\|' in a path"):
         prepare(tmp_path, "--dataset", "a|b", ".", "--name", "mine")
@@ -215,7 +215,7 @@ def test_a_path_that_would_end_early_in_a_filelist(tmp_path: Path, voice: Path) 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """What the scripts need of the project, apart from it: the real one's filelists are left alone."""
+    """Copy the parts of the project that the scripts need, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "common").symlink_to(ROOT / "common")
@@ -241,8 +241,8 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, proje
     ) in done.stdout
     command = done.stdout.splitlines()[-1].split()
     assert command == ["bash", "scripts/prepare_mels.sh", "voice", str(tmp_path)]
-    made = bash(*command[1:], "--num-workers=1", cwd=project)  # flags of the mels go through
-    assert made.returncode == 0, made.stderr
+    mels = bash(*command[1:], "--num-workers=1", cwd=project)  # extra flags reach the computation of mels
+    assert mels.returncode == 0, mels.stderr
     listed = [
         row.path
         for part in ("train", "val")
@@ -253,7 +253,7 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, proje
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--name", "x"], 2), (["--resample"], 2), (["--help"], 0)])
-def test_without_a_data_set_the_script_says_how_it_is_used(project: Path, words: list[str], code: int) -> None:
+def test_without_a_data_set_the_script_prints_its_usage(project: Path, words: list[str], code: int) -> None:
     done = bash("scripts/prepare_dataset.sh", *words, cwd=project)
     assert done.returncode == code
     assert "--dataset FOLDER|LIST|asterisk" in (done.stderr if code else done.stdout)

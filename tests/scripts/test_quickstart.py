@@ -1,4 +1,4 @@
-"""The quickstart's view of a training: what it reads of a log at any moment, and a Ctrl-C that reaches both."""
+"""The quickstart: its progress report from the log of a training, and Ctrl-C for both processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import NvLog
 from scripts import quickstart
-from tests.recipe import flags, logged, start, wait_for_epoch_1
+from tests.recipe import flags, read_steps, start, wait_for_epoch_1
 
 WATCH = """
 import sys
@@ -27,8 +27,8 @@ with exit_on_user_error():
 
 
 @pytest.fixture(autouse=True)
-def heard_ctrl_c() -> Iterator[None]:
-    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+def ctrl_c_enabled() -> Iterator[None]:
+    """Let child processes react to Ctrl-C, even if a shell's & disabled it for the tests."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -59,7 +59,7 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
         wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, signal.SIGINT)  # a terminal signals both
         process.wait(timeout=60)
-        left = {path.name for path in tmp_path.iterdir()}  # at once: nothing is still running
+        names = {path.name for path in tmp_path.iterdir()}  # read at once, since no process may still run
         out, err = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
@@ -67,12 +67,12 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert err.splitlines() == ["stopping after this step; once more to stop without saving", "stopped"]
     assert out.startswith("$ python train.py -m WaveGlow")
-    assert "checkpoint_WaveGlow_last.pt" in left
+    assert "checkpoint_WaveGlow_last.pt" in names
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in logged(log))
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(log))
 
 
-def test_the_voice_is_named_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_names_the_folder_of_the_voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     acoustic = ["--other-tacotron2", "voice/tacotron2.safetensors"]
     assert quickstart.voice_flags("--other-") == []

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from common.training.checkpoint import load_checkpoint
-from tests.recipe import ROOT, flags, logged
+from tests.recipe import ROOT, flags, read_steps
 
 SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"
 SRUN = """#!/usr/bin/env bash
@@ -43,7 +43,7 @@ esac
 
 @pytest.fixture
 def submit(tmp_path: Path):
-    """Runs the script as a job of two nodes with one process each."""
+    """Run the script as a job of two nodes with one process each."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name, content in (("srun", SRUN), ("scontrol", SCONTROL)):
@@ -69,7 +69,7 @@ def submit(tmp_path: Path):
     return start
 
 
-def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+def wait_until_done(process: subprocess.Popen[str]) -> tuple[str, str]:
     try:
         out, err = process.communicate(timeout=300)
     finally:
@@ -79,7 +79,7 @@ def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-def test_a_job_that_runs_out_of_time_saves_goes_back_and_ends(submit, tmp_path: Path) -> None:
+def test_a_job_at_its_time_limit_saves_and_is_queued_again(submit, tmp_path: Path) -> None:
     words = flags("WaveGlow", tmp_path, 8)
     log, requeued = tmp_path / "nvlog.json", tmp_path / "requeued"
     job, deadline = submit(*words, "--epochs", 100000), time.monotonic() + 200
@@ -87,16 +87,16 @@ def test_a_job_that_runs_out_of_time_saves_goes_back_and_ends(submit, tmp_path: 
         assert job.poll() is None and time.monotonic() < deadline, job.communicate()
         time.sleep(0.05)
     job.terminate()  # as --signal=B:TERM does: the batch shell alone
-    out, _ = finished(job)
+    out, _ = wait_until_done(job)
     assert "on 2 x cpu" in out and out.strip().endswith("saved; back into the queue")
     assert requeued.read_text().split() == [str(os.getpid())]
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    taken = [step for step, _ in logged(log) if len(step) == 2]
+    taken = [step for step, _ in read_steps(log) if len(step) == 2]
     assert saved["iteration"] == len(taken)
-    out, _ = finished(submit(*words, "--epochs", saved["epoch"] + 2))
+    out, _ = wait_until_done(submit(*words, "--epochs", saved["epoch"] + 2))
     assert "checkpoint_WaveGlow_last.pt: resuming" in out and "start anew" not in out
     assert len(requeued.read_text().split()) == 1
-    steps = [step for step, _ in logged(log) if len(step) == 2]
+    steps = [step for step, _ in read_steps(log) if len(step) == 2]
     assert steps == [(epoch, step) for epoch in range(saved["epoch"] + 2) for step in range(2)]
     assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["random_rng_states_all"].shape == (
         2,
@@ -104,12 +104,12 @@ def test_a_job_that_runs_out_of_time_saves_goes_back_and_ends(submit, tmp_path: 
     )
 
 
-def test_what_is_asked_of_the_scheduler() -> None:
+def test_the_requests_to_the_scheduler() -> None:
     asked = re.findall(r"^#SBATCH --(\S+)", SCRIPT.read_text(), re.MULTILINE)
     assert {"nodes=2", "ntasks-per-node=1", "signal=B:TERM@120", "requeue", "open-mode=append"} <= set(asked)
 
 
-def test_outside_of_the_project(tmp_path: Path) -> None:
+def test_it_must_start_in_the_project_folder(tmp_path: Path) -> None:
     environment = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
     done = subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True)
     assert done.returncode == 2

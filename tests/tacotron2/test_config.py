@@ -46,7 +46,7 @@ def parse(*argv: str) -> dict:
     return vars(parser.parse_args(argv))
 
 
-def test_a_published_config_is_the_default():
+def test_the_default_is_the_published_config():
     assert dataclasses.asdict(Tacotron2Config(**PUBLISHED)) == PUBLISHED == dataclasses.asdict(Tacotron2Config())
 
 
@@ -80,14 +80,14 @@ def test_every_flag_sets_its_key(name):
     assert config_from_options(parse(flag, str(value))) == config_from_options(parse()) | {name: value}
 
 
-def test_training_flags():
+def test_flags_for_training_only():
     options = parse("--text-cleaners", "basic_cleaners", "transliteration_cleaners", "--load-mel-from-disk")
     assert options["text_cleaners"] == ["basic_cleaners", "transliteration_cleaners"]
     assert options["load_mel_from_disk"] is True
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+    ("name", "value", "expected"),
     [
         ("n_mel_channels", 0, "at least 1"),
         ("n_symbols", -3, "at least 1"),
@@ -106,15 +106,15 @@ def test_training_flags():
         ("p_decoder_dropout", float("nan"), r"a probability in \[0, 1\)"),
     ],
 )
-def test_values_no_model_can_have(name, value, wanted):
+def test_impossible_values_are_errors(name, value, expected):
     flag = "--" + name.replace("_", "-")
-    with pytest.raises(UsageError, match=rf"^{flag}: {value}, expected {wanted}[^;]*$"):
+    with pytest.raises(UsageError, match=rf"^{flag}: {value}, expected {expected}[^;]*$"):
         Tacotron2Config(**{name: value})
     with pytest.raises(UsageError, match=flag):
         models.get_model("Tacotron2", {name: value})
 
 
-def test_all_problems_are_reported_at_once():
+def test_one_error_reports_all_problems():
     with pytest.raises(UsageError) as error:
         Tacotron2Config(prenet_dim=0, postnet_kernel_size=6, p_attention_dropout=2.0)
     assert str(error.value).split("; ") == [
@@ -124,6 +124,6 @@ def test_all_problems_are_reported_at_once():
     ]
 
 
-def test_a_key_that_no_config_has():
+def test_an_unknown_key_is_an_error():
     with pytest.raises(DataError, match=r"Tacotron2 config: .*'prenet_size'"):
         models.get_model("Tacotron2", {"prenet_size": 256})

@@ -21,7 +21,7 @@ CORPUS = {"dataset_path": str(ROOT)}
 
 
 def item(n_symbols, n_frames):
-    """A clip that can be told from others: its symbols count from 1, its mel from its number of frames."""
+    """A recognisable clip: its symbols count from 1, its mel from its number of frames."""
     return Item(torch.arange(1, n_symbols + 1), torch.full((5, n_frames), float(n_frames)), f"clip{n_symbols}")
 
 
@@ -45,7 +45,7 @@ def test_clips_of_the_corpus():
         assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
 
 
-def test_a_cached_mel_is_that_of_the_audio(tmp_path):
+def test_a_cached_mel_equals_the_mel_of_the_audio(tmp_path):
     audio = TextMelDataset(CORPUS, ROWS)
     rows = [Utterance(f"mels/{i}.pt", row.text) for i, row in enumerate(ROWS)]
     cached = TextMelDataset({"dataset_path": str(tmp_path), "load_mel_from_disk": True}, rows)
@@ -81,7 +81,7 @@ def test_mels_follow_the_audio_options(tmp_path):
     ],
     ids=["missing", "empty", "not a pickle", "79 channels", "a batch", "no frames", "a dict", "NaN", "infinite"],
 )
-def test_bad_mels(tmp_path, content, message):
+def test_bad_mels_are_errors(tmp_path, content, message):
     path = tmp_path / "one.pt"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -109,13 +109,13 @@ READERS = {
 
 
 @pytest.mark.parametrize("options", [BASIC, BASIC | {"symbols": None}], ids=["an old checkpoint's", "of this run"])
-def test_without_an_alphabet_the_built_in_one_is_read(options):
+def test_the_built_in_alphabet_is_the_default(options):
     dataset = TextMelDataset(options, [Utterance("a.pt", "A b")])
     assert dataset.ids == encode(["A b"], options)[0].tolist() == [[symbols.index(c) for c in "a b"]]
     assert spell("A b", options) == ["a", " ", "b"]
 
 
-def test_another_alphabet_is_read_by_all():
+def test_all_functions_use_the_other_alphabet():
     options = BASIC | {"symbols": ["_", *" абвж", "@AA1"]}
     dataset = TextMelDataset(options, [Utterance("a.pt", "Жаба {AA1}!"), Utterance("b.pt", "ва")])
     assert dataset.ids == [[5, 2, 3, 2, 1, 6], [4, 2]]
@@ -124,21 +124,21 @@ def test_another_alphabet_is_read_by_all():
     assert spell("Жаба {AA1}!", options) == [*"жаба ", "@AA1"]
 
 
-def test_what_the_wrong_cleaners_leave_of_another_alphabet_is_nothing():
-    """Else a model would learn to read spaces and points, and its user wonder for days."""
+def test_a_text_reduced_to_punctuation_by_wrong_cleaners_is_an_error():
+    """Otherwise the model would train on spaces and points alone."""
     options = {"load_mel_from_disk": True, "symbols": ["_", *" .,абвг"]}
     with pytest.raises(BadRows) as error:
         encode(["Аб, ва.", "abc.", "а"], options)
     silent = "holds nothing to speak, expected letters of --symbols-file"
-    kept = "; --text-cleaners basic_cleaners would keep some"
-    assert error.value.problems == {0: f"'Аб, ва.' {silent}{kept}", 1: f"'abc.' {silent}", 2: f"'а' {silent}{kept}"}
+    hint = "; --text-cleaners basic_cleaners would keep some"
+    assert error.value.problems == {0: f"'Аб, ва.' {silent}{hint}", 1: f"'abc.' {silent}", 2: f"'а' {silent}{hint}"}
     ids, _ = encode(["Аб, ва."], options | {"text_cleaners": ["basic_cleaners"]})
     assert ids.tolist() == [[4, 5, 3, 1, 6, 4, 2]]
     assert encode(["?!"], BASIC)[1].tolist() == [2]  # with the built-in one it is what it was
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_texts_that_cannot_be_read_are_listed_together(read):
+def test_one_error_lists_all_invalid_texts(read):
     with pytest.raises(BadRows) as error:
         read(["{HH AH", "fine", "中", "}"])
     problems = error.value.problems
@@ -147,7 +147,7 @@ def test_texts_that_cannot_be_read_are_listed_together(read):
     assert [line.split(": ")[0] for line in str(error.value).split("\n")] == ["item 1", "item 3", "item 4"]
 
 
-def test_an_unknown_cleaner():
+def test_an_unknown_cleaner_is_an_error():
     with pytest.raises(UsageError, match="klingon_cleaners"):
         TextMelDataset({"load_mel_from_disk": True, "text_cleaners": ["klingon_cleaners"]}, [Utterance("a.pt", "a")])
 
@@ -157,7 +157,7 @@ def test_an_unknown_cleaner():
 ENGLISH = {"text_cleaners": ["english_cleaners"]}
 
 
-def test_a_long_text_is_cut_as_it_is_read():
+def test_a_long_text_is_cut_by_its_spoken_length():
     text = "She paid $5 million. He did not."
     assert len(text) == 32 and len("She paid five million dollars. He did not.") == 42
     assert pieces(text, 42, ENGLISH) == [(text, 0.0)]
@@ -166,14 +166,14 @@ def test_a_long_text_is_cut_as_it_is_read():
     assert pieces(text, 0, ENGLISH) == [(text, 0.0)]
 
 
-def test_pieces_that_say_nothing_are_left_out():
+def test_pieces_without_words_are_left_out():
     assert pieces("One and two. ♥♥♥. ... Three!", 12, ENGLISH) == [("One and two.", 0.35), ("♥♥♥. ... Three!", 0.35)]
     cyrillic = BASIC | {"symbols": ["_", *" .абвг"]}
     assert pieces("Аб ва. Abc abc. Ваг.", 12, cyrillic) == [("Аб ва.", 0.35), ("Ваг.", 0.35)]
     assert pieces("Abc abc. Abc abc.", 12, cyrillic) == [("Abc abc. Abc abc.", 0.0)]  # for encode to refuse
 
 
-def test_a_long_text_with_a_mistake_stays_whole_for_encode_to_name_it():
+def test_a_long_text_with_a_mistake_stays_whole():
     text = "One and two. {XX} and three. And four."
     assert pieces(text, 12, ENGLISH) == [(text, 0.0)]
     with pytest.raises(BadRows, match="at character 14: no ARPAbet symbol 'XX'"):
@@ -191,14 +191,14 @@ def test_a_long_text_with_a_mistake_stays_whole_for_encode_to_name_it():
         (BASIC | {"symbols": ["_", *" абв"]}, "Аба, wба", [",", "w"]),
     ],
 )
-def test_characters_that_nothing_is_said_for(options, text, lost):
+def test_unspoken_lists_characters_without_sound(options, text, lost):
     assert unspoken(text, options) == lost
 
 
 # --- batches ---
 
 
-def test_a_batch_by_falling_text_length():
+def test_a_batch_is_in_order_of_decreasing_text_length():
     batch = collate([item(2, 4), item(5, 3), item(1, 6), item(3, 1)])
     assert batch.text.tolist() == [[1, 2, 3, 4, 5], [1, 2, 3, 0, 0], [1, 2, 0, 0, 0], [1, 0, 0, 0, 0]]
     assert batch.text.dtype == torch.int64
@@ -234,7 +234,7 @@ def test_clips_of_one_text_length_keep_their_order():
     assert collate(items).names == ("3", "1", "2")
 
 
-def test_collate_leaves_its_items_alone():
+def test_collate_does_not_change_its_items():
     items = [item(1, 2), item(3, 4)]
     collate(items)
     assert [clip.name for clip in items] == ["clip1", "clip3"]
@@ -243,7 +243,7 @@ def test_collate_leaves_its_items_alone():
 # --- texts for inference ---
 
 
-def test_encode_keeps_the_order():
+def test_encode_keeps_the_order_of_texts():
     ids, lengths = encode(["Hi.", "Hello, you!", "A"], BASIC)
     assert lengths.tolist() == [3, 11, 1]
     assert ["".join(symbols[k] for k in row[:n]) for row, n in zip(ids, lengths)] == ["hi.", "hello, you!", "a"]
@@ -251,7 +251,7 @@ def test_encode_keeps_the_order():
     assert ids.shape == (3, 11)
 
 
-def test_spell_names_each_id():
+def test_spell_lists_a_symbol_for_each_id():
     assert spell("Go {AH0 N} §", BASIC) == ["g", "o", " ", "@AH0", "@N", " "]
     (ids,), _ = encode(["Go {AH0 N} §"], BASIC)
     assert spell("Go {AH0 N} §", BASIC) == [symbols[k] for k in ids]

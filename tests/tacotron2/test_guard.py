@@ -24,7 +24,7 @@ from tacotron2.fast.prepared import PreparedDecoder, convert
 from tacotron2.guard import SPARE_FRAMES, AttentionStop, DecodingGuard
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC
-from tests.recipe import run, succeed, trained
+from tests.recipe import run, succeed, train_tiny_model
 
 SIZES = {
     "n_mel_channels": 3,
@@ -332,7 +332,7 @@ def test_values_that_cannot_be_followed(name: str, value: float) -> None:
 
 def speech(folder: Path, *words: object) -> list[object]:
     (folder / "phrases.txt").write_text("Two.\nHalf past nine.\n")
-    words = ("--tacotron2", trained("Tacotron2"), "--vocoder", "griffin-lim", "--cpu", *words)
+    words = ("--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim", "--cpu", *words)
     return ["-i", folder / "phrases.txt", "-o", folder / "speech", *words]
 
 

@@ -32,16 +32,16 @@ def numbers(terms):
 
 
 def closed_form(outputs, targets, lengths):
-    """Means over each clip's first frames, all clips' frames alike."""
+    """Means over the first frames of each clip; every frame has the same weight."""
     mel, refined, gate, _ = (x.double().numpy() for x in outputs)
-    wanted, stop = targets.mels.numpy(), targets.gates.numpy()
+    mels, stop = targets.mels.numpy(), targets.gates.numpy()
     p = 1 / (1 + np.exp(-gate))
     entropy = -(stop * np.log(p) + (1 - stop) * np.log(1 - p))
 
     def mean(frames):
         return np.concatenate([clip[..., :n].reshape(-1) for clip, n in zip(frames, lengths)]).mean()
 
-    errors = {"mel": (mel - wanted) ** 2, "mel_postnet": (refined - wanted) ** 2, "gate": entropy}
+    errors = {"mel": (mel - mels) ** 2, "mel_postnet": (refined - mels) ** 2, "gate": entropy}
     return {name: mean(error) for name, error in errors.items()}
 
 
@@ -60,7 +60,7 @@ def test_masked_means_over_real_frames():
     assert numbers(terms) == pytest.approx(closed_form(outputs, targets, MEL_LENGTHS.tolist()), rel=1e-12)
 
 
-def test_masked_loss_does_not_see_padding():
+def test_masked_loss_does_not_depend_on_padding():
     outputs, targets = make_outputs(), make_targets()
     past = torch.arange(7) >= MEL_LENGTHS[:, None]
     noisy = outputs._replace(
@@ -71,8 +71,8 @@ def test_masked_loss_does_not_see_padding():
     assert numbers(masked.terms(noisy, targets)) == numbers(masked.terms(outputs, targets))
 
 
-def test_mels_and_gates_suffice():
-    """As for a user's own (mels, gates), with or without --mask-padding: all frames count."""
+def test_targets_of_mels_and_gates_suffice():
+    """Without lengths, with or without --mask-padding, all frames count."""
     outputs, targets = tuple(make_outputs()), make_targets()
     want = criterion()(outputs, targets).item()
     for options in ({}, {"mask_padding": True}, {"guided_attention_weight": 2.0}):
@@ -93,7 +93,7 @@ def test_half_precision_outputs_are_summed_in_float32(dtype, mask_padding):
     assert numbers(terms) == pytest.approx(numbers(loss.terms(wide, targets)), rel=1e-5)
 
 
-def test_a_sure_gate_costs_nothing_and_a_wrong_one_its_logit():
+def test_a_certain_gate_costs_nothing_and_a_wrong_one_its_logit():
     outputs, targets = make_outputs(), make_targets()
     right = (targets.gates - 0.5) * 2e3
     assert criterion().terms(outputs._replace(gate_outputs=right), targets)["gate"] == 0
@@ -104,7 +104,7 @@ def test_a_sure_gate_costs_nothing_and_a_wrong_one_its_logit():
 
 
 def test_guided_attention_by_hand():
-    """Two steps over two symbols: on the diagonal nothing, off it 1 - exp(-(1/2)² / 2σ²); the second clip is one by one."""
+    """Two steps, two symbols: 0 on the diagonal, 1 - exp(-(1/2)² / 2σ²) elsewhere; the second clip is one by one."""
     alignments = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 9.0], [9.0, 9.0]]])
     lengths = torch.tensor([2, 1])
     assert guided_attention(alignments, lengths, lengths, sigma=0.4) == 0
@@ -162,6 +162,6 @@ def test_guided_attention_has_a_gradient():
         ({"guided_attention_decay": 1.5}, r"--guided-attention-decay: 1.5, expected a factor in \(0, 1\]"),
     ],
 )
-def test_options_that_cannot_be(options, message):
+def test_invalid_options_are_errors(options, message):
     with pytest.raises(UsageError, match=message):
         Tacotron2LossConfig(**options)

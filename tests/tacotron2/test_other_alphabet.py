@@ -1,4 +1,4 @@
-"""German from end to end: train.py with --symbols-file, and inference.py, which finds the alphabet in the checkpoint."""
+"""German from end to end: train.py with --symbols-file, and inference.py with the alphabet of the checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
 from synthesizer import Synthesizer
 from tacotron2.text import symbols as BUILT_IN
-from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, trained
+from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, train_tiny_model
 
 ALPHABET = ["_", *" ,.?!-", *"abcdefghijklmnopqrstuvwxyzäöüß", "@AH0"]
 TEXTS = ("Grüß Gott!", "Zwölf Äpfel, schöne Öfen.", "Über die Straße.", "Süße Mädchen", "{AH0} Ja?", "Nö.", "Bücher")
@@ -24,7 +24,7 @@ SPELLED = [*"fünf größere öfen, ", "@AH0", "!"]
 
 
 class German(NamedTuple):
-    """Where a tiny German model was trained, and the words of the command that did."""
+    """Folder of a tiny German model, and its training command."""
 
     folder: Path
     symbols: Path
@@ -57,14 +57,14 @@ def speak_words(german: German, folder: Path, *more: object) -> list[object]:
     return [*words, "--tacotron2", german.checkpoint, *more]
 
 
-def test_the_checkpoint_keeps_the_alphabet(german: German) -> None:
+def test_the_checkpoint_contains_the_alphabet(german: German) -> None:
     checkpoint = load_checkpoint(german.checkpoint)
     assert checkpoint["data"]["symbols"] == ALPHABET
     assert checkpoint["config"]["n_symbols"] == len(ALPHABET) == 38
     assert checkpoint["state_dict"]["embedding.weight"].shape == (38, 16)
 
 
-def test_inference_reads_with_the_stored_alphabet(german: German, tmp_path: Path) -> None:
+def test_inference_uses_the_stored_alphabet(german: German, tmp_path: Path) -> None:
     words = speak_words(german, tmp_path)
     succeed("inference.py", *words)
     logged = [record["data"] for record in read_log(tmp_path / "nvlog.json") if record.get("step") == "PARAMETER"]
@@ -77,7 +77,7 @@ def test_inference_reads_with_the_stored_alphabet(german: German, tmp_path: Path
     assert lengths.tolist() == [len(SPELLED)]
 
 
-def test_the_same_file_may_be_named_again_and_another_may_not(german: German, tmp_path: Path) -> None:
+def test_the_same_symbols_file_is_accepted_again_and_another_is_an_error(german: German, tmp_path: Path) -> None:
     quiet, named, other = (tmp_path / name for name in ("quiet", "named", "other"))
     for folder in (quiet, named, other):
         folder.mkdir()
@@ -92,23 +92,23 @@ def test_the_same_file_may_be_named_again_and_another_may_not(german: German, tm
     assert "Traceback" not in result.err
 
 
-def test_the_run_goes_on_with_its_alphabet(german: German, tmp_path: Path) -> None:
+def test_a_resumed_run_uses_its_alphabet(german: German, tmp_path: Path) -> None:
     words = train_words(tmp_path, german.symbols)
     out = succeed("train.py", *words, "--epochs", 2, "--checkpoint-path", german.checkpoint)
     assert "resuming at epoch 1" in out
     assert load_checkpoint(tmp_path / "checkpoint_Tacotron2_last.pt")["data"]["symbols"] == ALPHABET
 
 
-def test_a_warm_start_takes_the_letters_of_an_english_model_along(german: German, tmp_path: Path) -> None:
-    """At a rate that changes next to nothing the rows of the first checkpoint are those that it started with."""
-    english = load_checkpoint(trained("Tacotron2"))["state_dict"]
-    words = [*train_words(tmp_path, german.symbols), "--warm-start", trained("Tacotron2")]
+def test_a_warm_start_copies_the_letters_of_an_english_model(german: German, tmp_path: Path) -> None:
+    """With a tiny learning rate the rows of the first checkpoint are nearly the initial ones."""
+    english = load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"]
+    words = [*train_words(tmp_path, german.symbols), "--warm-start", train_tiny_model("Tacotron2")]
     out = succeed("train.py", *words, "--epochs", 1, "-lr", 1e-12)
     assert "embedding: 34 of 38 symbols copied, 4 new (ä, ö, ü, ß)" in out
     weights = load_checkpoint(tmp_path / "checkpoint_Tacotron2_last.pt")["state_dict"]
-    wanted = english["embedding.weight"][[BUILT_IN.index(symbol) for symbol in KNOWN]]
+    expected = english["embedding.weight"][[BUILT_IN.index(symbol) for symbol in KNOWN]]
     rows = weights["embedding.weight"][[ALPHABET.index(symbol) for symbol in KNOWN]]
-    torch.testing.assert_close(rows, wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(rows, expected, rtol=0, atol=1e-6)
     for name in ("encoder.lstm.weight_hh_l0", "decoder.decoder_rnn.weight_ih"):
         torch.testing.assert_close(weights[name], english[name], rtol=0, atol=1e-6)
 
@@ -126,13 +126,13 @@ def test_mistakes_end_training_before_it_starts(german: German, tmp_path: Path, 
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_a_table_too_small_for_the_built_in_alphabet(tmp_path: Path) -> None:
+def test_a_table_too_small_for_the_built_in_alphabet_is_an_error(tmp_path: Path) -> None:
     result = run("train.py", *flags("Tacotron2", tmp_path), "--n-symbols", 20, "--epochs", 1)
     assert result.code == 2
     assert result.err.startswith("error: --n-symbols: 20, expected at least 148, the size of the built-in alphabet")
 
 
-def test_cyrillic_with_the_default_cleaners_is_refused_by_line(tmp_path: Path) -> None:
+def test_cyrillic_with_the_default_cleaners_is_an_error_for_each_line(tmp_path: Path) -> None:
     symbols = tmp_path / "symbols.txt"
     symbols.write_text("\n".join(["_", *" .абвгдеёжзийклмнопрстуфхцчшщъыьэюя"]), encoding="utf-8")
     words = train_words(tmp_path, symbols, "english_cleaners")

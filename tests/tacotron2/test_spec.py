@@ -1,4 +1,4 @@
-"""What Tacotron 2 says of itself to training and inference."""
+"""The spec of Tacotron 2 for training and inference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_published_training_defaults():
     }
 
 
-def test_its_place_in_the_recipe():
+def test_its_names_and_parts():
     assert models.get_spec("Tacotron2") is SPEC
     assert (SPEC.flag, SPEC.role) == ("tacotron2", "acoustic")
     assert isinstance(SPEC.inference, AcousticInference)
@@ -43,7 +43,7 @@ def test_its_place_in_the_recipe():
     assert keys > SPEC.free_at_inference == {"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}
 
 
-def test_config_is_what_the_options_hold_of_it():
+def test_the_config_is_read_from_the_options():
     options = {"n_mel_channels": 40, "prenet_dim": 8, "gate_threshold": 0.7, "learning_rate": 1.0, "hop_length": 256}
     config = config_from_options(options)
     assert config == {"n_mel_channels": 40, "prenet_dim": 8, "gate_threshold": 0.7}
@@ -61,7 +61,7 @@ def test_an_alphabet_sets_the_number_of_symbols():
         config_from_options({"symbols": own, "n_symbols": 5})
 
 
-def test_the_built_in_alphabet_wants_room():
+def test_a_table_too_small_for_the_built_in_alphabet_is_an_error():
     assert config_from_options({"symbols": None}) == {}
     for given in (148, 150):
         assert config_from_options({"symbols": None, "n_symbols": given}) == {"n_symbols": given}
@@ -98,7 +98,7 @@ def test_factories():
 
 @pytest.mark.parametrize("r", [1, 2])
 def test_preview(r):
-    """The first clip's own frames, steps and symbols: what lies past them is in no picture, sound or number."""
+    """Plots, sounds and numbers cover the first clip's own frames, steps and symbols, without padding."""
     model, stft, frames = Tacotron2(n_frames_per_step=r, decoder_rnn_dim=4, attention_rnn_dim=4), TacotronSTFT(), 7
     steps, all_steps = -(-frames // r), -(-10 // r)
     batch = Tacotron2Batch(
@@ -131,20 +131,20 @@ def test_preview(r):
     assert torch.equal(shown.sounds["griffin_lim"], other.sounds["griffin_lim"])
 
 
-class Reciter(Tacotron2):
-    """Speaks by rote, whatever it is given: item i is i + 4 frames long and looks at one symbol a step."""
+class FixedOutput(Tacotron2):
+    """Fake model: for any input, item i is i + 4 frames long and attends to one symbol a step."""
 
     def infer(self, text, text_lengths, max_steps=None):
         items, self.limit = len(text), max_steps
         lengths = torch.arange(items) + 4
-        lengths[-1] = self.frame_limits(text_lengths, max_steps)[-1]  # this one never ends
+        lengths[-1] = self.frame_limits(text_lengths, max_steps)[-1]  # the last one does not stop
         alignments = torch.nn.functional.one_hot(torch.arange(max_steps) % text.shape[1], text.shape[1]).float()
         return Tacotron2Inference(torch.full((items, 80, max_steps), -5.0), lengths, alignments.expand(items, -1, -1))
 
 
-def test_free_running_is_shown_beside_teacher_forcing():
-    """What the model says by itself, and not what it says when led, is in the pictures and numbers so named."""
-    model, items, frames = Reciter(decoder_rnn_dim=4, attention_rnn_dim=4), 3, 10
+def test_free_running_is_previewed_beside_teacher_forcing():
+    """Plots and numbers with "free_running" in their names come from inference, not from teacher forcing."""
+    model, items, frames = FixedOutput(decoder_rnn_dim=4, attention_rnn_dim=4), 3, 10
     batch = Tacotron2Batch(
         text=torch.ones(items, 5, dtype=torch.int64),
         text_lengths=torch.full((items,), 5),
@@ -167,8 +167,8 @@ def test_free_running_is_shown_beside_teacher_forcing():
 
 
 def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
-    """5 symbols of 0.8 frames and 50 more are cut at 54, long before twice the longest clip."""
-    model, items = Reciter(decoder_rnn_dim=4, attention_rnn_dim=4), 3
+    """The limit is 5 symbols x 0.8 frames + 50 = 54, far below twice the longest clip."""
+    model, items = FixedOutput(decoder_rnn_dim=4, attention_rnn_dim=4), 3
     model.decoder.guard = DecodingGuard(max_frames_per_symbol=0.8)
     batch = Tacotron2Batch(
         text=torch.ones(items, 5, dtype=torch.int64),
@@ -185,7 +185,7 @@ def test_a_clip_cut_at_its_own_limit_did_not_stop_by_itself():
     assert shown.scalars["free_running_stopped"] == pytest.approx(2 / 3)
 
 
-def test_what_training_leaves_out_is_set_and_other_shares_are_refused() -> None:
+def test_dropout_rates_of_training_are_set_and_invalid_ones_are_errors() -> None:
     model = Tacotron2(decoder_rnn_dim=4, attention_rnn_dim=4)
     assert (model.decoder.drop_frame_rate, model.encoder.p_dropout, model.postnet.p_dropout) == (0.0, 0.5, 0.5)
     SPEC.prepare_training(model, {"drop_frame_rate": 0.25, "p_convolution_dropout": 0.125})

@@ -1,4 +1,4 @@
-"""A warm start with another alphabet: rows go where their symbols go."""
+"""Warm start with another alphabet: each row moves with its symbol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = {
 
 
 def start(old, new, rows=None, **config) -> WarmStart:
-    """From a table whose row i is i, counted from 1, to a fresh model; None for an alphabet is the built-in one."""
+    """Warm start from a table whose row i contains i + 1 to a new model; None selects the built-in alphabet."""
     n_old, n_new = (148 if table is None else len(table) for table in (old, new))
     model = Tacotron2(**{**SMALL, "n_symbols": n_new, **config})
     rows = n_old if rows is None else rows
@@ -36,7 +36,7 @@ def start(old, new, rows=None, **config) -> WarmStart:
     return WarmStart(weights, stored, options, model)
 
 
-def test_rows_follow_their_symbols():
+def test_rows_move_with_their_symbols():
     given = start(["_", "a", "b", "C", "@AA1", "@B"], ["_", "@B", "ä", "b", "B", "c", "@AA1", "Ä", "ß"])
     before = {name: value.clone() for name, value in given.weights.items()}
     fresh = given.model.embedding.weight.detach().clone()
@@ -54,7 +54,7 @@ def test_rows_follow_their_symbols():
     assert all(weights[name] is given.weights[name] for name in weights if name != NAME)
 
 
-def test_a_symbol_of_its_own_wins_over_its_other_case():
+def test_the_same_case_has_priority_over_the_other_case():
     weights, phrase = transfer(start(["_", "a", "A"], ["A", "a", "_"]))
     assert weights[NAME][:, 0].tolist() == [3.0, 2.0, 1.0]
     assert phrase == "embedding: 3 of 3 symbols copied"
@@ -71,7 +71,7 @@ def test_from_the_built_in_alphabet_and_back():
     assert weights[NAME][built_in.index("Q"), 0] == german.index("q") + 1
 
 
-def test_many_new_symbols_are_not_all_named():
+def test_the_message_names_only_the_first_new_symbols():
     _, phrase = transfer(start(None, ["_", " ", *"абвгдежзийк"]))
     assert phrase == "embedding: 2 of 13 symbols copied, 11 new (а, б, в, г, д, е, ж, з …)"
 
@@ -85,7 +85,7 @@ def test_the_same_alphabet_changes_nothing(stored, options):
     assert phrase == ""
 
 
-def test_without_an_embedding_there_is_nothing_to_do():
+def test_weights_without_an_embedding_stay():
     given = start(None, ["_", "a"])
     del given.weights[NAME]
     weights, phrase = transfer(given)
@@ -93,19 +93,19 @@ def test_without_an_embedding_there_is_nothing_to_do():
     assert NAME not in weights
 
 
-def test_rows_that_are_not_those_of_the_alphabet():
+def test_a_table_of_another_size_than_the_alphabet_is_an_error():
     for rows in (2, 4):
         with pytest.raises(DataError, match=rf"^embedding\.weight: {rows} rows, expected 3, one for each symbol"):
             transfer(start(["_", "a", "b"], ["_", "b"], rows=rows))
 
 
-def test_other_channels_are_left_to_loading_which_names_all_that_differs():
+def test_an_embedding_of_other_channels_stays_for_the_error_of_loading():
     given = start(["_", "a", "b"], ["_", "b"], symbols_embedding_dim=8)
     assert transfer(given) == (given.weights, "")
 
 
-def test_a_letter_is_read_the_same_after_the_move():
-    """What the encoder makes of a text in letters that both alphabets have does not depend on where they stand."""
+def test_the_encoder_gives_the_same_outputs_after_the_move():
+    """For letters of both alphabets the encoder's outputs do not depend on their ids."""
     old, new = ["_", *"abcd "], ["_", " ", "ä", *"dcba", "ö"]
     given = start(old, new)
     before = Tacotron2(**SMALL, n_symbols=len(old)).eval()

@@ -1,1 +1,1 @@
-"""English as it is written to English as it is read aloud: reader.py applies the rules that the other files list."""
+"""Convert written English to spoken English: reader.py applies the rules that the other files list."""

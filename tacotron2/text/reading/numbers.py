@@ -1,4 +1,4 @@
-"""Names of numbers as Americans say them: what the rules of reader.py are made of.
+"""American names of numbers, from which the rules of reader.py are built.
 
     cardinal("1,500")     one thousand five hundred
     decimal("3.14")       three point one four
@@ -7,8 +7,8 @@
     fraction("3", "4")    three quarters
     roman("VIII")         8
 
-Numbers are strings of ASCII digits, with or without commas between thousands. Other than the wording of text/numbers.py,
-which checkpoints were trained on, names here hold no commas and nothing after a point is read as a whole number.
+Numbers are strings of ASCII digits, with or without commas between thousands. text/numbers.py differs: it follows the wording
+that checkpoints were trained on. Here names contain no commas, and digits after a point are read one by one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit
-_IDENTIFIER_DIGITS = 10  # as many without commas are no amount that anybody would write so
+_IDENTIFIER_DIGITS = 10  # a number this long without commas is an identifier, not an amount
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
 
-ROMAN = r"(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"  # 1 to 99; matches nothing as well
+ROMAN = r"(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"  # 1 to 99; also matches the empty string
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 
 
 @cache
 def _engine() -> inflect.engine:
-    import inflect  # takes over a second, which texts without numbers should not pay
+    import inflect  # the import takes over a second, and texts without numbers do not need it
 
     return inflect.engine()
 
@@ -46,19 +46,19 @@ def _name(number: str) -> str:
 
 
 def digits(number: str) -> str:
-    """Digit by digit, whatever stands between them passed over."""
+    """Names of all digits, one by one; other characters are skipped."""
     return " ".join(_DIGITS[int(digit)] for digit in number if digit.isdigit())
 
 
 def groups_of_digits(number: str) -> str:
-    """Digit by digit, with a pause wherever something stands between digits: "555-1234"."""
+    """Names of all digits, with a pause between groups: "555-1234"."""
     groups = re.findall("[0-9]+", number)
     pause = ", " if any(len(group) > 1 for group in groups) else " "
     return pause.join(map(digits, groups))
 
 
 def cardinal(number: str) -> str:
-    """A whole number; one with a leading zero, or too long to be an amount, digit by digit."""
+    """Name of a whole number. With a leading zero, or too long to be an amount, it is read digit by digit."""
     plain = number.replace(",", "")
     is_identifier = plain == number and len(plain) >= _IDENTIFIER_DIGITS and not plain.endswith("000")
     if len(plain) > _MAX_DIGITS or is_identifier or (len(plain) > 1 and plain[0] == "0"):
@@ -67,13 +67,13 @@ def cardinal(number: str) -> str:
 
 
 def decimal(number: str) -> str:
-    """A number with or without a point and digits after it."""
+    """Name of a number, with or without decimals."""
     whole, point, rest = number.partition(".")
     return " ".join(part for part in (cardinal(whole) if whole else "", "point" if point else "", digits(rest)) if part)
 
 
 def ordinal(number: str) -> str:
-    """Of a whole number: its place in a row."""
+    """Ordinal of a whole number."""
     plain = number.replace(",", "").lstrip("0") or "0"
     if len(plain) > _MAX_DIGITS:
         return f"{digits(plain[:-1])} {_name(plain[-1] + 'th')}"
@@ -81,7 +81,7 @@ def ordinal(number: str) -> str:
 
 
 def year(number: str) -> str:
-    """Four digits in pairs: nineteen hundred, nineteen oh five, two thousand five; others as any number."""
+    """Name of a year, four digits in pairs: nineteen hundred, nineteen oh five; other numbers as cardinals."""
     if len(number) != 4 or number[1:3] == "00" or not "1000" <= number <= "9999":
         return cardinal(number)
     century, rest = _name(number[:2]), number[2:]
@@ -91,34 +91,34 @@ def year(number: str) -> str:
 
 
 def is_year(number: str) -> bool:
-    """Whether a number that nothing is said about is taken for a year."""
+    """True for a number that is read as a year when no context decides."""
     return len(number) == 4 and "1100" <= number <= "2099"
 
 
 def number_or_year(number: str) -> str:
-    """Digits that nothing is said about."""
+    """Name of a number without context, as a year or a cardinal."""
     return year(number) if is_year(number) else cardinal(number)
 
 
 def two_digits(number: str) -> str:
-    """Minutes, or a year without its century: "05" is oh five."""
+    """Name of minutes, or of a year without its century: "05" is oh five."""
     return f"oh {digits(number[1])}" if number[0] == "0" else cardinal(number)
 
 
 def plural(words: str) -> str:
-    """Of a number in words: nineties, sixes, hundreds."""
+    """Plural of a number in words: nineties, sixes, hundreds."""
     if words.endswith("y"):
         return words[:-1] + "ies"
     return words + ("es" if words.endswith("x") else "s")
 
 
 def _has_parts(denominator: int) -> bool:
-    """Whether parts of a whole are named after a number: tenths are, sixty-sevenths are said as a quotient."""
+    """True if English has a common name for the part: a tenth, but one over sixty-seven."""
     return 2 <= denominator <= 20 or denominator in (32, 50, 64, 100, 1000)
 
 
 def fraction(numerator: str, denominator: str, attributive: bool = False) -> str:
-    """ "3", "4" as three quarters, or three-quarter before a noun with a hyphen; strange ones as "over"."""
+    """Name of a fraction: three quarters, or three-quarter before a noun with a hyphen; rare ones use "over"."""
     if not _has_parts(int(denominator)) or int(numerator) > 99:
         return f"{cardinal(numerator)} over {cardinal(denominator)}"
     part = {2: "half", 4: "quarter"}.get(int(denominator)) or ordinal(denominator).removeprefix("one ")
@@ -129,8 +129,8 @@ def fraction(numerator: str, denominator: str, attributive: bool = False) -> str
     return f"{cardinal(numerator)} {part}"
 
 
-def mixed(whole: str, numerator: str, denominator: str) -> str:
-    """A whole number and a fraction: two and a half."""
+def mixed_number(whole: str, numerator: str, denominator: str) -> str:
+    """Name of a whole number and a fraction: two and a half."""
     parts = fraction(numerator, denominator)
     if int(numerator) == 1 and _has_parts(int(denominator)):
         parts = parts.replace("one", "an" if parts.startswith("one e") else "a", 1)
@@ -138,6 +138,6 @@ def mixed(whole: str, numerator: str, denominator: str) -> str:
 
 
 def roman(numeral: str) -> int:
-    """The value of a Roman numeral in capitals or small letters."""
+    """Value of a Roman numeral in capitals or small letters."""
     values = [_ROMAN_VALUES[letter] for letter in numeral.upper()]
     return sum(-value if value < max(values[i:]) else value for i, value in enumerate(values))

@@ -1,10 +1,9 @@
 """Rules of reader.py for dates, times, telephone numbers and other groups of digits, and money.
 
-A rule is where it begins, a pattern, and a function that is given the pattern's groups and returns the words. It begins at digits
-("0"), at capitals or small letters that begin words ("A", "a"), at spaces (" ") or at other signs ("-"); rules that could never
-match are not tried there. Those that could are tried in the order in which they are listed: the more a pattern wants to see,
-the earlier it stands. Every pattern looks at a bounded stretch of text, or takes all that it looks at: reading takes time in
-proportion to the length of a text.
+A rule has three parts: where it begins, a pattern, and a function from the pattern's groups to words. It begins at digits ("0"), at
+capitals or small letters at the start of a word ("A", "a"), at spaces (" ") or at other signs ("-"). Rules are tried in the order
+of the list, so more specific patterns come first. Every pattern reads a bounded stretch of text, or consumes all it reads. Thus
+the time grows linearly with the length of a text.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _DAY = r"(?:0?[1-9]|[12][0-9]|3[01])"
 _MONTH_DIGITS = r"(?:0?[1-9]|1[0-2])"
 _YEAR = r"[12][0-9]{3}(?![0-9]|[,.][0-9])"
 SUFFIX = r"(?:st|nd|rd|th|ST|ND|RD|TH)"
-NO_MORE = r"(?![A-Za-z0-9:%°/]|[.,][0-9])"  # after a number, else it is but a part of something longer
+NO_MORE = r"(?![A-Za-z0-9:%°/]|[.,][0-9])"  # after a number: it is not a part of a longer token
 
-# The point of an abbreviation is left in place where it ends the sentence as well. These capitals follow it within one.
+# The point of an abbreviation stays if it also ends the sentence. These capitalised words follow it within a sentence.
 _WITHIN = (
     r"Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
     r"|(?:EST|EDT|CST|CDT|MST|MDT|PST|PDT|ET|CT|MT|PT|GMT|UTC|AD|BC|Eastern|Central|Mountain|Pacific)\b"
@@ -50,7 +49,7 @@ POINT = rf"(?:\.(?![\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?!{_WITHIN})
 
 
 def month(name: str) -> str:
-    """March, from any of its abbreviations and from its number."""
+    """Full name of a month from its abbreviation or its number."""
     if name.isdigit():
         return MONTHS[int(name) - 1]
     return next(full for full in MONTHS if full[:3] == name[:3].capitalize())
@@ -64,8 +63,8 @@ def _date(name: str, day: str, in_year: str | None = None, last_day: str | None 
     return f"{month(name)} {ordinal(day)}{until}" + (f", {year(in_year)}" if in_year else "")
 
 
-def _in_digits(month_number: str, day: str, number: str) -> str:
-    """A year of two digits is one from 1950 to 2049."""
+def _numeric_date(month_number: str, day: str, number: str) -> str:
+    """Date in digits; a year of two digits lies between 1950 and 2049."""
     return _date(month_number, day, number if len(number) == 4 else f"{'19' if number >= '50' else '20'}{number}")
 
 
@@ -74,7 +73,7 @@ def _day_month(article: str | None, day: str, name: str, in_year: str | None) ->
 
 
 def _year_and_number(first: str, second: str) -> str:
-    """ "2021-03" is a month, "1914-18" and "1998-99" are ranges of years."""
+    """Month or range of years: "2021-03" is a month, "1914-18" and "1998-99" are ranges."""
     if second <= first[2:] and 1 <= int(second) <= 12:
         return f"{month(second)} {year(first)}"
     return f"{year(first)} to {year(first[:2] + second) if second[0] == '0' else cardinal(second)}"
@@ -88,15 +87,15 @@ _DATES: list[Rule] = [
     # 2021-03-04, 2021/03/04
     ("0", rf"({_YEAR})[-/]({_MONTH_DIGITS})[-/]({_DAY})(?![0-9/-])", lambda y, m, d: _date(m, d, y)),
     # 3/4/2021 and 3/4/21: month, day, year
-    ("0", rf"({_MONTH_DIGITS})/({_DAY})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", _in_digits),
+    ("0", rf"({_MONTH_DIGITS})/({_DAY})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", _numeric_date),
     # 25/12/2021 can only be day, month, year
-    ("0", rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", lambda d, m, y: _in_digits(m, d, y)),
-    # 31.12.2021, as it is written where the day comes first
+    ("0", rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", lambda d, m, y: _numeric_date(m, d, y)),
+    # 31.12.2021: day, month, year
     ("0", rf"({_DAY})\.({_MONTH_DIGITS})\.({_YEAR})", lambda d, m, y: _date(m, d, y)),
     # on 3/4: without "on" it is a fraction
     ("0", rf"(?<=\b[Oo]n\s)({_MONTH_DIGITS})/({_DAY})(?![0-9/]|[.,][0-9]|-[A-Za-z]|\sof\b)", _date),
     # 03-04-2021, as with slashes
-    ("0", rf"({_MONTH_DIGITS})-({_DAY})-({_YEAR})(?![0-9-])", _in_digits),
+    ("0", rf"({_MONTH_DIGITS})-({_DAY})-({_YEAR})(?![0-9-])", _numeric_date),
     # March 3, 1998; Mar. 3rd; March 3-5
     (
         "A",
@@ -131,8 +130,8 @@ def _time(hour: str, minute: str, second: str | None, half: str | None, noon: st
     return words + (f" {half.upper()} M" if half else "")
 
 
-def _hour_and_minute(hour: int, minute: str, half_is_said: bool) -> str:
-    """Full hours are o'clock, unless it is said whether they are before or after noon."""
+def _hour_and_minute(hour: int, minute: str, has_half: bool) -> str:
+    """Name of a time of day. Full hours end in o'clock, unless A M or P M follows."""
     name = cardinal(str(hour))
     if minute != "00":
         return f"{name} {two_digits(minute)}"
@@ -140,7 +139,7 @@ def _hour_and_minute(hour: int, minute: str, half_is_said: bool) -> str:
         return "midnight"
     if hour > 12:
         return f"{name} hundred"
-    return name if half_is_said else f"{name} o'clock"
+    return name if has_half else f"{name} o'clock"
 
 
 _TIMES: list[Rule] = [
@@ -163,27 +162,27 @@ _TIMES: list[Rule] = [
 
 
 def _seven_digits(prefix: str, line: str) -> str:
-    """A telephone number within a town, "555-1234"; round numbers, "500-1000", are a range."""
+    """Local telephone number, "555-1234"; round numbers, "500-1000", are a range."""
     if prefix[-1] == "0" and line[-1] == "0":
         return f"{cardinal(prefix)} to {number_or_year(line)}"
     return groups_of_digits(f"{prefix}-{line}")
 
 
-def _with_dashes(number: str) -> str:
-    """ "978-0-306-40615-7" digit by digit, "90-60-90" as numbers."""
+def _number_with_dashes(number: str) -> str:
+    """Number with dashes: "978-0-306-40615-7" digit by digit, "90-60-90" as three numbers."""
     groups = number.replace("–", "-").split("-")
     are_numbers = all(len(group) == 2 and group[0] != "0" for group in groups)
     return ", ".join(map(cardinal, groups)) if are_numbers else groups_of_digits(number)
 
 
-def _with_points(number: str) -> str:
-    """A version, "1.2.3", point by point; four parts are an address of the internet."""
+def _number_with_points(number: str) -> str:
+    """Version such as "1.2.3", or with four parts an IP address."""
     parts = number.split(".")
     return " dot ".join(map(digits, parts)) if len(parts) == 4 else " point ".join(map(cardinal, parts))
 
 
-def _in_pairs(number: str, letter: str) -> str:
-    """720p as seven twenty P, 1080i as ten eighty I."""
+def _video_format(number: str, letter: str) -> str:
+    """Video format: 720p as seven twenty P, 1080i as ten eighty I."""
     return f"{cardinal(number[:-2])} {two_digits(number[-2:])} {letter.upper()}"
 
 
@@ -203,16 +202,16 @@ _GROUPS: list[Rule] = [
     # call 911
     ("0", r"(?:(?<=\b[Cc]all\s)|(?<=\b[Dd]ial\s)|(?<=[Cc]alled\s)|(?<=[Cc]alling\s))(911)\b", digits),
     # 978-0-306-40615-7, 9-1-1
-    ("0", r"([0-9]{1,7}(?:[-–][0-9]{1,7}){2,6})(?![0-9-])", _with_dashes),
+    ("0", r"([0-9]{1,7}(?:[-–][0-9]{1,7}){2,6})(?![0-9-])", _number_with_dashes),
     # 1.2.3, 192.168.0.1
-    ("0", r"([0-9]{1,9}(?:\.[0-9]{1,9}){2,6})(?![0-9])", _with_points),
-    # 24/7, 9/11, 50/50, 401(k): said in their own ways
+    ("0", r"([0-9]{1,9}(?:\.[0-9]{1,9}){2,6})(?![0-9])", _number_with_points),
+    # 24/7, 9/11, 50/50, 401(k): fixed expressions
     ("0", r"24/7(?![0-9/])", lambda: "twenty-four seven"),
     ("0", r"9/11(?![0-9/])", lambda: "nine eleven"),
     ("0", r"50/50(?![0-9/])", lambda: "fifty-fifty"),
     ("0", r"401\(?[kK]\)?(?![A-Za-z])", lambda: "four oh one K"),
     # 1080p
-    ("0", r"(480|720|1080|1440|2160)([pi])\b", _in_pairs),
+    ("0", r"(480|720|1080|1440|2160)([pi])\b", _video_format),
 ]
 
 # --- money ---
@@ -254,28 +253,28 @@ def _money(
     short: str | None = None,
     noun: str | None = None,
 ) -> str:
-    """An amount, or a range of two."""
+    """Amount of money, or a range of two amounts."""
     one, many, *coins = _CURRENCIES[sign[-1]]
-    before_noun = article is not None and noun is not None
+    is_attributive = article is not None and noun is not None
     scale = SCALES[short.lower()] if short else scale
     whole, _, rest = low.replace(",", "").partition(".")
     country = _COUNTRIES.get(sign[:-1], "")
     if coins and len(rest) == 2 and not (scale or high):
-        return _notes_and_coins((whole, rest), ((country + one, country + many), tuple(coins)), before_noun)
+        return _notes_and_coins((whole, rest), ((country + one, country + many), tuple(coins)), is_attributive)
     amount = " ".join(part for part in (decimal(low), high and f"to {decimal(high)}", scale) if part)
-    if before_noun:
+    if is_attributive:
         return f"{amount}{'-' if amount.isalpha() and not country else ' '}{country}{one}"
     return f"{amount} {country}{one if amount == 'one' else many}"
 
 
-def _notes_and_coins(numbers: tuple[str, ...], names: tuple[tuple[str, ...], ...], before_noun: bool) -> str:
-    """$3.50 as three dollars, fifty cents: the cleaner's wording, which checkpoints know; without what there is none of."""
+def _notes_and_coins(numbers: tuple[str, ...], names: tuple[tuple[str, ...], ...], is_attributive: bool) -> str:
+    """Read $3.50 as three dollars, fifty cents, as the cleaner does in training data; omit a part that is zero."""
     amounts = [
-        f"{cardinal(str(int(number)))} {one if before_noun or int(number) == 1 else many}"
+        f"{cardinal(str(int(number)))} {one if is_attributive or int(number) == 1 else many}"
         for number, (one, many) in zip(numbers, names, strict=True)
         if number.strip("0")
     ]
-    return (" " if before_noun else ", ").join(amounts) or f"zero {names[0][1]}"
+    return (" " if is_attributive else ", ").join(amounts) or f"zero {names[0][1]}"
 
 
 _MONEY: list[Rule] = [

@@ -1,4 +1,4 @@
-"""Tables of reader.py: units, abbreviations, places, initials and rulers, and the few helpers that make patterns of them."""
+"""Tables of reader.py: units, abbreviations, places, initials and rulers, and helpers that build patterns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A pattern of these words, the longest first."""
+    """Pattern that matches any of these words, the longest first."""
     return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
 
 
@@ -16,17 +16,17 @@ def _list(words: str) -> tuple[str, ...]:
 
 
 def _table(entries: str) -> dict[str, str]:
-    """ "Inc Incorporated, et.al et al" over any number of lines: before the first space of each entry what it stands for."""
-    written_and_read = (entry.split(" ", 1) for line in entries.strip().splitlines() for entry in line.split(", "))
-    return {written.replace("_", " "): read for written, read in written_and_read}
+    """Parse "Inc Incorporated, et_al et al" over any number of lines: an abbreviation, a space, its reading."""
+    entries_and_readings = (entry.split(" ", 1) for line in entries.strip().splitlines() for entry in line.split(", "))
+    return {name.replace("_", " "): reading for name, reading in entries_and_readings}
 
 
-def _in_either_case(table: dict[str, str]) -> dict[str, str]:
-    """With each entry in small letters as it is at the beginning of a sentence as well."""
+def _add_capitalised(table: dict[str, str]) -> dict[str, str]:
+    """Add each entry as it is written at the start of a sentence."""
     return {name[0].upper() + name[1:]: full[0].upper() + full[1:] for name, full in table.items()} | table
 
 
-# Names in the singular and, behind a slash, the plural, where it is more than one with an s.
+# Singular names; the plural follows a slash where it is irregular.
 _UNITS = _table("""
 km kilometer, m meter, cm centimeter, mm millimeter, nm nanometer, µm micrometer, mi mile, yd yard, yds yard, ft foot/feet
 kg kilogram, g gram, mg milligram, µg microgram, mcg microgram, lb pound, lbs pound, oz ounce, in inch/inches
@@ -51,24 +51,23 @@ UNITS = {
     symbol: (one, many or one + "s") for symbol, (one, _, many) in ((s, n.partition("/")) for s, n in _UNITS.items())
 }
 
-# Before a name, with their point. Mr., Dr., Gen. and others are left to the cleaner, in the words that checkpoints know.
+# Before a name, with a point. The cleaner handles Mr., Dr., Gen. and others, with the words of the training data.
 TITLES = _table("""
 Ms Miz, Messrs Messers, Prof Professor, Gov Governor, Sen Senator, Rep Representative, Pres President, Adm Admiral
 Cmdr Commander, Cpl Corporal, Pvt Private, Fr Father, Amb Ambassador, Atty Attorney, Det Detective, Supt Superintendent
 Asst Assistant, Mt Mount
 """)
 TITLES_WITHOUT_POINT = _table("Mr Mister, Mrs Misess, Ms Miz, Dr Doctor, St Saint, Mt Mount")
-# Before a number, with their point.
-COUNTED = _in_either_case(
+# Before a number, with a point.
+BEFORE_NUMBER = _add_capitalised(
     _table("""
 no number, nos numbers, pp pages, vol volume, vols volumes, ch chapter, op opus, fig figure, figs figures, sec section
 art article, ext extension, eq equation, apt apartment, rm room, rte route, ste suite, ver version, par paragraph
 """)
 ) | {"p": "page", "c": "circa", "ca": "circa"}
 BEFORE_YEAR = _table("est established, Est Established, b born, d died")
-# Anywhere, with their point: those that no sentence ends in, those that one may end in, and those in names, which go on in
-# capitals.
-NEVER_LAST = _in_either_case(
+# Anywhere, with a point: NEVER_LAST ends no sentence, ABBREVIATIONS may end one, IN_NAMES stands in names with capitals.
+NEVER_LAST = _add_capitalised(
     _table("""
 e.g for example, i.e that is, cf compare, viz namely, a.k.a also known as, approx approximately, est estimated, incl including
 avg average
@@ -103,26 +102,26 @@ NH New Hampshire, NJ New Jersey, NM New Mexico, NY New York, NC North Carolina, 
 OR Oregon, PA Pennsylvania, RI Rhode Island, SC South Carolina, SD South Dakota, TN Tennessee, TX Texas, UT Utah
 VT Vermont, VA Virginia, WA Washington, WV West Virginia, WI Wisconsin, WY Wyoming
 """)
-# No state unless a zip code follows: words, names and degrees are written so as well.
+# States only before a zip code: elsewhere these are words, names or degrees.
 NOT_ALWAYS_STATES = _list("OK HI ME OR IN ID AL MD")
 
-# What begins sentences, and tells "in the U.S. He" from "the U.S. Army".
+# Words that begin a sentence: they separate "in the U.S. He" from "the U.S. Army".
 OPENERS = _list("""
 A All An And As At But By For From He Her His How I If In It Its My No Not Now On One Our She So Some Such That The Their Then
 There These They This Those To We What When Where While Who Why With Yes You Your
 """)
-# What a street is not called.
-NO_STREETS = _list("Hello Hi Hey Thanks Dear Oh Well Ask Call See Visit")
+# Words that are no names of streets.
+NOT_STREET_NAMES = _list("Hello Hi Hey Thanks Dear Oh Well Ask Call See Visit")
 
-# Spelled, though they have a vowel; others that have one, such as NASA, are words.
-SPELLED = _list("""
+# Read letter by letter despite a vowel; others with a vowel, such as NASA, are read as words.
+SPELLED_WORDS = _list("""
 ABC AC ACLU AD AFL AI AIG AM AMA AMC AOL API APR ASAP ATM ATV BA BIOS BMI CAD CEO CFO CIA CIO COO CPA CPI CPU CTO DIY DNA DOA
 DOB DOE DOJ DUI ECG ECU EDT EEG EKG EPA ER ESL ESP ESPN EST ETA EU FAA FAQ FBI FDA FIFO FYI GDP GOP GPA GPU HBO HIV IBM ICU ID
 IEEE IMF IOU IP IPA IPO IQ IRA IRS ISBN ISO ISP ITV IUD IVF JFK KIA LA LAPD LAX LED MBA MIA MIT MRI NAACP NBA NCAA NIH NSA NYU
 OCD OEM OJ PA PDA PE POW PR PTA RNA ROI RPI RSVP SEC SEO SOS SUV TIA UAE UCL UCLA UFC UFO UI UK UN UPC UPS URL US USA USB USC
 USSR UTC UTF UV UX VAT VIP VOA YMCA YWCA
 """)
-# Single letters behind these are no initials: Vitamin C, Plan B.
+# A single letter after these is no initial: Vitamin C, Plan B.
 BEFORE_LETTERS = _list("itamin lan rade art ection roup lass ype oint titis")
 
 RULERS = _list("""
@@ -130,19 +129,19 @@ Alexander Alfonso Benedict Boniface Carl Catherine Charles Christian Clement Edw
 George Gregory Gustav Haakon Henry Innocent Ivan James John Julius Leo Louis Napoleon Nicholas Otto Paul Peter Philip Pius
 Ptolemy Ramesses Ramses Richard Robert Rudolf Sixtus Umberto Urban Victoria Wilhelm William
 """)
-RULES_AS = _list("King Queen Pope Emperor Empress Tsar Czar Kaiser Sultan Pharaoh")
-# Before a Roman numeral: of these, the first have chapters enough for V and X to be numbers rather than letters.
+ROYAL_TITLES = _list("King Queen Pope Emperor Empress Tsar Czar Kaiser Sultan Pharaoh")
+# Nouns before a Roman numeral; after those of NUMBERED_TO_TEN a single V or X is a number too.
 NUMBERED_TO_TEN = _list("Chapter Part Book Volume Act Scene Article Episode Canto Lesson War")
-NUMBERED = (
+COUNTED_NOUNS = (
     *NUMBERED_TO_TEN,
     *_list(
         "Bowl Section Title Phase Type Level Class Grade Stage Appendix Figure Table Mark Unit Fantasy Rocky Page Pages"
     ),
 )
-# Behind a Roman numeral, which is their place in a row.
+# Nouns after a Roman numeral, which is then an ordinal.
 IN_ORDER = _list("century centuries dynasty dynasties corps olympiad")
 
-# Endings of names that are taken for addresses and files without http:// or www. before them.
+# Endings that mark a name as an address or a file, without http:// or www. before it.
 ENDINGS = _list("""
 com org net edu gov mil info io ai tv dev app co.uk ac.uk pdf txt html csv json py js exe zip jpg png doc docx xls xlsx
 """)

@@ -1,6 +1,6 @@
-"""Rules of reader.py for units of measure, fractions, and numbers that nothing is said about.
+"""Rules of reader.py for units of measure, fractions, and numbers without context.
 
-They are tried after those of quantities.py, and the last of them takes any digits that are left.
+They come after those of quantities.py. The last rule matches any remaining digits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from tacotron2.text.reading.numbers import (
     cardinal,
     decimal,
     fraction,
-    mixed,
+    mixed_number,
     number_or_year,
     ordinal,
     plural,
@@ -30,7 +30,7 @@ from tacotron2.text.reading.tables import UNITS, any_of
 
 _INCH = UNITS["in"]
 _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "square", "cu": "cubic"}
-_WORDS = {"s", "W", "in"}  # "s" wants a space before it, "W" no street behind it, "in" a point or a direction
+_WORDS = {"s", "W", "in"}  # "s" needs a space before it, "W" no street after it, "in" a point or a direction
 _SYMBOLS = any_of(UNITS.keys() - _WORDS).replace("°", r"°\s?")
 _SYMBOL = rf"(?:{_SYMBOLS}|(?<=\s)s|W(?!\.?\s[A-Z0-9])|in(?=\.|\s(?:long|wide|tall|high|deep|thick|by|x)\b))"
 _POWER = r"(?:\^?([23²³]))?"
@@ -45,13 +45,13 @@ def _names(symbol: str) -> tuple[str, str]:
 def _unit(
     prefix: str | None, symbol: str, power: str | None, per: str | None, per_power: str | None
 ) -> tuple[str, str]:
-    """A unit's name in the singular and the plural, from the groups of _UNIT."""
+    """Singular and plural name of a unit, from the groups of _UNIT."""
     one, many = _names(symbol)
     if size := _POWERS.get(prefix or power or ""):
         one, many = f"{size} {one}", f"{size} {many}"
     if per:
-        behind = f" per {_names(per)[0]}" + {None: "", "2": " squared", "²": " squared"}.get(per_power, " cubed")
-        one, many = one + behind, many + behind
+        suffix = f" per {_names(per)[0]}" + {None: "", "2": " squared", "²": " squared"}.get(per_power, " cubed")
+        one, many = one + suffix, many + suffix
     return one, many
 
 
@@ -66,7 +66,7 @@ def _quantity(
     per_power: str | None,
     noun: str | None,
 ) -> str:
-    """5 km as five kilometers, 5-km as five-kilometer."""
+    """Number with a unit: 5 km as five kilometers, 5-km as five-kilometer."""
     one, many = _unit(prefix, symbol, power, per, per_power)
     if dash == "-":
         return f"{decimal(number)}-{one}"
@@ -100,30 +100,30 @@ _BEHIND = rf"(?:{SUFFIX}s?)?(?![0-9/⁄]|[.,][0-9])"
 
 
 def _fraction(numerator: str, denominator: str, noun: str | None, *unit: str | None) -> str:
-    """1/2, 1/10th, 3/4-inch and 3/4 lb."""
+    """Fraction, with or without a unit: 1/2, 1/10th, 3/4-inch and 3/4 lb."""
     words = fraction(numerator, denominator, attributive=noun is not None)
     if numerator == denominator:
         return f"{cardinal(numerator)} out of {cardinal(denominator)}"
     if unit[1] is None:
         return words
-    one, many = _unit(*unit)  # type: ignore[arg-type]  # the symbol is there
+    one, many = _unit(*unit)  # type: ignore[arg-type]  # unit[1], the symbol, is a str here
     if int(numerator) == 1:
         return f"{words} {one}"
     article = "an" if one[0] in "aeio" or one == "hour" else "a"
     return f"{words} of {article} {one}" if int(numerator) < int(denominator) else f"{words} {many}"
 
 
-def _mixed(whole: str, numerator: str, denominator: str, *unit: str | None) -> str:
-    """2 1/2 and 2 1/2 lbs."""
+def _mixed_quantity(whole: str, numerator: str, denominator: str, *unit: str | None) -> str:
+    """Mixed number, with or without a unit: 2 1/2 and 2 1/2 lbs."""
     many = "" if unit[1] is None else " " + _unit(*unit)[1]  # type: ignore[arg-type]
     if int(numerator) < int(denominator):
-        return mixed(whole, numerator, denominator) + many
+        return mixed_number(whole, numerator, denominator) + many
     return f"{cardinal(whole)} {fraction(numerator, denominator)}{many}"
 
 
 _FRACTIONS: list[Rule] = [
     # 2 1/2, 2-1/2 lbs.
-    ("0", rf"([0-9]{{1,4}})[\s-]([0-9]{{1,3}}){_SLASH}([0-9]{{1,3}}){_BEHIND}(?:\s?{_UNIT})?", _mixed),
+    ("0", rf"([0-9]{{1,4}})[\s-]([0-9]{{1,3}}){_SLASH}([0-9]{{1,3}}){_BEHIND}(?:\s?{_UNIT})?", _mixed_quantity),
     # 1/2, 3/4 lb, 3/4-inch, 1/10th, 120/80, but not 2019/20
     (
         "0",
@@ -136,7 +136,7 @@ _FRACTIONS: list[Rule] = [
 
 
 def _decade(number: str) -> str:
-    """1990s, '90s, 100s."""
+    """Plural of a number: 1990s, '90s, 100s."""
     return plural(number_or_year(number).removeprefix("one "))
 
 
@@ -159,7 +159,7 @@ _OTHERS: list[Rule] = [
         rf"({NUMBER})",
         lambda number: number_or_year(number) if number.isdigit() else decimal(number),
     ),
-    # as many digits as there may be
+    # digits of any length
     ("0", r"([0-9]+)", cardinal),
 ]
 
@@ -193,7 +193,7 @@ _SIGNS: list[Rule] = [
     # 10 / 2, 1/2/3
     (" ", r"(?<=[0-9])\s[/÷]\s(?=[0-9])", lambda: "divided by"),
     ("-", r"(?<=[0-9])[/⁄](?=[0-9])", lambda: "slash"),
-    # 1,2 and 1.2 and 1:2, where no rule above made one number of them
+    # 1,2 and 1.2 and 1:2, if no rule above matched the whole
     ("-", r"(?<=[0-9]),(?=[0-9])", lambda: ", "),
     ("-", r"(?<=[0-9])\.(?=[0-9])", lambda: "point"),
     ("-", r"(?<=[0-9]):(?=[0-9])", lambda: "to"),

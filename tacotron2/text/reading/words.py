@@ -1,4 +1,4 @@
-"""Rules of reader.py for what is written with letters and signs: addresses, abbreviations, initials, Roman numerals, symbols."""
+"""Rules of reader.py for letters and signs: addresses, abbreviations, initials, Roman numerals, symbols."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tacotron2.text.reading.tables import any_of
 
 # --- addresses of the internet ---
 
-_VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y is one here, and so is what has an accent
+_VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
 _PATH = r"[^\s{}\"<>“”]*[^\W_]"
 
 
-def _address(written: str) -> str:
-    """Word by word, with names for the signs between."""
-    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^\w\s]|_|[^\W\d_]+", written)
+def _address(text: str) -> str:
+    """Read an address word by word, with names for the signs between."""
+    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^\w\s]|_|[^\W\d_]+", text)
     return " ".join(filter(None, map(_part_of_address, parts)))
 
 
@@ -33,7 +33,7 @@ def _part_of_address(part: str) -> str:
 ADDRESSES: list[Rule] = [
     # john.smith@example.com
     ("0Aa", r"(?<![\w.+-])(\w[\w.+-]{0,63}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,5})\b", _address),
-    # https://www.example.com/a/b?c=1: the beginning is not said
+    # https://www.example.com/a/b?c=1: the scheme is left out
     ("Aa", rf"\b[Hh][Tt]{{2}}[Pp][Ss]?://({_PATH})/?", _address),
     ("Aa", rf"\b([Ww]{{3}}\.{_PATH})/?", _address),
     # example.com/page, notes.txt
@@ -48,10 +48,10 @@ ADDRESSES: list[Rule] = [
 # --- abbreviations ---
 
 _DAY_OR_MONTH = rf"(?:{any_of([*tables.DAYS, *tables.DAYS.values(), *tables.SHORT_MONTHS])}|May|June|July)"
-# Whether a point ends the sentence: names go on in capitals, so that only certain words tell.
+# A capital after a name with a point does not prove that a sentence starts; only these words do.
 _OPENER = rf"[\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?:{any_of(tables.OPENERS)})\b(?!\.))"
 _POINT_OF_NAME = rf"(?:\.(?!{_OPENER}))?"
-_STREET = rf"((?!(?:{any_of(tables.OPENERS + tables.NO_STREETS)})\b)[A-Z][a-z]+|[0-9]{{1,3}}(?:st|nd|rd|th))"
+_STREET = rf"((?!(?:{any_of(tables.OPENERS + tables.NOT_STREET_NAMES)})\b)[A-Z][a-z]+|[0-9]{{1,3}}(?:st|nd|rd|th))"
 _KIND = any_of(tables.STREETS)
 _STATE = any_of(tables.STATES)
 
@@ -64,7 +64,7 @@ def _street(name: str, kind: str) -> str:
     return f"{ordinal(name[:-2]) if name[0].isdigit() else name} {tables.STREETS[kind]}"
 
 
-_SHORTENED: list[Rule] = [
+_ABBREVIATIONS: list[Rule] = [
     # Mon.-Fri., Jan-Dec
     (
         "A",
@@ -72,7 +72,7 @@ _SHORTENED: list[Rule] = [
         lambda first, last: f"{_day_or_month(first)} to {_day_or_month(last)}",
     ),
     # No. 5, p. 12, pp. 3-5, c. 1900
-    ("Aa", rf"\b({any_of(tables.COUNTED)})\.\s?(?=[0-9#])", tables.COUNTED.__getitem__),
+    ("Aa", rf"\b({any_of(tables.BEFORE_NUMBER)})\.\s?(?=[0-9#])", tables.BEFORE_NUMBER.__getitem__),
     ("Aa", rf"\b({any_of(tables.BEFORE_YEAR)})\.\s?(?=[12][0-9]{{3}}\b)", tables.BEFORE_YEAR.__getitem__),
     ("a", r"\bv(?=[0-9])", lambda: "version"),
     # 123 N. Oak Blvd.
@@ -86,7 +86,7 @@ _SHORTENED: list[Rule] = [
         rf"\b{_STREET}\s({_KIND})(?:(?=\.(?!\s+[A-Z]))|(?=\.{_OPENER})|(?![\w.'’]|\s[A-Z])){_POINT_OF_NAME}",
         _street,
     ),
-    # 5th Ave New York: nothing but streets
+    # 5th Ave New York: these abbreviations have no other meaning
     ("0A", rf"\b{_STREET}\s(Ave|Rd|Blvd|Hwy|Pkwy)\b(?!['’]){_POINT_OF_NAME}", _street),
     # Boston, MA 02134; Austin, TX
     ("A", rf"\b({_STATE})(?=\s[0-9]{{5}}\b(?!,))", tables.STATES.__getitem__),
@@ -124,7 +124,7 @@ _NOT_AFTER = "".join(rf"(?<!{word}\s)" for word in tables.BEFORE_LETTERS)
 
 
 def _letters(word: str, ending: str | None = None) -> str:
-    """F B I, and C D's for CDs."""
+    """Spell letter by letter: F B I, and C D's for CDs."""
     return " ".join(word) + ("'s" if ending else "")
 
 
@@ -148,8 +148,8 @@ _INITIALS: list[Rule] = [
     ("A", r"\bPhD(s)?\b", lambda ending: _letters("PHD", ending)),
     ("a", r"\b(iOS|mRNA|tRNA)\b", lambda word: _letters(word.upper())),
 ]
-# Not in texts that are all in capitals, where any word may look like one of these.
-SPELLED: list[Rule] = [
+# Not applied to texts in capitals, where any word may look like an initialism.
+INITIALISMS: list[Rule] = [
     # George W. Bush, but not a sentence that ends in Plan B.
     ("A", rf"(?<![\w.'’])(?<![A-Z]\s){_NOT_AFTER}([A-HJ-Z])\.(?=\s[A-Z])(?!{_OPENER})", lambda letter: letter),
     ("A", r"(?<![A-Za-z.])OK(?![A-Za-z])", lambda: "okay"),
@@ -159,7 +159,7 @@ SPELLED: list[Rule] = [
     # FBI, FBI's, CDs
     (
         "A",
-        rf"(?<![A-Za-z.])({any_of(tables.SPELLED)}|(?!(?:{_NO_INITIALS})(?![A-Za-z]))[B-DF-HJ-NP-TV-XZ]{{2,6}})"
+        rf"(?<![A-Za-z.])({any_of(tables.SPELLED_WORDS)}|(?!(?:{_NO_INITIALS})(?![A-Za-z]))[B-DF-HJ-NP-TV-XZ]{{2,6}})"
         r"(['’]?s)?(?![A-Za-z])",
         _letters,
     ),
@@ -167,30 +167,34 @@ SPELLED: list[Rule] = [
 
 # --- Roman numerals ---
 
-_RULER = rf"(?:{any_of(tables.RULERS)}|(?:{any_of(tables.RULES_AS)})\s[A-Z][a-z]+)"
-_NUMBERED = [*tables.NUMBERED, *(word.lower() for word in tables.NUMBERED), *(f"{short}." for short in tables.COUNTED)]
+_RULER = rf"(?:{any_of(tables.RULERS)}|(?:{any_of(tables.ROYAL_TITLES)})\s[A-Z][a-z]+)"
+_COUNTED_NOUNS = [
+    *tables.COUNTED_NOUNS,
+    *(word.lower() for word in tables.COUNTED_NOUNS),
+    *(f"{short}." for short in tables.BEFORE_NUMBER),
+]
 _CANONICAL = rf"(?=(?i:{ROMAN})(?![A-Za-z]))"
-_PLACE = rf"(?:{_CANONICAL}(?:[IVXL]{{2,}}|[VX])|(?<=\b[Tt]he\s)I)"  # of centuries; a lone I is a word elsewhere
+_PLACE = rf"(?:{_CANONICAL}(?:[IVXL]{{2,}}|[VX])|(?<=\b[Tt]he\s)I)"  # of centuries; elsewhere a single I is a word
 _IN_ORDER = rf"(?i:{any_of(tables.IN_ORDER)})\b"
 
 
-def _numbered(word: str, numeral: str, last: str | None = None) -> str:
+def _numbered_part(word: str, numeral: str, last: str | None = None) -> str:
     until = f" to {cardinal(str(roman(last)))}" if last else ""
-    return f"{tables.COUNTED.get(word.rstrip('.'), word)} {cardinal(str(roman(numeral)))}{until}"
+    return f"{tables.BEFORE_NUMBER.get(word.rstrip('.'), word)} {cardinal(str(roman(numeral)))}{until}"
 
 
-def _places(first: str, last: str | None) -> str:
+def _ordinal_range(first: str, last: str | None) -> str:
     until = f" to {ordinal(str(roman(last)))}" if last else ""
     return ordinal(str(roman(first))) + until
 
 
-_ROMAN_NUMERALS: list[Rule] = [  # never a lone I, which is a word
+_ROMAN_NUMERALS: list[Rule] = [  # never a single I, which is a word
     # XIX century, XVIII Dynasty, VI-VII centuries, the XV and XVI centuries, XIXth
     (
         "A",
         rf"(?<![\w.'’])({_PLACE})(?:\s?[-–]\s?({_PLACE}))?"
         rf"(?=[\s-]{_IN_ORDER}|,?\s(?:and|or|to|through)\s(?:the\s)?{_PLACE}[\s-]{_IN_ORDER})",
-        _places,
+        _ordinal_range,
     ),
     (
         "A",  # in small letters: LIST is a word
@@ -206,13 +210,13 @@ _ROMAN_NUMERALS: list[Rule] = [  # never a lone I, which is a word
     # World War II, Chapter XIV, pp. iv-vi
     (
         "Aa",
-        rf"\b({any_of(_NUMBERED)})\s{_CANONICAL}([IVXLC]{{2,}}|[ivxl]{{2,}})"
+        rf"\b({any_of(_COUNTED_NOUNS)})\s{_CANONICAL}([IVXLC]{{2,}}|[ivxl]{{2,}})"
         rf"(?:[-–]{_CANONICAL}([IVXLC]+|[ivxl]+))?(?![\w'’])",
-        _numbered,
+        _numbered_part,
     ),
     # Act V
-    ("A", rf"\b({any_of(tables.NUMBERED_TO_TEN)})\s([VX])\b(?!\.\s?[A-Z]|['’]|\s[A-Z]\b)", _numbered),
-    # II, VIII, XIV elsewhere: nothing else is written so
+    ("A", rf"\b({any_of(tables.NUMBERED_TO_TEN)})\s([VX])\b(?!\.\s?[A-Z]|['’]|\s[A-Z]\b)", _numbered_part),
+    # II, VIII, XIV elsewhere: no word looks like these
     (
         "A",
         r"(?<![\w.'’])(X{0,3}VI{2,3}|X{0,3}I{2,3}|X{1,3}(?:IX|IV|VI?)|X{2,3}I)(?![\w'’])",
@@ -230,7 +234,7 @@ SIGNS: list[Rule] = [
     (" -", r"\s?[—―]+\s?", lambda: ", "),
     # hyphens stay, however many
     ("-", r"(-{2,})(?![->])", str),
-    # ===== and other rules drawn with signs
+    # ===== and other lines of signs
     ("-", r"(?<=\w)[=*#~_+/\\|<>^`]{3,}(?=\w)", lambda: " "),
     ("-", r"[=*#~_+/\\|<>^`]{3,}", lambda: ""),
     # he/she, and/or, w/o
@@ -247,7 +251,7 @@ SIGNS: list[Rule] = [
     ("-", r"=+", lambda: "equals"),
     ("-", r"(?<=\s)<(?=\s)", lambda: "less than"),
     ("-", r"(?<=\s)>(?=\s)", lambda: "greater than"),
-    # a * b; around words, as in *very*, it is not said
+    # a * b; around words, as in *very*, it is left out
     (" ", r"(?<=\b\w)\s\*\s(?=\w\b)", lambda: "times"),
     ("-", r"(?<=\w\s)\*(?=\s\w)", lambda: "asterisk"),
     # C#, #topic
@@ -260,7 +264,7 @@ SIGNS: list[Rule] = [
     ("-", r"(?<=\w)_(?=\w)", lambda: "underscore"),
     (" -", r"\s?\|\s?", lambda: ", "),
     ("-", rf"([{re.escape(''.join(tables.SIGNS))}])", tables.SIGNS.__getitem__),
-    # what has neither a name here nor a symbol
+    # characters without a name and without a symbol
     ("-", r"[\"#*/<>\\^_`~®™\x00-\x08\x0e-\x1b\x7f]", lambda: ""),
 ]
-WORDS = [*_ROMAN_NUMERALS, *_SHORTENED, *_INITIALS]
+WORDS = [*_ROMAN_NUMERALS, *_ABBREVIATIONS, *_INITIALS]

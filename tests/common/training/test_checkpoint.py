@@ -31,7 +31,7 @@ from common.training.distributed import Dist
 from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
-from tests.recipe import flags, trained
+from tests.recipe import flags, train_tiny_model
 
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
 
@@ -361,7 +361,7 @@ def rearranged(state_dict, condition, norm):
 
 def old_file(path, model, prefix="", half=False, zipped=True, parts="all", condition="cond_layers", norm=NORMS[0]):
     """The tiny model's checkpoint as an older recipe would have written it."""
-    ours = load_checkpoint(trained(model))
+    ours = load_checkpoint(train_tiny_model(model))
     state = rearranged(ours["state_dict"], condition, norm)
     state = {
         f"{prefix}{name}": value.half() if half and value.is_floating_point() else value
@@ -375,7 +375,7 @@ def old_file(path, model, prefix="", half=False, zipped=True, parts="all", condi
 
 
 def restored(path, model, folder):
-    """A state that has not trained, after it was told to go on from a file, and what was said."""
+    """A state that has not train_tiny_model, after it was told to go on from a file, and what was said."""
     args, spec = parse_training_arguments(flags(model, folder), REGISTRY, "")
     state = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))[0]
     torch.manual_seed(5)
@@ -384,7 +384,7 @@ def restored(path, model, folder):
 
 def assert_weights(state, model, half):
     """The model's weights are the trained ones, rounded to float16 where the file was."""
-    for name, value in load_checkpoint(trained(model))["state_dict"].items():
+    for name, value in load_checkpoint(train_tiny_model(model))["state_dict"].items():
         wanted = value.half().float() if half and value.is_floating_point() else value
         found = state.model.state_dict()[name]
         assert found.dtype == wanted.dtype and torch.equal(found, wanted)
@@ -396,7 +396,7 @@ def assert_weights(state, model, half):
 @pytest.mark.parametrize("model", REGISTRY)
 def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts):
     """float32 as new PyTorch pickles and float16 as old PyTorch did."""
-    ours = load_checkpoint(trained(model))
+    ours = load_checkpoint(train_tiny_model(model))
     for half in (False, True):
         path = old_file(tmp_path / f"{half}.pt", model, prefix, half, zipped=not half, parts=parts)
         state, said = restored(path, model, tmp_path / "fresh")
@@ -419,7 +419,7 @@ def test_folded_and_fused_layouts_are_a_warm_start_from_the_same_weights(tmp_pat
     path = old_file(tmp_path / "old.pt", "WaveGlow", "module.", half, True, "no optimizer", condition, norm)
     state, said = restored(path, "WaveGlow", tmp_path / "fresh")
     assert said == f"{path}: weights only, no optimizer: a warm start at epoch 0"
-    ours = load_checkpoint(trained("WaveGlow"))["state_dict"]
+    ours = load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]
     # g and v are not unique, their product is; float16 keeps 11 bits of each
     wanted, found = (rearranged(weights, "cond_layers", "folded") for weights in (ours, state.model.state_dict()))
     assert set(found) == set(wanted)

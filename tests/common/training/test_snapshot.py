@@ -19,7 +19,7 @@ from common.training.loop import TrainState
 from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
-from tests.recipe import flags, trained
+from tests.recipe import flags, train_tiny_model
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 PUBLISHED_KEYS = {
@@ -36,7 +36,7 @@ PATH = Path("old.pt")
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Callable[..., TrainState]:
-    """A state that has not trained, of the tiny model that `trained` makes."""
+    """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
 
     def make(model: str = "WaveGlow", *words: str) -> TrainState:
         args, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
@@ -47,7 +47,7 @@ def fresh(tmp_path: Path) -> Callable[..., TrainState]:
 
 @pytest.fixture
 def checkpoint() -> dict:
-    return load_checkpoint(trained("WaveGlow"))
+    return load_checkpoint(train_tiny_model("WaveGlow"))
 
 
 def weights_are(state: TrainState, checkpoint: dict) -> bool:
@@ -58,7 +58,7 @@ def weights_are(state: TrainState, checkpoint: dict) -> bool:
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_what_is_in_a_checkpoint(model: str) -> None:
-    path = trained(model)
+    path = train_tiny_model(model)
     checkpoint = load_checkpoint(path)
     assert set(checkpoint) >= PUBLISHED_KEYS
     assert (checkpoint["epoch"], checkpoint["iteration"], checkpoint["seed"]) == (1, 4, 1)
@@ -152,7 +152,7 @@ def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path
 
 
 def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
-    start = trained("WaveGlow")
+    start = train_tiny_model("WaveGlow")
     assert ask(tmp_path, resume=False) is None
     assert ask(tmp_path, start, resume=False) == start
     assert ask(tmp_path) is None
@@ -173,7 +173,7 @@ def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
 def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
     tmp_path: Path, capsys, fault: str, linked: bool
 ) -> None:
-    content = trained("WaveGlow").read_bytes()
+    content = train_tiny_model("WaveGlow").read_bytes()
     broken = {"empty": b"", "cut short": content[: len(content) // 2], "overwritten": b"x" * len(content)}[fault]
     files = [tmp_path / f"checkpoint_WaveGlow_{epoch}.pt" for epoch in (3, 4, 5)]
     for path, data in zip(files, (content, broken, broken), strict=True):
@@ -193,7 +193,7 @@ def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
 
 
 def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Path, monkeypatch) -> None:
-    checkpoint = load_checkpoint(trained("WaveGlow"))
+    checkpoint = load_checkpoint(train_tiny_model("WaveGlow"))
     path = tmp_path / "checkpoint_WaveGlow_1.pt"
     torch.save(checkpoint | {"launch": "job 7"}, path)
     for name, wanted in (("job 7", path), ("job 8", None), ("none", None)):

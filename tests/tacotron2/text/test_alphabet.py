@@ -26,7 +26,7 @@ def test_the_built_in_alphabet_is_the_table_and_the_default() -> None:
     assert ids == list(range(148))
 
 
-def test_another_alphabet_has_its_own_places() -> None:
+def test_another_alphabet_has_its_own_ids() -> None:
     alphabet = alphabet_of(["#", "@B", "ж", "@", "@AA1", " "])
     assert alphabet == Alphabet(("#", "@B", "ж", "@", "@AA1", " "))
     assert alphabet.character_ids == {"#": 0, "ж": 2, "@": 3, " ": 5}

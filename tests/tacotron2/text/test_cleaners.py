@@ -1,4 +1,4 @@
-"""Cleaners: whole sentences, each step's place in the order, and the abbreviations."""
+"""Cleaners: whole sentences, the order of the steps, and the abbreviations."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def test_abbreviations(text: str, words: str) -> None:
         ("42 Oak St.", "forty-two oak saint"),
     ],
 )
-def test_english(text: str, cleaned: str) -> None:
+def test_english_cleaners(text: str, cleaned: str) -> None:
     assert english_cleaners(text) == cleaned
 
 
-def test_transliteration_spells_nothing_out() -> None:
+def test_transliteration_leaves_numbers_and_abbreviations() -> None:
     assert transliteration_cleaners("Dr.  Müller,\n1984") == "dr. mueller, 1984"
 
 
-def test_basic_keeps_other_alphabets() -> None:
+def test_basic_cleaners_keep_other_alphabets() -> None:
     assert basic_cleaners("Dr.  MÜLLER,\n1984") == "dr. müller, 1984"
 
 
-def test_cleaners_apply_in_the_order_given() -> None:
+def test_cleaners_apply_in_the_order_of_their_names() -> None:
     assert get_cleaner([])("Ab  1é") == "Ab  1é"
     assert get_cleaner("basic_cleaners")("Ab  1é") == "ab 1é"
     assert get_cleaner(["basic_cleaners", "english_cleaners"])("Ab  1é") == "ab onee"
@@ -61,7 +61,7 @@ def test_cleaned_english_is_ascii_without_capitals_digits_or_double_spaces(text:
     assert "  " not in cleaned
 
 
-def test_unknown_cleaners_are_named_all_at_once() -> None:
+def test_one_error_names_all_unknown_cleaners() -> None:
     with pytest.raises(UsageError) as caught:
         get_cleaner(["english_cleaner", "basic_cleaners", "none"])
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""Numerals in words. The expected words are written by hand; sweeps are checked by reading the words back."""
+"""Numerals in words: a table written by hand, and sweeps that convert the words back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPELLED = {
     "12,345": "twelve thousand, three hundred forty-five",
     "1,250,000": "one million, two hundred fifty thousand",
     "7,000,000,000": "seven billion",
-    # years, and everything that looks like one
+    # years, and numbers that look like one
     "1001": "ten oh one",
     "1066": "ten sixty-six",
     "1100": "eleven hundred",
@@ -47,7 +47,7 @@ SPELLED = {
     "100th": "one hundredth",
     "101st": "one hundred and first",
     "1,000th": "one thousandth",
-    # decimals: what follows the point is one number
+    # decimals: digits after the point form one number
     "0.5": "zero point five",
     "3.14": "three point fourteen",
     "3.05": "three point five",
@@ -79,7 +79,7 @@ SPELLED = {
 
 
 @pytest.mark.parametrize(("numeral", "words"), SPELLED.items())
-def test_numeral_in_words(numeral: str, words: str) -> None:
+def test_numerals_become_the_words_of_the_table(numeral: str, words: str) -> None:
     assert re.sub(" +", " ", spell_numbers(numeral)) == words
 
 

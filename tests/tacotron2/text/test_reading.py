@@ -1,4 +1,4 @@
-"""Reading aloud: a table written by hand, what must never change, and forms of one thing that must be read alike."""
+"""Reading aloud: a table written by hand, texts that must not change, and forms that must be read alike."""
 
 from __future__ import annotations
 
@@ -25,44 +25,46 @@ SIGNS = "".join(map(chr, [*range(32, 127), *range(160, 256)])) + "–—‘’�
 
 
 @pytest.mark.parametrize(("written", "spoken"), CASES, ids=[written for written, _ in CASES])
-def test_written_as_spoken(written: str, spoken: str) -> None:
+def test_written_text_becomes_the_spoken_text_of_the_table(written: str, spoken: str) -> None:
     assert read_english(written) == spoken
     assert read_english(spoken) == spoken
 
 
 def is_pronounceable(text: str) -> bool:
-    """Whether cleaned text holds no digit and nothing that is dropped for want of a symbol."""
+    """True if cleaned text contains no digit and only characters with a symbol."""
     cleaned = english_cleaners(re.sub(r"\{[^{}]*\}", "", text))
     return all(character in BUILT_IN.character_ids and not character.isdigit() for character in cleaned)
 
 
-def test_all_that_is_spoken_can_be_pronounced() -> None:
+def test_all_spoken_texts_of_the_table_are_pronounceable() -> None:
     assert [spoken for _, spoken in CASES if not is_pronounceable(spoken)] == []
 
 
-def test_plain_text_stays() -> None:
+def test_text_without_numbers_stays_unchanged() -> None:
     without_numbers = [text for text in PLAIN if not re.search(r"[0-9]", text)]
     assert len(without_numbers) > 400
     assert [text for text in without_numbers if read_english(text) != text] == []
 
 
-def test_what_the_embedded_clips_say_stays() -> None:
-    """Their voices speak what the cleaner makes of their texts, which have numbers, prices and titles that it reads well."""
+def test_texts_of_the_embedded_clips_stay_unchanged() -> None:
+    """Their recordings follow the cleaner, so reading their numbers, prices and titles must give the same words."""
     assert len(PLAIN) > 450
     assert [text for text in PLAIN if english_cleaners(read_english(text)) != english_cleaners(text)] == []
 
 
-def test_a_long_text_is_read_as_its_parts_are() -> None:
-    """Rules look around: nothing may reach past the end of a sentence."""
+def test_a_long_text_is_read_like_its_sentences() -> None:
+    """Rules depend on neighbouring words, but never across the end of a sentence."""
     pairs = [(f"So {written} it is.", f"So {spoken} it is.") for written, spoken in CASES if written[-1] not in ".!?"]
-    sentences = [pair for pair in pairs if read_english(pair[0]) == pair[1]]  # what is told by its surroundings is not
+    sentences = [
+        pair for pair in pairs if read_english(pair[0]) == pair[1]
+    ]  # leave out cases that depend on neighbouring words
     assert len(sentences) > 300
     text = " ".join(written for written, _ in sentences)
     assert read_english(text) == " ".join(spoken for _, spoken in sentences)
 
 
 def random_texts(seed: int, number: int) -> list[str]:
-    """Snippets of the table, stuck together in all ways, signs, and any character there is."""
+    """Random combinations of snippets of the table, signs and Unicode characters."""
     draw = random.Random(seed)
     snippets = [part for written, _ in CASES for part in [written, *re.findall(r"\s|\w+|[^\w\s]", written)]]
     anything = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000][::7]
@@ -76,7 +78,7 @@ def random_texts(seed: int, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_anything_is_read_at_once_and_can_be_pronounced(seed: int) -> None:
+def test_random_texts_are_pronounceable_and_stay_after_one_call(seed: int) -> None:
     for text in random_texts(seed, 250):
         once = read_english(text)
         assert read_english(once) == once, text
@@ -86,13 +88,13 @@ def test_anything_is_read_at_once_and_can_be_pronounced(seed: int) -> None:
 @pytest.mark.parametrize(
     "part", ["", "1", "1,", "1.", "1-", "½", "$1", "111,", "A.", '"A.', "—", "(", "{", "a@", "http://", "Inc. "]
 )
-def test_texts_of_any_length(part: str) -> None:
+def test_long_repetitions_are_converted_completely(part: str) -> None:
     once = read_english(part * 1000)
     assert read_english(once) == once
     assert not any(map(str.isdigit, once))
 
 
-def test_braces_stay() -> None:
+def test_braces_stay_unchanged() -> None:
     braced = "{HH AH0 L OW1}"
     assert read_english(braced) == braced
     assert read_english(f"5{braced}5 Dr. {braced} 1/2") == f"five{braced}five Dr. {braced} one half"
@@ -110,7 +112,7 @@ _VALUES = {word: value for value, word in enumerate(_ONES + _TEENS)} | {word: 10
 
 
 def value(words: str) -> int:
-    """Of a number in words, by adding and multiplying."""
+    """Value of a number in words, by adding and multiplying."""
     total = group = 0
     for word in re.findall("[a-z]+", words):
         if word in ("thousand", "million"):
@@ -139,15 +141,15 @@ def test_years_read_back_as_two_pairs() -> None:
 @pytest.mark.parametrize(
     "form", ["%Y-%m-%d", "%m/%d/%Y", "%b %d, %Y", "%b. %d, %Y", "%B %dth, %Y", "%m-%d-%Y", "%d.%m.%Y", "%Y/%m/%d"]
 )
-def test_dates_in_any_form(form: str) -> None:
-    """The names are those of the calendar, the ordinals those of the table: "the 4th" is what "July 4" says."""
+def test_dates_are_read_alike_in_all_forms(form: str) -> None:
+    """Names come from the calendar module and ordinals from the table: "July 4" is read like "the 4th"."""
     for days in range(0, 366, 5):
         date = datetime.date(2003, 1, 1) + datetime.timedelta(days)
         ordinal = read_english(f"{date.day}th")
         assert read_english(date.strftime(form)) == f"{date:%B} {ordinal}, {read_english(str(date.year))}"
 
 
-def test_times_of_the_whole_day() -> None:
+def test_every_minute_of_a_day() -> None:
     for minutes in range(24 * 60):
         hour, minute = divmod(minutes, 60)
         spoken = read_english(f"{hour}:{minute:02}")
@@ -177,7 +179,7 @@ def test_roman_numerals() -> None:
 
 
 @pytest.mark.parametrize("sign", [*"½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒"])
-def test_fractions_in_one_sign(sign: str) -> None:
+def test_fraction_characters(sign: str) -> None:
     numerator, denominator = map(int, unicodedata.normalize("NFKC", sign).split("\u2044"))
     assert numerator / denominator == pytest.approx(unicodedata.numeric(sign))
     assert read_english(f"{sign} of") == read_english(f"{numerator}/{denominator} of")
@@ -189,29 +191,29 @@ def test_fractions_in_one_sign(sign: str) -> None:
 ENGLISH = {"load_mel_from_disk": True, "text_cleaners": ["english_cleaners"]}
 
 
-def heard(text: str, options: dict) -> str:
+def symbols_of(text: str, options: dict) -> str:
     ids, lengths = encode([text], options)
-    spelled = spell(text, options)
-    assert spelled == [options.get("symbols", symbols)[i] for i in ids[0].tolist()]
-    assert lengths.tolist() == [len(spelled)]
-    return "".join(spelled)
+    spelling = spell(text, options)
+    assert spelling == [options.get("symbols", symbols)[i] for i in ids[0].tolist()]
+    assert lengths.tolist() == [len(spelling)]
+    return "".join(spelling)
 
 
-def test_texts_for_inference_are_read() -> None:
-    assert heard("£20 at 6:45 p.m.", ENGLISH) == "twenty pounds at six forty-five p m."
-    assert heard("½", ENGLISH) == "one half"
+def test_texts_for_inference_are_converted() -> None:
+    assert symbols_of("£20 at 6:45 p.m.", ENGLISH) == "twenty pounds at six forty-five p m."
+    assert symbols_of("½", ENGLISH) == "one half"
     ids = encode(["3.14 {AH0}"], ENGLISH)[0][0].tolist()
     assert sequence_to_text(ids) == "three point one four {AH0}"
 
 
-def test_texts_for_training_are_not() -> None:
+def test_texts_for_training_are_not_converted() -> None:
     texts = [written for written, _ in CASES if re.search("[a-z0-9]", english_cleaners(written)) and "{" not in written]
     dataset = TextMelDataset(ENGLISH, [Utterance("a.pt", text) for text in texts])
     assert dataset.ids == [text_to_sequence(text, "english_cleaners") for text in texts]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (ENGLISH | {"text_cleaners": ["basic_cleaners"]}, "dr. ab."),
         (ENGLISH | {"text_cleaners": ["basic_cleaners", "english_cleaners"]}, "doctor a and b."),
@@ -220,11 +222,11 @@ def test_texts_for_training_are_not() -> None:
     ],
     ids=["other cleaners", "more cleaners", "another alphabet", "the built-in alphabet by its symbols"],
 )
-def test_only_english_in_the_built_in_alphabet_is_read(options: dict, said: str) -> None:
-    assert heard("Dr. A&B.", options) == said
+def test_only_english_in_the_built_in_alphabet_is_converted(options: dict, expected: str) -> None:
+    assert symbols_of("Dr. A&B.", options) == expected
 
 
-def test_mistakes_are_named_where_they_were_written() -> None:
+def test_errors_give_positions_in_the_original_text() -> None:
     with pytest.raises(BadRows) as caught:
         encode(["$5.25 {XX}", "£5 {", "fine", ""], ENGLISH)
     problems = caught.value.problems

@@ -1,4 +1,4 @@
-"""Cutting long texts: a table of sentence ends, the order of the other places, and what holds for every text."""
+"""Cutting long texts: a table of sentence ends, the order of the other places, and invariants for every text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tacotron2.text.reading.reader import read_english
-from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, pieces
+from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, cut_text
 
 CASES = [line.split("\t")[0] for line in Path(__file__).with_name("reading_cases.tsv").read_text().splitlines()]
 END = " And that is the end of this text." * 3
@@ -35,25 +35,25 @@ END = " And that is the end of this text." * 3
     ],
     ids=lambda sentences: sentences[0],
 )
-def test_sentences(sentences: list[str]) -> None:
+def test_texts_are_cut_at_sentence_ends(sentences: list[str]) -> None:
     text = re.sub(r"(?<=[。？」]) ", "", " ".join(sentences))
-    cut = pieces(text + END, 90)
+    cut = cut_text(text + END, 90)
     assert [piece.text for piece in cut[:-3]] == sentences
     assert {piece.pause for piece in cut} == {SENTENCE_PAUSE} == {0.35}
 
 
-def test_a_text_within_the_limit_and_one_without_a_limit_are_whole() -> None:
+def test_a_text_within_the_limit_or_without_a_limit_stays_whole() -> None:
     text = "One. Two; three, four."
-    assert pieces(text, len(text)) == [(text, 0.0)]
-    assert pieces(text * 100, 0) == [(text * 100, 0.0)]
-    assert len(pieces(text, len(text) - 1)) == 2
-    assert pieces("", 5) == [("", 0.0)]
+    assert cut_text(text, len(text)) == [(text, 0.0)]
+    assert cut_text(text * 100, 0) == [(text * 100, 0.0)]
+    assert len(cut_text(text, len(text) - 1)) == 2
+    assert cut_text("", 5) == [("", 0.0)]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
-        # the clause in the middle, though commas are nearer to it
+        # a clause mark, though a comma is nearer to the middle
         (
             "one, two, three; four, five, six, seven, eight",
             [("one, two, three;", 0.25), ("four, five, six, seven, eight", 0.35)],
@@ -70,46 +70,46 @@ def test_a_text_within_the_limit_and_one_without_a_limit_are_whole() -> None:
             [("one two three -", 0.25), ("four well-known five sixes", 0.35)],
         ),
         ("one two, three four five six seven eight", [("one two,", 0.15), ("three four five six seven eight", 0.35)]),
-        # where there is nothing else, the space nearest to the middle
+        # without any mark, the space nearest to the middle
         ("one two three four five six seven eight", [("one two three four", 0.0), ("five six seven eight", 0.35)]),
-        # a time and a number are no places
+        # no cut within a time or a number
         ("at 5:30 he had 1,000 of them and many more", [("at 5:30 he had 1,000", 0.0), ("of them and many more", 0.35)]),
-        # neither are spaces between ARPAbet, nor signs alone a piece
+        # no cut within ARPAbet; no piece of signs alone
         ("{W AH1 N T UW1 TH R IY1 F AO1 R} five, !!! , .", [("{W AH1 N T UW1 TH R IY1 F AO1 R}", 0.0), ("five, !!! , .", 0.35)]),
     ],
 )  # fmt: skip
-def test_places_by_rank(text: str, wanted: list[tuple[str, float]]) -> None:
-    assert pieces(text, 32) == wanted
+def test_cuts_prefer_clauses_then_commas_then_spaces(text: str, expected: list[tuple[str, float]]) -> None:
+    assert cut_text(text, 32) == expected
 
 
-def test_pauses_by_what_ended_a_piece() -> None:
+def test_pauses_depend_on_the_mark_at_the_end() -> None:
     assert (SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE) == (0.35, 0.25, 0.15)
     text = "alpha beta gamma delta, epsilon zeta eta theta; iota kappa lambda mu nu xi. Omicron pi."
-    assert [piece.pause for piece in pieces(text, 26)] == [0.15, 0.25, 0.0, 0.35, 0.35]
+    assert [piece.pause for piece in cut_text(text, 26)] == [0.15, 0.25, 0.0, 0.35, 0.35]
 
 
-def test_amounts_and_dates_are_read_before_they_could_be_parted() -> None:
+def test_amounts_and_dates_are_converted_before_a_cut() -> None:
     text = "They paid all of the $5 million before March 3, 1998"
-    assert pieces(text, 40, read_english) == [
+    assert cut_text(text, 40, read_english) == [
         ("They paid all of the five million", 0.0),
         ("dollars before March third,", 0.15),
         ("nineteen ninety-eight", 0.35),
     ]
 
 
-def test_lengths_are_those_of_what_is_read() -> None:
-    assert len(pieces("1999 1999 1999.", 30)) == 1
-    assert len(pieces("1999 1999 1999.", 30, read_english)) > 1
+def test_the_limit_counts_spoken_characters() -> None:
+    assert len(cut_text("1999 1999 1999.", 30)) == 1
+    assert len(cut_text("1999 1999 1999.", 30, read_english)) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_the_text(seed: int) -> None:
+def test_random_texts_keep_the_limit_and_all_words(seed: int) -> None:
     draw = random.Random(seed)
     marks = [" ", " ", " ", ", ", ". ", "; ", "! ", " — ", " {HH AH0 L OW1} ", "... ", ".) ", "", "♥ ", "。"]
     for limit in (1, 20, 60, 150):
         text = "".join(draw.choice(CASES) + draw.choice(marks) for _ in range(60)).strip()
-        cut = [piece.text for piece in pieces(text, limit)]
-        assert "".join("".join(cut).split()) == "".join(text.split())  # nothing is lost, and all is in its order
+        cut = [piece.text for piece in cut_text(text, limit)]
+        assert "".join("".join(cut).split()) == "".join(text.split())  # same characters, same order
         for piece in cut:
             assert any(map(str.isalnum, piece)), piece
             assert piece == piece.strip()
@@ -120,6 +120,6 @@ def test_whatever_the_text(seed: int) -> None:
 
 
 @pytest.mark.parametrize("part", ["a ", "a", "a, ", "Mr. ", "! ", "{AH0} ", "a. ", "A. ", "; "])
-def test_texts_of_any_length(part: str) -> None:
+def test_long_repetitions_are_cut_without_loss(part: str) -> None:
     text = f"{part * 5_000}end"
-    assert "".join(piece.text for piece in pieces(text, 150)).replace(" ", "") == text.replace(" ", "")
+    assert "".join(piece.text for piece in cut_text(text, 150)).replace(" ", "") == text.replace(" ", "")

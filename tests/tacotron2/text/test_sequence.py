@@ -1,4 +1,4 @@
-"""Text to ids and back: places in the table, braces, what is dropped, and each mistake by its message."""
+"""Text to ids and back: indices in the table, braces, dropped characters, and the message for each mistake."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tacotron2.text import Alphabet, dropped_symbols, sequence_to_text, symbols,
 ENGLISH = ["english_cleaners"]
 
 
-def test_ids_are_places_in_the_table() -> None:
-    # "a" stands behind the pad, the 11 punctuation marks and the 26 capitals.
+def test_ids_are_indices_in_the_table() -> None:
+    # "a" follows the pad, the 11 punctuation marks and the 26 capitals.
     assert text_to_sequence("Cab, z.", ENGLISH) == [40, 38, 39, 6, 11, 63, 7]
     assert text_to_sequence("Cab", []) == [14, 38, 39]
     assert text_to_sequence("", ENGLISH) == []
 
 
-def test_arpabet_passes_through_and_the_rest_is_cleaned() -> None:
+def test_arpabet_stays_and_other_text_is_cleaned() -> None:
     ids = text_to_sequence("Say 2 {HH AH0  L OW1}, Dr. {W ER1 L D}!", ENGLISH)
     assert [symbols[i] for i in ids] == [
         *"say two ",
@@ -31,7 +31,7 @@ def test_arpabet_passes_through_and_the_rest_is_cleaned() -> None:
 
 
 @pytest.mark.parametrize("empty", ["{}", "{ }"])
-def test_empty_braces_say_nothing(empty: str) -> None:
+def test_empty_braces_add_no_ids(empty: str) -> None:
     assert text_to_sequence(f"a {empty} b", ENGLISH) == text_to_sequence("a ", ENGLISH) + text_to_sequence(" b", [])
 
 
@@ -39,7 +39,7 @@ def test_a_newline_does_not_hide_braces() -> None:
     assert sequence_to_text(text_to_sequence("One\ntwo {AH0} three", ENGLISH)) == "one two {AH0} three"
 
 
-def test_characters_without_a_symbol_leave_the_spaces_around_them() -> None:
+def test_dropping_a_character_keeps_the_spaces_around_it() -> None:
     assert sequence_to_text(text_to_sequence('"100%", #5 & @home ~ _ ^', ENGLISH)) == "one hundred, five  home  _ "
     assert sequence_to_text(text_to_sequence("Mr. 5é", ["basic_cleaners"])) == "mr. "
 
@@ -57,7 +57,7 @@ def test_every_sequence_survives_the_round_trip() -> None:
         assert text_to_sequence(sequence_to_text(ids), []) == ids
 
 
-def test_any_text_without_braces_becomes_known_symbols_twice_the_same() -> None:
+def test_random_texts_without_braces_survive_the_round_trip() -> None:
     rng = random.Random(1)
     alphabet = "".join(map(chr, [*range(32, 127), *range(0xA0, 0x180), *range(0x2010, 0x2040)]))
     alphabet = alphabet.replace("{", "").replace("}", "") + "$$,,..0123456789" * 5
@@ -84,7 +84,7 @@ def test_any_text_without_braces_becomes_known_symbols_twice_the_same() -> None:
         ("{HH,AH0}", ["no ARPAbet symbol 'HH,AH0'", "{HH AH0 L OW1}", "stress 0, 1, 2 or none AA AE", "Y Z ZH"]),
     ],
 )
-def test_bad_braces_are_all_named_with_their_place(text: str, mistakes: list[str]) -> None:
+def test_one_error_names_all_bad_braces_with_their_positions(text: str, mistakes: list[str]) -> None:
     for function in (text_to_sequence, dropped_symbols):
         with pytest.raises(DataError) as caught:
             function(text, ENGLISH)
@@ -95,17 +95,17 @@ def test_bad_braces_are_all_named_with_their_place(text: str, mistakes: list[str
             assert mistake in message
 
 
-def test_unknown_cleaner() -> None:
+def test_an_unknown_cleaner_is_an_error() -> None:
     with pytest.raises(UsageError, match="got 'german_cleaners', wanted names from english_cleaners, basic_cleaners"):
         text_to_sequence("a", ["german_cleaners"])
 
 
-def test_ids_outside_the_table() -> None:
+def test_ids_outside_the_table_are_an_error() -> None:
     with pytest.raises(DataError, match=r"^symbol ids: got -1, 148, wanted 0 to 147$"):
         sequence_to_text([5, 148, -1, 148])
 
 
-def test_dropped_symbols_are_those_that_leave_no_trace() -> None:
+def test_dropped_symbols_are_those_absent_from_the_sequence() -> None:
     assert dropped_symbols("Plain text, 5 of $5; naïve \u2018quote\u2019 {AH0}\n", ENGLISH) == []
     assert dropped_symbols('£5 — "5%" £', ENGLISH) == ["£", "—", '"', "%"]
     assert dropped_symbols("$5 and $x", ENGLISH) == ["$"]
@@ -119,21 +119,21 @@ RUSSIAN = Alphabet(("_", " ", ",", *"абвгдеёжзийклмнопрсту�
 MIXED = Alphabet(("_", "@B", "ä", "@", "@AA1", "b", " "))
 
 
-def test_ids_are_places_in_the_other_alphabet() -> None:
-    # "а" is behind the pad, the space and the comma; "ё" is the seventh letter.
+def test_ids_are_indices_in_another_alphabet() -> None:
+    # "а" follows the pad, the space and the comma; "ё" is the seventh letter.
     assert text_to_sequence("Аб, ёя", BASIC, RUSSIAN) == [3, 4, 2, 1, 9, 35]
     assert sequence_to_text([3, 4, 2, 1, 9, 35], RUSSIAN) == "аб, ёя"
     assert text_to_sequence("bä@ {AA1 B} b", BASIC, MIXED) == [5, 2, 3, 6, 4, 1, 6, 5]
     assert sequence_to_text([5, 2, 3, 6, 4, 1, 6, 5, 3, 4], MIXED) == "bä@ {AA1 B} b@{AA1}"
 
 
-def test_what_the_other_alphabet_lacks_is_dropped() -> None:
+def test_characters_outside_another_alphabet_are_dropped() -> None:
     assert text_to_sequence("a б! c", BASIC, RUSSIAN) == [1, 4, 1]
     assert dropped_symbols("a б! 5 є", BASIC, RUSSIAN) == ["a", "!", "5", "є"]
     assert dropped_symbols("b Ä {AA1} c", BASIC, MIXED) == ["c"]
 
 
-def test_ids_outside_the_other_alphabet() -> None:
+def test_ids_outside_another_alphabet_are_an_error() -> None:
     with pytest.raises(DataError, match=r"^symbol ids: got 36, wanted 0 to 35$"):
         sequence_to_text([36], RUSSIAN)
 
@@ -146,7 +146,7 @@ def test_ids_outside_the_other_alphabet() -> None:
         ("а {б", "'{' at character 3"),
     ],
 )
-def test_braces_where_the_alphabet_has_no_arpabet(text: str, found: str) -> None:
+def test_braces_are_an_error_in_an_alphabet_without_arpabet(text: str, found: str) -> None:
     for function in (text_to_sequence, dropped_symbols):
         with pytest.raises(DataError) as caught:
             function(text, BASIC, RUSSIAN)
@@ -155,6 +155,6 @@ def test_braces_where_the_alphabet_has_no_arpabet(text: str, found: str) -> None
         )
 
 
-def test_an_alphabet_with_some_arpabet_names_what_it_has() -> None:
+def test_the_error_lists_the_arpabet_of_the_alphabet() -> None:
     with pytest.raises(DataError, match=r"no ARPAbet symbol 'HH'; .* as in \{HH AH0 L OW1\}, from AA1 B$"):
         text_to_sequence("b {HH B}", BASIC, MIXED)

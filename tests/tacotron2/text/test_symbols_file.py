@@ -1,4 +1,4 @@
-"""Files of symbols: what they are read as, and each mistake by file, line, found and wanted."""
+"""Files of symbols: their content, and the message for each mistake, with file and line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacotron2.text import read_symbols, symbols
 from tacotron2.text.symbols_file import symbols_file
 
 
-def written(folder: Path, content: bytes | str) -> Path:
+def write_symbols(folder: Path, content: bytes | str) -> Path:
     path = folder / "symbols.txt"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
@@ -21,20 +21,20 @@ def written(folder: Path, content: bytes | str) -> Path:
 @pytest.mark.parametrize("end", ["\n", ""])
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_symbol_a_line(tmp_path: Path, mark: str, line_end: str, end: str) -> None:
-    wanted = ["_", " ", ",", "а", "ё", "ß", "@", "@AA1", "@B", "\u2028", "\x0c", "\x85", "中", "😀"]
-    content = mark + line_end.join(wanted) + (line_end if end else "")
-    assert read_symbols(written(tmp_path, content)) == wanted
+def test_each_line_is_a_symbol(tmp_path: Path, mark: str, line_end: str, end: str) -> None:
+    expected = ["_", " ", ",", "а", "ё", "ß", "@", "@AA1", "@B", "\u2028", "\x0c", "\x85", "中", "😀"]
+    content = mark + line_end.join(expected) + (line_end if end else "")
+    assert read_symbols(write_symbols(tmp_path, content)) == expected
 
 
-def test_the_built_in_symbols_are_a_file_too(tmp_path: Path) -> None:
-    path = written(tmp_path, "".join(f"{symbol}\n" for symbol in symbols))
+def test_the_built_in_symbols_survive_a_file(tmp_path: Path) -> None:
+    path = write_symbols(tmp_path, "".join(f"{symbol}\n" for symbol in symbols))
     assert read_symbols(path) == symbols_file(str(path)) == symbols
 
 
-def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
+def test_one_error_lists_all_mistakes(tmp_path: Path) -> None:
     content = "_\na\n\nab\na\n@AA9\n@aa1\n{\n й\nи\u0306\n".encode() + b"\xe4\n" + b"x \n" + b"b\r\n\r\n"
-    path = written(tmp_path, content)
+    path = write_symbols(tmp_path, content)
     with pytest.raises(DataError) as caught:
         read_symbols(path)
     one = "characters, expected one, or @ and ARPAbet as in @AA1"
@@ -57,7 +57,7 @@ def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("_\n", "1: 1 line, expected at least 2 symbols: the padding and what is spoken"),
+        ("_\n", "1: 1 line, expected at least 2 symbols: the padding and one to speak"),
         ("ab", "1: 'ab' has 2 characters, expected one, or @ and ARPAbet as in @AA1; 1 line, expected at least 2"),
         ("", "1: empty line, expected a symbol; the space is a line of one space; 1 line, expected at least 2"),
         ("_\ra\rb\r", "1: '_\\ra\\rb\\r' has 6 characters"),  # old Macs' ends of lines are none here
@@ -65,20 +65,20 @@ def test_every_mistake_is_listed_at_once(tmp_path: Path) -> None:
     ],
     ids=["the padding alone", "a word", "empty", "carriage returns", "another kind of file"],
 )
-def test_files_that_are_no_alphabet(tmp_path: Path, content: str, problem: str) -> None:
-    path = written(tmp_path, content)
+def test_a_file_without_an_alphabet_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
+    path = write_symbols(tmp_path, content)
     with pytest.raises(DataError) as caught:
         read_symbols(path)
     assert str(caught.value).startswith(f"{path}:{problem}")
 
 
-def test_a_file_of_thousands_of_mistakes_does_not_fill_the_screen(tmp_path: Path) -> None:
-    path = written(tmp_path, "_\n" + "a word\n" * 5000)
+def test_the_list_of_mistakes_is_short_for_a_wrong_file(tmp_path: Path) -> None:
+    path = write_symbols(tmp_path, "_\n" + "a word\n" * 5000)
     with pytest.raises(DataError, match=r"… and 4900 more lines$"):
         read_symbols(path)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     expected = "expected a UTF-8 text file with one symbol a line, the first of them the padding"
     for path, reason in ((tmp_path / "none.txt", "no such file"), (tmp_path, "cannot be read (Is a directory)")):
         with pytest.raises(DataError) as caught:
@@ -86,10 +86,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert str(caught.value) == f"{path}: {reason}; {expected}"
 
 
-def test_as_a_flag_it_exits_with_the_mistakes(tmp_path: Path, capsys) -> None:
+def test_as_a_flag_it_exits_with_the_list_of_mistakes(tmp_path: Path, capsys) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--symbols-file", type=symbols_file)
-    path = written(tmp_path, "_\nab\ncd\n")
+    path = write_symbols(tmp_path, "_\nab\ncd\n")
     with pytest.raises(SystemExit) as leaving:
         parser.parse_args(["--symbols-file", str(path)])
     assert leaving.value.code == 2
