@@ -32,7 +32,7 @@ HEAD = """# Command-line reference
 
 This page is generated from the parsers: `make docs` writes it again.
 
-Unknown and abbreviated flags are errors. A flag that the published recipe parsed and ignored is accepted without effect; a note says so.
+Unknown and abbreviated flags are errors. A flag that only the published recipe read is accepted without effect; a note says so.
 `train.py` reads flags from a JSON file too (`--config-file`, `{group: {flag: value}}`); the command line overrides the file.
 """
 # Defaults that depend on the machine that writes the page.
@@ -73,9 +73,8 @@ def capture_parser(parse: Callable[[list[str]], object]) -> argparse.ArgumentPar
     def keep(parser: argparse.ArgumentParser, file: object = None) -> None:
         parsers.append(parser)
 
-    with mock.patch.object(argparse.ArgumentParser, "print_help", keep):
-        with contextlib.suppress(SystemExit):
-            parse(["--help"])
+    with mock.patch.object(argparse.ArgumentParser, "print_help", keep), contextlib.suppress(SystemExit):
+        parse(["--help"])
     (parser,) = parsers
     return parser
 
