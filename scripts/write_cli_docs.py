@@ -10,21 +10,15 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-import common.checkpoint
-import common.data.mels
-import common.dataset_report
-import evaluate
-import inference
-from benchmarks import latency, speed, wer
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
-from scripts import make_corpus, predict_mels, prepare_recordings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
@@ -39,19 +33,20 @@ Unknown and abbreviated flags are errors. A flag that only the published recipe 
 MACHINE_DEFAULTS = {"num_workers": "one a core", "threads": "as many as PyTorch chooses"}
 KINDS = {"int": "N", "positive": "N", "seed": "N", "float": "X", "Path": "PATH"}  # argparse type -> name of its value
 ARGPARSE_GROUPS = ("options", "positional arguments")
-COMMANDS: dict[str, Callable[[list[str]], object]] = {
-    "inference.py": inference.parse_args,
-    "evaluate.py": evaluate.parse_args,
-    "bash scripts/prepare_dataset.sh --dataset": prepare_recordings.parse_args,
-    "python -m common.data.mels": common.data.mels.parse_args,
-    "python -m common.dataset_report": common.dataset_report.parse_args,
-    "python -m common.checkpoint inspect": lambda words: common.checkpoint.parse_args(["inspect", *words]),
-    "python -m common.checkpoint convert": lambda words: common.checkpoint.parse_args(["convert", *words]),
-    "python -m scripts.predict_mels": predict_mels.parse_args,
-    "python -m scripts.make_corpus": make_corpus.parse_args,
-    "python -m benchmarks.latency": latency.parse_args,
-    "python -m benchmarks.speed": speed.parse_args,
-    "python -m benchmarks.wer": wer.parse_args,
+# Command -> the module whose parse_args it calls, and the words that come first.
+COMMANDS = {
+    "inference.py": "inference",
+    "evaluate.py": "evaluate",
+    "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
+    "python -m common.data.mels": "common.data.mels",
+    "python -m common.dataset_report": "common.dataset_report",
+    "python -m common.checkpoint inspect": "common.checkpoint inspect",
+    "python -m common.checkpoint convert": "common.checkpoint convert",
+    "python -m scripts.predict_mels": "scripts.predict_mels",
+    "python -m scripts.make_corpus": "scripts.make_corpus",
+    "python -m benchmarks.latency": "benchmarks.latency",
+    "python -m benchmarks.speed": "benchmarks.speed",
+    "python -m benchmarks.wer": "benchmarks.wer",
 }
 
 
@@ -77,6 +72,13 @@ def capture_parser(parse: Callable[[list[str]], object]) -> argparse.ArgumentPar
         parse(["--help"])
     (parser,) = parsers
     return parser
+
+
+def parse_of(command: str) -> Callable[[list[str]], object]:
+    """Return the function that parses a command's words."""
+    module, *first = COMMANDS[command].split()
+    parse = import_module(module).parse_args
+    return lambda words: parse([*first, *words])
 
 
 def tables_of(parser: argparse.ArgumentParser) -> Tables:
@@ -184,8 +186,8 @@ def page() -> str:
     lines = [HEAD, "## train.py\n", f"Where models differ, a slash divides {' and '.join(REGISTRY)}.\n"]
     written: dict[str, dict[str, Flag]] = {}
     lines += lines_of(training_tables(), written)
-    for command, parse in COMMANDS.items():
-        lines += [f"## {command}\n", *lines_of(tables_of(capture_parser(parse)), written)]
+    for command in COMMANDS:
+        lines += [f"## {command}\n", *lines_of(tables_of(capture_parser(parse_of(command))), written)]
     lines += ["## Shell scripts\n", "| script | purpose |\n|---|---|"]
     for path in (path for pattern in ("scripts/*.sh", "scripts/*/*.sh", "*.sh") for path in sorted(ROOT.glob(pattern))):
         if purpose := purpose_of(path):

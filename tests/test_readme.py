@@ -40,7 +40,7 @@ FOREIGN_FLAGS = {
 }
 # Written about before they are here: an entry leaves this set once its code is here.
 PLANNED = {
-    *("--no-cudnn-enabled", "--normalize", "--text-reading"),
+    *("--no-amp", "--no-cudnn-enabled", "--normalize", "--text-reading"),
     *("synthesizer.py", "tacotron2/fast/table.py", "waveglow/fast/table.py", "common/kernels/private_ops.py"),
     "tests/test_fast_ways.py",
 }
@@ -180,7 +180,7 @@ def known_flags() -> set[str]:
     """Collect the flags of all parsers, those of the generated page among them."""
     parsers = [partial(parse_training, ["-m", name, "--help"]) for name in REGISTRY]
     parsers += [partial(parse, ["--help"]) for name, parse in PARSERS.items() if name != "train.py"]
-    parsers += [partial(parse, ["--help"]) for parse in write_cli_docs.COMMANDS.values()]
+    parsers += [partial(write_cli_docs.parse_of(command), ["--help"]) for command in write_cli_docs.COMMANDS]
     return {flag for print_help in parsers for flag in flags_in_help(print_help)}
 
 
