@@ -1,25 +1,28 @@
-# Short names for the commands in README.md.
+# Short names for common commands.
 python := .venv/bin/python
 
-.PHONY: demo test bench lint format corpus-check
+.PHONY: demo test bench lint format docs corpus-check
 
-demo:  ## train a small voice and hear it
+demo:  ## train a small voice and speak with it
 	bash scripts/quickstart.sh
 
 test:  ## run the tests
 	bash scripts/test.sh
 
-bench:  ## time training and synthesis against plain references and the machine's limit
+bench:  ## measure the speed of training and synthesis against the plain models and the machine's limit
 	$(python) -m benchmarks.speed --growth
 
-lint:  ## what CI checks beside the tests
+lint:  ## run the linter, the formatter and the type checker, as CI does
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-format:  ## rewrite the code as the formatter wants it
+format:  ## rewrite the code with the linter and the formatter
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
+
+docs:  ## write docs/cli.md from the parsers
+	$(python) -m scripts.write_cli_docs
 
 corpus-check:  ## make the embedded corpus again and compare it byte for byte (needs festival)
 	$(python) scripts/make_corpus.py --check

@@ -1,11 +1,14 @@
-"""Every command in README.md exists and parses, and every flag and link it names is real."""
+"""README.md and docs/: every command parses, every flag, link, anchor and file exists, and docs/cli.md is up to date."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import io
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,35 +19,71 @@ import common.checkpoint
 import common.dataset_report
 import evaluate
 import inference
-from benchmarks import latency, speed
+from benchmarks import latency, speed, wer
 from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
-from scripts import prepare_recordings
+from scripts import predict_mels, prepare_recordings, write_cli_docs
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"(?:^    .*\n?)+", TEXT, flags=re.MULTILINE)
-INLINE = re.findall(r"`((?:python|bash|torchrun) [^`]+)`", TEXT)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+LINKING = [
+    *PAGES,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "voice/README.md", "audio/README.md", "corpus/README.md")),
+]
+# Flags of torchrun, tensorboard, sbatch and docker; flags that only the published recipe had.
+FOREIGN_FLAGS = {
+    *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
+    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling"),
+}
+# Written about before they are here: an entry leaves this set once its code is here.
+PLANNED = {
+    *("--no-amp", "--no-cudnn-enabled", "--normalize", "--text-reading"),
+    *("synthesizer.py", "tacotron2/fast/table.py", "waveglow/fast/table.py", "common/kernels/private_ops.py"),
+    "tests/test_fast_ways.py",
+}
+FOLDERS_OF_USERS = (
+    "LJSpeech-1.1/",
+    "output/",
+    "OUT/",
+    "wavs/",
+    "recordings/",
+    "checkpoints/",
+    "spoken/",
+    "FOLDER/",
+    "mels/",
+)
+RUNNABLE = r"([A-Z_]+=\S+ )?(python3?|bash|torchrun|sbatch) "
 
 
-def commands() -> list[list[str]]:
-    """The words of every command line in the README, without comments and settings of variables."""
-    lines = [line.strip() for block in BLOCKS for line in block.splitlines()] + [" ".join(c.split()) for c in INLINE]
+def blocks_of(text: str) -> list[str]:
+    """List the indented and the fenced blocks of a page."""
+    fenced = r"^```\w*\n(.*?)^```"
+    indented = re.findall(r"(?:^    .*\n?)+", re.sub(fenced, "", text, flags=re.M | re.S), flags=re.M)
+    return indented + re.findall(fenced, text, flags=re.M | re.S)
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """List the words of every command line in a page, without comments and settings of variables."""
+    inline = re.findall(r"`((?:python|bash|torchrun|sbatch) [^`]+)`", text)
+    lines = [line.strip() for block in blocks_of(text) for line in block.splitlines()] + [
+        " ".join(c.split()) for c in inline
+    ]
     words = [
-        shlex.split(
-            re.sub(r">\([^)]*\)", "/dev/fd/63", line), comments=True
-        )  # to bash, the name of a pipe to what is in ()
+        shlex.split(re.sub(r">\([^)]*\)", "/dev/fd/63", line), comments=True)  # bash replaces >(…) by a pipe's name
         for line in lines
-        if re.match(r"([A-Z_]+=\S+ )?(python3?|bash|torchrun|sbatch) ", line)
+        if re.match(RUNNABLE, line) and "…" not in line.split("#")[0]
     ]
     return [[word for word in line if not re.match(r"[A-Z_]+=", word)] for line in words]
 
 
 def script_and_arguments(words: list[str]) -> tuple[str, list[str]]:
-    """What a command runs in the end: the launcher's own words are taken off."""
+    """Return the script that a command runs in the end, and its arguments; a launcher's own words are removed."""
     if words[0] == "torchrun" or words[:3] == ["python", "-m", "multiproc"]:
+        if not any(word.endswith(".py") for word in words):
+            return "multiproc", []
         rest = words[1:] if words[0] == "torchrun" else torchrun_arguments(words[3:], gpus=8)
         script = next(i for i, word in enumerate(rest) if word.endswith(".py"))
         return rest[script], rest[script + 1 :]
@@ -55,78 +94,155 @@ def script_and_arguments(words: list[str]) -> tuple[str, list[str]]:
     return words[1], words[2:]
 
 
-PARSERS = {  # of what is run by these names
+def parse_training(arguments: list[str]) -> object:
+    return parse_training_arguments(arguments, REGISTRY, "")
+
+
+def parse_platform(script: str, arguments: list[str]) -> object:
+    """Parse the flags that follow a script of platform/ or scripts/train_*.sh: they go to train.py."""
+    return parse_training(["-m", "WaveGlow" if "waveglow" in script else "Tacotron2", *arguments])
+
+
+PARSERS: dict[str, Callable[[list[str]], object]] = {
     "inference.py": inference.parse_args,
     "evaluate.py": evaluate.parse_args,
-    "train.py": lambda arguments: parse_training_arguments(arguments, REGISTRY, ""),
+    "train.py": parse_training,
     "common.data.mels": parse_mel_arguments,
     "common.dataset_report": common.dataset_report.parse_args,
     "common.checkpoint": common.checkpoint.parse_args,
     "benchmarks.latency": latency.parse_args,
     "benchmarks.speed": speed.parse_args,
+    "benchmarks.wer": wer.parse_args,
+    "scripts.predict_mels": predict_mels.parse_args,
     "scripts/prepare_dataset.sh": prepare_recordings.parse_args,
 }
-COMMANDS = sorted({tuple(words) for words in commands()})
+COMMANDS = sorted({(page.name, *words) for page, text in TEXTS.items() for words in commands_of(text)})
 
 
-def test_the_readme_has_its_two_first_commands():
-    assert ("bash", "scripts/quickstart.sh") in COMMANDS
-    assert ("bash", "scripts/test.sh") in COMMANDS
-    assert len(COMMANDS) > 12
+def test_the_readme_has_the_commands_of_a_newcomer() -> None:
+    assert ("README.md", "bash", "scripts/quickstart.sh") in COMMANDS
+    scripts = [script_and_arguments(list(words))[0] for page, *words in COMMANDS if page == "README.md"]
+    assert {"inference.py", "train.py", "scripts/prepare_dataset.sh", "scripts/download_checkpoints.sh"} <= set(scripts)
+    assert len(COMMANDS) > 50
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_command_parses(words):
-    script, arguments = script_and_arguments(list(words))
+def test_the_readme_is_short() -> None:
+    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 200
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_command_parses(command: tuple[str, ...]) -> None:
+    _, *words = command
+    script, arguments = script_and_arguments(words)
     if script in PARSERS and arguments and "asterisk" not in arguments:
-        help_wanted = {"-h", "--help"} & set(arguments)
-        with pytest.raises(SystemExit) if help_wanted else contextlib.nullcontext() as stopped:
+        asks_for_help = {"-h", "--help"} & set(arguments)
+        with pytest.raises(SystemExit) if asks_for_help else contextlib.nullcontext() as stopped:
             PARSERS[script](arguments)
         assert stopped is None or stopped.value.code == 0
+    elif script.startswith(("platform/", "scripts/train_")):
+        assert (ROOT / script).is_file(), script
+        parse_platform(script, arguments)
     elif script != "venv":
         path = script.replace(".", "/") + ".py" if words[1] == "-m" else script
         assert (ROOT / path).is_file(), script
 
 
-def test_every_flag_exists():
-    known = {flag for spec in REGISTRY.values() for flag in training_flags(spec.name)}
-    helps = [parse for name, parse in PARSERS.items() if name != "train.py"]
-    known |= {flag for parse in helps for flag in flags_in_help(partial(parse, ["--help"]))}
-    for command in ("inspect", "convert"):
-        known |= flags_in_help(partial(common.checkpoint.parse_args, [command, "--help"]))
-    known |= {
-        "--max-restarts",
-        "--nproc",
-        "--nnodes",
-        "--nproc-per-node",
-        "--rdzv-backend",
-        "--rdzv-endpoint",
-        "--rdzv-id",
-        "--logdir",
-    }  # of launchers
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT))
-    retired = {"--dist-url", "--dynamic-loss-scaling"}
-    assert named - known - retired == set()
+def test_own_recordings_end_with_the_voice_that_was_trained() -> None:
+    """The commands of that section follow each other: lists, an output folder of their own, and inference from it."""
+    section = TEXTS[ROOT / "README.md"].split("## Train on your own recordings")[1].split("\n## ")[0]
+    commands = [script_and_arguments(words) for words in commands_of(section)]
+    (training,) = [parse_training(words)[0] for script, words in commands if script == "train.py"]
+    (speaking,) = [inference.parse_args(words)[0] for script, words in commands if script == "inference.py"]
+    (preparing,) = [prepare_recordings.parse_args(words) for script, words in commands if "prepare_dataset" in script]
+    assert training.output != Path("output") and training.output in speaking.tacotron2.parents
+    assert training.training_files == Path(f"filelists/{preparing.name}_mel_text_train_filelist.txt")
+    assert training.batch_size < REGISTRY["Tacotron2"].training.batch_size
+    assert speaking.vocoder == "griffin-lim"
 
 
-def training_flags(name: str) -> set[str]:
-    """The flags that a model's help lists."""
-    return flags_in_help(lambda: parse_training_arguments(["-m", name, "--help"], REGISTRY, ""))
+def test_python_examples_compile() -> None:
+    examples = [
+        code for text in TEXTS.values() for code in re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+    ]
+    assert examples
+    for code in examples:
+        ast.parse(code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_flag_exists(page: Path) -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXTS[page]))
+    assert named - known_flags() - FOREIGN_FLAGS - PLANNED == set()
+
+
+@functools.cache
+def known_flags() -> set[str]:
+    """Collect the flags of all parsers, those of the generated page among them."""
+    parsers = [partial(parse_training, ["-m", name, "--help"]) for name in REGISTRY]
+    parsers += [partial(parse, ["--help"]) for name, parse in PARSERS.items() if name != "train.py"]
+    parsers += [partial(write_cli_docs.parse_of(command), ["--help"]) for command in write_cli_docs.COMMANDS]
+    return {flag for print_help in parsers for flag in flags_in_help(print_help)}
 
 
 def flags_in_help(print_help: Callable[[], object]) -> set[str]:
-    """The flags that a help text lists."""
+    """Collect the flags that a help text lists."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
         print_help()
     return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", printed.getvalue()))
 
 
-def test_links_and_files_exist():
-    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
-        assert (ROOT / target).exists(), target
-    anchors = {
-        re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)", TEXT, re.M)
+def anchors_of(page: Path) -> set[str]:
+    """Collect the names of a page's headings as GitHub makes them."""
+    titles = re.findall(
+        r"^#+ (.*)", re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S), re.M
+    )
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_anchors_resolve(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8")):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors_of(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    words = re.findall(r"`([\w./-]+)`", TEXTS[page])
+    files = {
+        word for word in words if re.fullmatch(r"[\w./-]+\.(py|sh|md|toml|tsv|sbatch)|[\w-]+(/[\w-]+)+/?|[\w-]+/", word)
     }
-    for anchor in re.findall(r"\]\(#([^)]+)\)", TEXT):
-        assert anchor in anchors, anchor
+    files = {file for file in files if not file.startswith(FOLDERS_OF_USERS)} - PLANNED
+    below = ("", "common/")  # the source tree names files by their folder
+    assert [file for file in sorted(files) if not any((ROOT / folder / file).exists() for folder in below)] == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)", TEXTS[ROOT / "README.md"]))
+    assert linked == {str(page.relative_to(ROOT)) for page in PAGES[1:]}
+
+
+def test_every_picture_is_used() -> None:
+    used = {
+        (page.parent / target).resolve()
+        for page in LINKING
+        for target in re.findall(r"\]\(([^)#]+\.png)\)", page.read_text(encoding="utf-8"))
+    }
+    tracked = subprocess.run(["git", "ls-files", "*.png"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert [picture for picture in tracked if (ROOT / picture).resolve() not in used] == []
+
+
+def test_the_command_line_reference_is_up_to_date() -> None:
+    assert write_cli_docs.page() == (ROOT / "docs/cli.md").read_text(encoding="utf-8"), "run `make docs`"
+
+
+def test_a_flag_that_is_new_changes_the_reference() -> None:
+    parser = write_cli_docs.capture_parser(inference.parse_args)
+    before = write_cli_docs.tables_of(parser)
+    parser.add_argument("--loudly", type=int, default=3, choices=[1, 3], help="how loud (default: as it is)")
+    after = write_cli_docs.tables_of(parser)
+    (row,) = [flag for flags in after.values() for flag in flags.values() if flag.names.startswith("`--loudly`")]
+    assert row == ("`--loudly` {1, 3}", "as it is", "how loud")
+    assert before != after
