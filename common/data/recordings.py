@@ -22,7 +22,7 @@ from common.audio.audio_processing import read_audio, save_audio
 from common.audio.stft import AudioConfig
 from common.data.parallel import in_parallel
 from common.errors import DataError
-from common.files import atomic_write
+from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg")
 SETTINGS = "settings.json"  # beside copies: what they were made with
@@ -113,16 +113,8 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
 
 
 def _read_fields(path: Path) -> list[list[str]]:
-    """The fields of every line of a UTF-8 file; blank lines at the end do not count."""
-    try:
-        content = path.read_bytes().decode("utf-8-sig").rstrip()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    if not content:
-        raise DataError(f"{path}: empty, expected at least one line")
-    return [[field.strip() for field in line.split("|")] for line in content.split("\n")]
+    """Split every line of a UTF-8 file into its fields; blank lines at the end do not count."""
+    return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
 
 
 def _audio_file(stem: Path) -> Path:
