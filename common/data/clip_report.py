@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from common.audio import silence
 from common.audio.audio_processing import load_audio
 from common.data.filelist import sift_filelist
 from common.data.parallel import in_parallel
@@ -26,8 +27,6 @@ Floats = npt.NDArray[np.float64]
 
 FULL_SCALE = 32767 / 32768  # the largest sample of 16 bits
 CLIPPED_RUN = 3  # samples at full scale in a row: one or two may be a peak that just fits
-SILENCE_FRAME = 0.01  # s
-SILENCE_DEPTH = 40.0  # dB below a clip's loudest frame
 OUTLIER_DEVIATIONS = 5.0  # in median absolute deviations
 HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars, so that the others are told apart
 
@@ -209,18 +208,10 @@ def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[float, float]:
-    """Seconds before the first and after the last frame of SILENCE_FRAME that is heard.
-
-    Heard is what has an RMS of at most SILENCE_DEPTH below the loudest frame's, so that a clip's level does not matter.
-    A clip of nothing but zeros is silent from either end.
-    """
-    starts = np.arange(0, len(samples), max(1, round(SILENCE_FRAME * sampling_rate)))
-    ends = np.append(starts[1:], len(samples))
-    powers = np.add.reduceat(np.square(samples.astype(np.float64)), starts) / (ends - starts)
-    heard = np.flatnonzero((powers >= powers.max() * 10 ** (-SILENCE_DEPTH / 10)) & (powers > 0))
-    if not len(heard):
-        return len(samples) / sampling_rate, len(samples) / sampling_rate
-    return float(starts[heard[0]] / sampling_rate), float((len(samples) - ends[heard[-1]]) / sampling_rate)
+    """Measure the seconds of silence at the beginning and at the end of samples (N,); all of them for zeros alone."""
+    start, end = silence.sound_bounds(samples, sampling_rate)
+    ends = (start, len(samples) - end) if end else (len(samples), len(samples))
+    return ends[0] / sampling_rate, ends[1] / sampling_rate
 
 
 def outliers(values: Floats) -> Outliers:

@@ -18,6 +18,7 @@ import librosa
 import numpy as np
 import torch
 
+from common.audio import silence
 from common.audio.audio_processing import read_audio, save_audio
 from common.audio.stft import AudioConfig
 from common.data.parallel import in_parallel
@@ -26,9 +27,6 @@ from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg")
 SETTINGS = "settings.json"  # beside copies: what they were made with
-TRIM_DB = 40.0  # a frame is silence when its level is below the loudest frame's by more than this
-TRIM_FRAME = 0.02  # seconds; the frames overlap by three quarters
-SILENCE = 0.5 / 32768  # what rounds to nothing in 16 bits
 MARGIN = 0.05  # seconds of silence left at either end
 
 
@@ -156,14 +154,13 @@ def check_clip(path: Path, treatment: Treatment) -> Clip | str:
         samples, clip = read_mono(path, treatment)
     except DataError as error:
         return str(error)
-    if np.abs(samples).max() < SILENCE:
+    if silence.is_silent(samples):
         return f"{path}: nothing but silence"
     if not treatment.trim_silence:
         return clip
-    frame = max(4, round(TRIM_FRAME * clip.rate))
-    _, (start, end) = librosa.effects.trim(samples, top_db=TRIM_DB, frame_length=frame, hop_length=frame // 4)
+    start, end = silence.sound_bounds(samples, clip.rate)
     margin = round(MARGIN * clip.rate)
-    return clip._replace(start=max(0, int(start) - margin), end=min(len(samples), int(end) + margin))
+    return clip._replace(start=max(0, start - margin), end=min(len(samples), end + margin))
 
 
 def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
@@ -219,8 +216,10 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     """Write what the copies are made of and how, unless it stands there: copies older than this file were made otherwise."""
     path = folder / SETTINGS
     common = os.path.commonpath([source.resolve().parent for source in sources])
-    made = asdict(treatment) | {"trim_db": TRIM_DB, "margin": MARGIN, "recordings": common}
-    content = f"{json.dumps(made, indent=1)}\n".encode()
+    settings = asdict(treatment) | {"trim_db": silence.DEPTH, "margin": MARGIN, "recordings": common}
+    if treatment.trim_silence:
+        settings["trim_frame"] = silence.FRAME
+    content = f"{json.dumps(settings, indent=1)}\n".encode()
     try:
         if folder.is_dir() and not path.exists() and any(folder.iterdir()):
             raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")

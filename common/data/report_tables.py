@@ -5,15 +5,15 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
+from common.audio import silence
 from common.data.clip_report import (
     CLIPPED_RUN,
     OUTLIER_DEVIATIONS,
-    SILENCE_DEPTH,
-    SILENCE_FRAME,
     Clip,
     Floats,
     Survey,
@@ -24,6 +24,7 @@ from common.data.clip_report import (
     same_audio,
 )
 from common.data.unspoken import unspoken
+from common.tables import text_table
 
 WORST = 10  # rows of a table that names clips
 LONG_TEXT = 200  # characters
@@ -47,11 +48,8 @@ def describe(found: Survey, cleaners: Sequence[str]) -> str:
 
 
 def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Lines of aligned cells; `columns` has < or > for each, left or right. Whole numbers get their commas."""
-    cells = [list(header)] + [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(row, columns, widths, strict=True)) for row in cells)
-    return "\n".join("  " + line.rstrip() for line in lines)
+    """Indent a text table by two blanks, below the title of its section."""
+    return indent(text_table(columns, header, rows), "  ")
 
 
 def histogram(values: Floats) -> str:
@@ -123,7 +121,7 @@ def _quantities(clips: Sequence[Clip]) -> str:
     ]
     note = (
         "  0 dBFS: every sample at full scale. "
-        f"Silence: frames of {SILENCE_FRAME * 1000:g} ms more than {SILENCE_DEPTH:g} dB below the clip's loudest."
+        f"Silence: frames of {silence.FRAME * 1000:g} ms more than {silence.DEPTH:g} dB below the clip's loudest."
     )
     return table("<>>>>>>", ("", "least", "5 %", "median", "mean", "95 %", "most"), rows) + "\n" + note
 

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from PIL import Image
 
-from common.data.report_tables import histogram, table
+from common.data.report_tables import histogram
 from tests.recipe import ROOT, Result, run
 
 RATE = 22050
@@ -199,11 +199,6 @@ def test_the_embedded_corpus_is_sound() -> None:
     result = run("common/dataset_report.py", path, "-d", ROOT, "--num-workers", 1, "-o", "/dev/null/no")
     assert cells(result.out, str(path))[1:4] == ["12", "0", f"{seconds / 3600:.3f}"]
     assert (result.code, "cannot write the picture" in result.err) == (1, True)
-
-
-def test_tables_are_aligned() -> None:
-    lines = table("<>", ("name", "count"), [("a", 1234567), ("long name", 2)]).splitlines()
-    assert lines == ["  name           count", "  a          1,234,567", "  long name          2"]
 
 
 def test_histograms_count_every_value() -> None:

@@ -68,7 +68,7 @@ def test_a_file_without_lines(tmp_path, content):
     path = tmp_path / "f"
     path.write_bytes(content)
     assert decode_lines(path) == ([], {})
-    with pytest.raises(DataError, match="f: empty, expected at least one line$"):
+    with pytest.raises(DataError, match=r"f: empty, expected at least one line$"):
         read_lines(path)
 
 

@@ -109,4 +109,6 @@ def test_a_system_that_made_nothing_is_wrong_in_every_word() -> None:
     nothing = Made(torch.zeros(0), {}, {})
     clip = HeldOut("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
     (line,) = judged("ours", [clip], [nothing], math.nan, Judges(), RATE).lines
-    assert line.heard == "" and line.counts["wer"].rate == 1 and line.values["mos"] < 2.5 and line.values["mcd"] > 5
+    assert (
+        line.transcript == "" and line.counts["wer"].rate == 1 and line.values["mos"] < 2.5 and line.values["mcd"] > 5
+    )
