@@ -160,6 +160,12 @@ def unspoken(text: str, options: Options) -> list[str]:
     return dropped_symbols(config.aloud(composed), config.text_cleaners, config.alphabet)
 
 
+def dropped(text: str, options: Options) -> list[str]:
+    """List the characters of a training text that have no symbol, each once, in their order. DataError as encode has it."""
+    config = from_options(Tacotron2DataConfig, options)
+    return dropped_symbols(unicodedata.normalize("NFC", text), config.text_cleaners, config.alphabet)
+
+
 def _sequence(text: str, config: Tacotron2DataConfig, aloud: bool) -> list[int]:
     """Symbol ids of a text as it is cleaned; `aloud`, English is read first, which training data never is."""
     ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # mistakes are named at their places as written

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import common.checkpoint
-import common.dataset_report
 import evaluate
 import inference
 from benchmarks import latency, speed
@@ -21,7 +20,7 @@ from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
-from scripts import prepare_recordings
+from scripts import dataset_report, prepare_recordings
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,7 +59,8 @@ PARSERS = {  # of what is run by these names
     "evaluate.py": evaluate.parse_args,
     "train.py": lambda arguments: parse_training_arguments(arguments, REGISTRY, ""),
     "common.data.mels": parse_mel_arguments,
-    "common.dataset_report": common.dataset_report.parse_args,
+    "common.dataset_report": dataset_report.parse_args,
+    "scripts.dataset_report": dataset_report.parse_args,
     "common.checkpoint": common.checkpoint.parse_args,
     "benchmarks.latency": latency.parse_args,
     "benchmarks.speed": speed.parse_args,

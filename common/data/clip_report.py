@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from common.audio import silence
 from common.audio.audio_processing import load_audio
 from common.data.filelist import sift_filelist
 from common.data.parallel import in_parallel
-from common.data.unspoken import is_silent
 from common.errors import DataError
 
 # N samples, C clips
@@ -113,12 +112,23 @@ class Outliers(NamedTuple):
 
 
 def survey(
-    filelists: Sequence[Path], dataset_path: Path, sampling_rate: int, cleaners: list[str], workers: int
+    filelists: Sequence[Path],
+    dataset_path: Path,
+    sampling_rate: int,
+    unusable_texts: Callable[[list[str]], Mapping[int, str]],
+    workers: int,
 ) -> Survey:
     """Measure every clip of some filelists, in parallel.
 
+    Args:
+        filelists: rows audio|text.
+        dataset_path: the folder of the rows' paths.
+        sampling_rate: of all audio files, in Hz.
+        unusable_texts: maps texts to the problems of those that training refuses, by index.
+        workers: number of processes.
+
     Raises:
-        DataError: a filelist that is missing, empty, or one of mels. Rows that are bad are among the problems instead.
+        DataError: a filelist that is missing, empty, or one of mels. Bad rows are among the problems instead.
     """
     rows: list[Row] = []
     problems: list[tuple[Place, str]] = []
@@ -126,14 +136,15 @@ def survey(
         good, bad = read_rows(path, dataset_path)
         rows += good
         problems += bad
+    of_texts = unusable_texts([row.text for row in rows])
     measured = _measure_files([row.file for row in rows], sampling_rate, workers)
     clips = []
-    for row, (_, sound) in zip(rows, measured, strict=True):
-        wrong = [f"nothing in the text {row.text!r} can be spoken"] if is_silent(row.text, cleaners) else []
+    for number, (row, (_, sound)) in enumerate(zip(rows, measured, strict=True)):
+        of_row = [of_texts[number]] if number in of_texts else []
         if isinstance(sound, str):
-            wrong.append(sound)
-        if wrong:
-            problems.append((row.place, "; ".join(wrong)))
+            of_row.append(sound)
+        if of_row:
+            problems.append((row.place, "; ".join(of_row)))
         elif isinstance(sound, Sound):
             clips.append(Clip(row, sound))
     names = [str(path) for path in filelists]
