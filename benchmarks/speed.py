@@ -39,6 +39,7 @@ from common.data.reports import save_figure
 from common.errors import INTERRUPTED, DataError, exit_on_user_error
 from common.files import atomic_write
 from common.inference.vocoders import time_call
+from common.tables import markdown_table
 
 TITLES = ("what", "reference", "ours", "ratio", "limit", "share of it")
 
@@ -112,9 +113,8 @@ class Report:
         m = self.machine
         rates = [f"{name} products {rate / 1e9:,.4g} GFLOP/s" for name, rate in m["flops_per_sec"].items()]
         place = f"{m['device']}, {m['threads']} threads of {m['cpu']}, PyTorch {m['torch']}, {m['date']}"
-        rule = ["---", *["---:"] * (len(TITLES) - 1)]
-        table = [f"| {' | '.join(cells)} |" for cells in (TITLES, rule, *(row.cells() for row in self.rows))]
-        return "\n".join([f"{place}; {', '.join(rates)}, reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s", "", *table])
+        table = markdown_table("<" + ">" * (len(TITLES) - 1), TITLES, [row.cells() for row in self.rows])
+        return "\n".join([f"{place}; {', '.join(rates)}, reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s", "", table])
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from common.audio.audio_processing import read_audio
 from common.errors import DataError, exit_on_user_error
+from common.files import read_lines
 from common.quality.recogniser import SIZES, Recogniser
 from common.quality.words import Edits, character_edits, normalise, word_edits
 
@@ -52,15 +53,6 @@ def pairs_of_text(audio: list[Path], text_file: Path, suffix: str) -> Iterator[P
     if len(audio) != len(lines):
         raise DataError(f"{text_file}: got {len(lines)} lines for {len(audio)} audio files, expected as many")
     yield from (Pair(*pair) for pair in zip(audio, lines, strict=True) if pair[1].strip())
-
-
-def read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def hear(recogniser: Recogniser, path: Path) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 INTERRUPTED = 130  # as shells count: 128 + SIGINT
+
+
+MAX_REPORTED = 100  # a list of another kind of file has thousands of bad rows
 
 
 class UsageError(ValueError):
@@ -16,16 +19,22 @@ class UsageError(ValueError):
 
 
 class DataError(ValueError):
-    """A file, a row or a tensor that is not what it has to be: exit code 1."""
+    """A file, a row or a tensor that does not fit its purpose: exit code 1."""
 
     exit_code = 1
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """Put each problem on a line of its own; of very many, the first ones and a count."""
+    rest = len(problems) - MAX_REPORTED
+    return "\n".join([*problems[:MAX_REPORTED], *([f"… and {rest} more lines"] if rest > 0 else [])])
 
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
     """Turn UsageError, DataError and Ctrl-C into one message on stderr and their exit code; all else keeps its traceback.
 
-    What a KeyboardInterrupt is raised with, if anything, is said after "stopped".
+    The arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
     try:
         yield

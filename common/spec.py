@@ -104,6 +104,8 @@ class AcousticInference:
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
     # a text -> its characters that nothing is said for
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
+    # a text of training data -> its characters that have no symbol
+    dropped: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     guard: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # sets how to decode; no config
     # model, text lengths (B,) -> frames (B,) at which infer cuts items that do not end by themselves
     frame_limits: Callable[[Any, Tensor], Tensor] = field(

@@ -25,6 +25,7 @@ import soundfile
 from tqdm import tqdm
 
 from common.errors import DataError, exit_on_user_error
+from common.files import read_lines
 from scripts.make_corpus import (
     MAX_PEAK,
     ROOT,
@@ -44,7 +45,7 @@ CHUNK = 50  # clips of one festival process
 def read_clips(path: Path, split: str) -> list[Clip]:
     """Rows `id|written` or `id|written|spoken` of a text file; CorpusError for any other."""
     clips = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         name, *texts = line.split("|")
         if not name or len(texts) not in (1, 2) or any(not text.strip() or '"' in text for text in texts):
             raise CorpusError(

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from common.errors import DataError, exit_on_user_error
-from common.files import atomic_write
+from common.files import atomic_write, decode_lines, read_lines
 
 CLIPS = 13100  # of LJSpeech-1.1
 SHOWN = 20  # bad rows or clips of one kind that a message names
@@ -27,7 +27,7 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
     """
     transcripts: dict[str, str] = {}
     problems, fallbacks = [], []
-    for number, row in enumerate(read_text(metadata).rstrip().split("\n"), 1):
+    for number, row in enumerate(read_lines(metadata), 1):
         fields = [field.strip() for field in row.split("|")]
         clip = fields[0]
         if len(fields) != 3 or not CLIP_ID.fullmatch(clip) or not any(fields[1:]):
@@ -51,7 +51,7 @@ def read_split(path: Path) -> dict[str, list[str]]:
     split: dict[str, list[str]] = {}
     names: list[str] = []
     clips: dict[str, list[str]] = {}  # heading → all ids below it
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(read_lines(path), 1):
         if line.startswith("#"):
             continue
         if line.startswith("["):
@@ -92,7 +92,7 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
 def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:
     """Write a list whole or not at all, unless there is one; returns what became of it, `wanted` saying what it should be."""
     if path.exists():
-        if read_text(path) == content:
+        if has_lines(path, content):
             return "there already"
         return f"differs from {wanted} and stays as it is; delete it to have it written anew"
     try:
@@ -103,14 +103,9 @@ def write_filelist(path: Path, content: str, wanted: str = "the standard one") -
     return "written"
 
 
-def read_text(path: Path) -> str:
-    """A file's text, its lines ending in LF; DataError if it is missing or not UTF-8."""
-    try:
-        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+def has_lines(path: Path, content: str) -> bool:
+    """Return True if a file holds these lines, whatever ends them. DataError if it cannot be read."""
+    return decode_lines(path).texts == content.removesuffix("\n").split("\n")
 
 
 def some(items: list[str]) -> list[str]:

@@ -38,7 +38,7 @@ from common.data.recordings import (
 )
 from common.errors import DataError, UsageError, exit_on_user_error
 from scripts import asterisk
-from scripts.prepare_dataset import read_text, some, write_filelist
+from scripts.prepare_dataset import has_lines, some, write_filelist
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names whose filelists belong to another corpus
@@ -194,7 +194,7 @@ def write_lists(source: Source, files: dict[str, Path], validation: set[str], da
             content = "".join(rows)
             outcome = write_filelist(target, content, wanted="what these flags give")
             print(f"filelists: {target}: {len(rows)} clips, {outcome}")
-            kept = kept or read_text(target) != content
+            kept = kept or not has_lines(target, content)
     if kept:
         print("note: training reads the filelists as they are now, not what was just asked for")
 

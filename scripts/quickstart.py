@@ -21,6 +21,7 @@ import soundfile
 from tqdm import tqdm
 
 from common.errors import exit_on_user_error
+from common.files import read_lines
 from common.training.nvlog import read_log
 
 OUTPUT = Path("output/quickstart")
@@ -232,7 +233,7 @@ def last_checkpoint(part: Part) -> Path:
 
 def length_ratio() -> float:
     """Synthesised over recorded duration of the held-out clips."""
-    rows = [line.split("|") for line in HELD_OUT.read_text(encoding="utf-8").splitlines()]
+    rows = [line.split("|") for line in read_lines(HELD_OUT)]
     phrases = OUTPUT / "held_out_phrases.txt"
     phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
     speak("griffin-lim", phrases, OUTPUT / "held_out")

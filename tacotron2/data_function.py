@@ -171,6 +171,12 @@ def unspoken(text: str, options: Options) -> list[str]:
     return dropped_symbols(config.read_aloud(composed), config.text_cleaners, config.alphabet)
 
 
+def dropped(text: str, options: Options) -> list[str]:
+    """List the characters of a training text that have no symbol, each once, in their order. Raises DataError as encode does."""
+    config = from_options(Tacotron2DataConfig, options)
+    return dropped_symbols(unicodedata.normalize("NFC", text), config.text_cleaners, config.alphabet)
+
+
 def _encode_one(text: str, config: Tacotron2DataConfig, read_aloud: bool) -> list[int]:
     """Clean a text and convert it to symbol ids; with `read_aloud`, for inference only, spell its numbers first."""
     ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # errors give positions in the original text

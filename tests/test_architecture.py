@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "evaluate": {"common", "models", "synthesizer"},
     "multiproc": {"common"},
 }
-PACKAGES = {"torch", "numpy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm"}
+PACKAGES = {"torch", "numpy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm", "scipy", "jinja2"}
 # What common/quality measures with where it is installed, so never at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
 FOR_TYPES_ONLY = {"typing_extensions"}

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import common.checkpoint
-import common.dataset_report
 import evaluate
 import inference
 from benchmarks import latency, speed, wer
@@ -24,7 +23,7 @@ from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
-from scripts import predict_mels, prepare_recordings, write_cli_docs
+from scripts import dataset_report, predict_mels, prepare_recordings, write_cli_docs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -108,7 +107,8 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "evaluate.py": evaluate.parse_args,
     "train.py": parse_training,
     "common.data.mels": parse_mel_arguments,
-    "common.dataset_report": common.dataset_report.parse_args,
+    "common.dataset_report": dataset_report.parse_args,
+    "scripts.dataset_report": dataset_report.parse_args,
     "common.checkpoint": common.checkpoint.parse_args,
     "benchmarks.latency": latency.parse_args,
     "benchmarks.speed": speed.parse_args,

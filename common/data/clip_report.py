@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from common.audio import silence
 from common.audio.audio_processing import load_audio
 from common.data.filelist import sift_filelist
 from common.data.parallel import in_parallel
-from common.data.unspoken import is_silent
 from common.errors import DataError
 
 # N samples, C clips
@@ -26,8 +26,6 @@ Floats = npt.NDArray[np.float64]
 
 FULL_SCALE = 32767 / 32768  # the largest sample of 16 bits
 CLIPPED_RUN = 3  # samples at full scale in a row: one or two may be a peak that just fits
-SILENCE_FRAME = 0.01  # s
-SILENCE_DEPTH = 40.0  # dB below a clip's loudest frame
 OUTLIER_DEVIATIONS = 5.0  # in median absolute deviations
 HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars, so that the others are told apart
 
@@ -114,12 +112,23 @@ class Outliers(NamedTuple):
 
 
 def survey(
-    filelists: Sequence[Path], dataset_path: Path, sampling_rate: int, cleaners: list[str], workers: int
+    filelists: Sequence[Path],
+    dataset_path: Path,
+    sampling_rate: int,
+    unusable_texts: Callable[[list[str]], Mapping[int, str]],
+    workers: int,
 ) -> Survey:
     """Measure every clip of some filelists, in parallel.
 
+    Args:
+        filelists: rows audio|text.
+        dataset_path: the folder of the rows' paths.
+        sampling_rate: of all audio files, in Hz.
+        unusable_texts: maps texts to the problems of those that training refuses, by index.
+        workers: number of processes.
+
     Raises:
-        DataError: a filelist that is missing, empty, or one of mels. Rows that are bad are among the problems instead.
+        DataError: a filelist that is missing, empty, or one of mels. Bad rows are among the problems instead.
     """
     rows: list[Row] = []
     problems: list[tuple[Place, str]] = []
@@ -127,14 +136,15 @@ def survey(
         good, bad = read_rows(path, dataset_path)
         rows += good
         problems += bad
+    of_texts = unusable_texts([row.text for row in rows])
     measured = _measure_files([row.file for row in rows], sampling_rate, workers)
     clips = []
-    for row, (_, sound) in zip(rows, measured, strict=True):
-        wrong = [f"nothing in the text {row.text!r} can be spoken"] if is_silent(row.text, cleaners) else []
+    for number, (row, (_, sound)) in enumerate(zip(rows, measured, strict=True)):
+        of_row = [of_texts[number]] if number in of_texts else []
         if isinstance(sound, str):
-            wrong.append(sound)
-        if wrong:
-            problems.append((row.place, "; ".join(wrong)))
+            of_row.append(sound)
+        if of_row:
+            problems.append((row.place, "; ".join(of_row)))
         elif isinstance(sound, Sound):
             clips.append(Clip(row, sound))
     names = [str(path) for path in filelists]
@@ -209,18 +219,10 @@ def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[float, float]:
-    """Seconds before the first and after the last frame of SILENCE_FRAME that is heard.
-
-    Heard is what has an RMS of at most SILENCE_DEPTH below the loudest frame's, so that a clip's level does not matter.
-    A clip of nothing but zeros is silent from either end.
-    """
-    starts = np.arange(0, len(samples), max(1, round(SILENCE_FRAME * sampling_rate)))
-    ends = np.append(starts[1:], len(samples))
-    powers = np.add.reduceat(np.square(samples.astype(np.float64)), starts) / (ends - starts)
-    heard = np.flatnonzero((powers >= powers.max() * 10 ** (-SILENCE_DEPTH / 10)) & (powers > 0))
-    if not len(heard):
-        return len(samples) / sampling_rate, len(samples) / sampling_rate
-    return float(starts[heard[0]] / sampling_rate), float((len(samples) - ends[heard[-1]]) / sampling_rate)
+    """Measure the seconds of silence at the beginning and at the end of samples (N,); all of them for zeros alone."""
+    start, end = silence.sound_bounds(samples, sampling_rate)
+    ends = (start, len(samples) - end) if end else (len(samples), len(samples))
+    return ends[0] / sampling_rate, ends[1] / sampling_rate
 
 
 def outliers(values: Floats) -> Outliers:

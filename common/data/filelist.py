@@ -1,4 +1,4 @@
-"""Lists of utterances and of phrases: text files with one item a line, every mistake reported as file:line."""
+"""Lists of utterances and of phrases: text files with one item a line. Every mistake is reported as file:line."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from common.errors import DataError
-
-MAX_REPORTED = 100  # a filelist that is another kind of file has thousands of bad rows
+from common.errors import DataError, join_problems
+from common.files import decode_lines
 
 Item = TypeVar("Item")
 
 
 class Utterance(NamedTuple):
-    """A row of a filelist: a wav or mel file, relative to the dataset's folder, and what is said in it."""
+    """A row of a filelist: a wav or mel file, relative to the dataset's folder, and its transcript."""
 
     path: str
     text: str
 
 
 class _RowError(ValueError):
-    """What is wrong with one row, without its place."""
+    """The problem of one row, without its place."""
 
 
 class BadRows(DataError):
-    """What is wrong with some items of a list, by their numbers from 0; `lines_of` adds which file they are from."""
+    """Problems of some items of a list, by index from 0; `lines_of` adds the name of their file."""
 
     def __init__(self, problems: Mapping[int, str]) -> None:
-        super().__init__(_report([f"item {index + 1}: {problem}" for index, problem in problems.items()]))
+        super().__init__(join_problems([f"item {index + 1}: {problem}" for index, problem in problems.items()]))
         self.problems = problems
 
 
 @contextmanager
 def lines_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn BadRows about the items that were read from a file into a DataError about the file's lines."""
+    """Turn BadRows about the items of a file into a DataError about its lines."""
     try:
         yield
     except BadRows as error:
         lines = [f"{os.fspath(path)}:{index + 1}: {problem}" for index, problem in error.problems.items()]
-        raise DataError(_report(lines)) from None
+        raise DataError(join_problems(lines)) from None
 
 
 def read_filelist(path: str | os.PathLike[str]) -> list[Utterance]:
-    """Rows `path|text` of a UTF-8 file, in order: item i is line i + 1. Blank lines at the end do not count.
+    """Read the rows `path|text` of a UTF-8 file, in order: item i is line i + 1. Blank lines at the end do not count.
 
     Raises:
         DataError: the file is missing or empty, or rows are bad; all bad rows in one message.
@@ -54,7 +53,7 @@ def read_filelist(path: str | os.PathLike[str]) -> list[Utterance]:
 
 
 def sift_filelist(path: str | os.PathLike[str]) -> tuple[dict[int, Utterance], dict[int, str]]:
-    """The good rows of a filelist and what is wrong with the others, both by line number from 1.
+    """Return the good rows of a filelist and the problems of the others, both by line number from 1.
 
     Raises:
         DataError: the file is missing or empty.
@@ -63,7 +62,7 @@ def sift_filelist(path: str | os.PathLike[str]) -> tuple[dict[int, Utterance], d
 
 
 def read_phrases(path: str | os.PathLike[str]) -> list[str]:
-    """Phrases of a UTF-8 file, one a line, in order: item i is line i + 1. Blank lines at the end do not count.
+    """Read the phrases of a UTF-8 file, one a line, in order: item i is line i + 1. Blank lines at the end do not count.
 
     Raises:
         DataError: the file is missing or empty, or lines are bad; all bad lines in one message.
@@ -74,11 +73,11 @@ def read_phrases(path: str | os.PathLike[str]) -> list[str]:
 def check_files(
     utterances: Sequence[Utterance], filelist_path: str | os.PathLike[str], dataset_path: str | os.PathLike[str]
 ) -> None:
-    """See that every file of a filelist exists under the dataset's folder.
+    """Check that every file of a filelist exists under the dataset's folder.
 
     Args:
-        utterances: as `read_filelist` returned them, so that an item's place is its line.
-        filelist_path: where they come from, for the message.
+        utterances: all rows that `read_filelist` returned, so that an item's index gives its line.
+        filelist_path: their filelist, for the message.
         dataset_path: the folder that the paths are relative to.
 
     Raises:
@@ -91,56 +90,37 @@ def check_files(
     ]
     if not missing:
         return
-    report = _report([f"{os.fspath(filelist_path)}:{line}: no file {path}" for line, path in missing])
+    report = join_problems([f"{os.fspath(filelist_path)}:{line}: no file {path}" for line, path in missing])
     folder = os.fspath(dataset_path)
     where = f"under {folder}" if os.path.isdir(dataset_path) else f"since there is no folder {folder}"
     advice = f"paths are relative to --dataset-path, now {folder}{_missing_files_hint(missing[0][1])}"
     raise DataError(f"{report}\n{len(missing)} of {len(utterances)} files are missing {where}: {advice}")
 
 
-def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], missing_hint: str) -> list[Item]:
-    """Parse every line of a file; the reasons of all that fail make one DataError."""
+def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], expected: str) -> list[Item]:
+    """Parse every line of a file; raise one DataError with the problems of all bad lines."""
     name = os.fspath(path)
-    items, problems = _sift(name, parse, missing_hint)
+    items, problems = _sift(name, parse, expected)
     if problems:
-        raise DataError(_report([f"{name}:{number}: {problem}" for number, problem in problems.items()]))
+        raise DataError(join_problems([f"{name}:{number}: {problem}" for number, problem in problems.items()]))
     return list(items.values())
 
 
-def _sift(name: str, parse: Callable[[str], Item], missing_hint: str) -> tuple[dict[int, Item], dict[int, str]]:
+def _sift(name: str, parse: Callable[[str], Item], expected: str) -> tuple[dict[int, Item], dict[int, str]]:
+    """Parse every line of a file; return the items and the problems of bad lines, by line number from 1."""
     items: dict[int, Item] = {}
-    problems: dict[int, str] = {}
-    for number, line in enumerate(_read_lines(name, missing_hint), 1):
+    lines = decode_lines(name, expected)
+    if not lines.texts:
+        raise DataError(f"{name}: empty, expected at least one line")
+    problems = {index + 1: problem for index, problem in lines.problems.items()}
+    for number, line in enumerate(lines.texts, 1):
+        if number in problems:
+            continue
         try:
-            items[number] = parse(_decode(line))
+            items[number] = parse(line.strip())
         except _RowError as error:
             problems[number] = str(error)
-    return items, problems
-
-
-def _read_lines(name: str, missing_hint: str) -> list[bytes]:
-    """Lines of a file without byte-order mark, carriage returns and blank lines at the end."""
-    try:
-        with open(name, "rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        raise DataError(f"{name}: no such file; {missing_hint}") from None
-    except OSError as error:  # a folder, no permission
-        raise DataError(f"{name}: cannot be read ({error.strerror})") from None
-    content = content.removeprefix(b"\xef\xbb\xbf").rstrip()
-    if not content:
-        raise DataError(f"{name}: empty, expected at least one line")
-    return content.split(b"\n")  # before decoding: to str.splitlines() a form feed or U+2028 ends a line as well
-
-
-def _decode(line: bytes) -> str:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _RowError(f"byte 0x{line[error.start]:02x} at column {error.start + 1} is not UTF-8") from None
-    if "\0" in text:
-        raise _RowError("holds a NUL character: not a text file, or not UTF-8")
-    return text.strip()
+    return items, dict(sorted(problems.items()))
 
 
 def _parse_utterance(row: str) -> Utterance:
@@ -163,12 +143,6 @@ def _parse_phrase(row: str) -> str:
     return row
 
 
-def _report(problems: list[str]) -> str:
-    """One line per problem; of very many, the first ones and a count."""
-    rest = len(problems) - MAX_REPORTED
-    return "\n".join(problems[:MAX_REPORTED] + ([f"… and {rest} more lines"] if rest > 0 else []))
-
-
 def _missing_filelist_hint(path: str | os.PathLike[str]) -> str:
     match = re.fullmatch(r"ljs_(audio|mel)_text_.*", os.path.basename(os.fspath(path)))
     if not match:
@@ -181,7 +155,7 @@ def _missing_filelist_hint(path: str | os.PathLike[str]) -> str:
 
 
 def _missing_files_hint(path: str) -> str:
-    """Which script makes a file of LJSpeech's standard layout; nothing to say about other corpora."""
+    """Name the script that makes a file of LJSpeech's standard layout; "" for other corpora."""
     if path.startswith("LJSpeech-1.1/mels/"):
         return "; `bash scripts/prepare_mels.sh` makes LJSpeech's mels"
     if path.startswith("corpus/mels/"):

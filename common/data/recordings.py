@@ -18,17 +18,15 @@ import librosa
 import numpy as np
 import torch
 
+from common.audio import silence
 from common.audio.audio_processing import read_audio, save_audio
 from common.audio.stft import AudioConfig
 from common.data.parallel import in_parallel
 from common.errors import DataError
-from common.files import atomic_write
+from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg")
 SETTINGS = "settings.json"  # beside copies: what they were made with
-TRIM_DB = 40.0  # a frame is silence when its level is below the loudest frame's by more than this
-TRIM_FRAME = 0.02  # seconds; the frames overlap by three quarters
-SILENCE = 0.5 / 32768  # what rounds to nothing in 16 bits
 MARGIN = 0.05  # seconds of silence left at either end
 
 
@@ -113,16 +111,8 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
 
 
 def _read_fields(path: Path) -> list[list[str]]:
-    """The fields of every line of a UTF-8 file; blank lines at the end do not count."""
-    try:
-        content = path.read_bytes().decode("utf-8-sig").rstrip()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    if not content:
-        raise DataError(f"{path}: empty, expected at least one line")
-    return [[field.strip() for field in line.split("|")] for line in content.split("\n")]
+    """Split every line of a UTF-8 file into its fields; blank lines at the end do not count."""
+    return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
 
 
 def _audio_file(stem: Path) -> Path:
@@ -164,14 +154,13 @@ def check_clip(path: Path, treatment: Treatment) -> Clip | str:
         samples, clip = read_mono(path, treatment)
     except DataError as error:
         return str(error)
-    if np.abs(samples).max() < SILENCE:
+    if silence.is_silent(samples):
         return f"{path}: nothing but silence"
     if not treatment.trim_silence:
         return clip
-    frame = max(4, round(TRIM_FRAME * clip.rate))
-    _, (start, end) = librosa.effects.trim(samples, top_db=TRIM_DB, frame_length=frame, hop_length=frame // 4)
+    start, end = silence.sound_bounds(samples, clip.rate)
     margin = round(MARGIN * clip.rate)
-    return clip._replace(start=max(0, int(start) - margin), end=min(len(samples), int(end) + margin))
+    return clip._replace(start=max(0, start - margin), end=min(len(samples), end + margin))
 
 
 def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
@@ -227,8 +216,10 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     """Write what the copies are made of and how, unless it stands there: copies older than this file were made otherwise."""
     path = folder / SETTINGS
     common = os.path.commonpath([source.resolve().parent for source in sources])
-    made = asdict(treatment) | {"trim_db": TRIM_DB, "margin": MARGIN, "recordings": common}
-    content = f"{json.dumps(made, indent=1)}\n".encode()
+    settings = asdict(treatment) | {"trim_db": silence.DEPTH, "margin": MARGIN, "recordings": common}
+    if treatment.trim_silence:
+        settings["trim_frame"] = silence.FRAME
+    content = f"{json.dumps(settings, indent=1)}\n".encode()
     try:
         if folder.is_dir() and not path.exists() and any(folder.iterdir()):
             raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")

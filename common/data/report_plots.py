@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from common.audio import silence
 from common.data.clip_report import (
     OUTLIER_DEVIATIONS,
-    SILENCE_DEPTH,
-    SILENCE_FRAME,
     Clip,
     Floats,
     Outliers,
@@ -125,12 +124,12 @@ def _draw_silences(axes: Axes, clips: Sequence[Clip]) -> None:
     trailing = np.array([clip.sound.trailing_silence for clip in clips])
     kept, moved = kept_in_view(np.concatenate([leading, trailing]))
     # a bin holds whole frames of measurement, and they lie in its middle
-    width = SILENCE_FRAME * max(1, np.ceil(kept.max() / BINS / SILENCE_FRAME))
+    width = silence.FRAME * max(1, np.ceil(kept.max() / BINS / silence.FRAME))
     edges = np.arange(-0.5, np.ceil(kept.max() / width) + 1) * width
     _bars(axes, kept[: len(leading)], edges, f"beginning, median {np.median(leading):.2f}")
     _outline(axes, kept[len(leading) :], edges, f"end, median {np.median(trailing):.2f}")
     axes.set_xlabel(
-        f"more than {SILENCE_DEPTH:g} dB below the clip's loudest" + (f"\nlast bar: {moved} longer" if moved else "")
+        f"more than {silence.DEPTH:g} dB below the clip's loudest" + (f"\nlast bar: {moved} longer" if moved else "")
     )
     _finish(axes, "silence at the ends (s)")
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
+from common.audio import silence
 from common.data.clip_report import (
     CLIPPED_RUN,
     OUTLIER_DEVIATIONS,
-    SILENCE_DEPTH,
-    SILENCE_FRAME,
     Clip,
     Floats,
     Survey,
@@ -23,7 +23,7 @@ from common.data.clip_report import (
     same,
     same_audio,
 )
-from common.data.unspoken import unspoken
+from common.tables import text_table
 
 WORST = 10  # rows of a table that names clips
 LONG_TEXT = 200  # characters
@@ -33,12 +33,18 @@ MOST_BINS = 14
 SHOWN_TEXT = 60  # characters
 
 
-def describe(found: Survey, cleaners: Sequence[str]) -> str:
-    """The whole report of a survey; of unusable rows it says only how many there are."""
+def describe(found: Survey, cleaners: Sequence[str], dropped: Callable[[str], list[str]]) -> str:
+    """Write the whole report of a survey, with the number of unusable rows but not their problems.
+
+    Args:
+        found: the survey.
+        cleaners: names of the cleaners, for a title.
+        dropped: maps a text to its characters that these cleaners drop, each once.
+    """
     sections = [_overview(found), *_files(found)]
     if found.clips:
         findings = [_clipping(found.clips), _repetitions(found.clips), *_outliers(found.clips), *_limits(found.clips)]
-        findings.append(_characters(found.clips, cleaners))
+        findings.append(_characters(found.clips, cleaners, dropped))
         in_order = [finding for finding in findings if "\n" in finding]
         nothing_found = [finding for finding in findings if "\n" not in finding]
         sections += [_quantities(found.clips), *_histograms(found.clips), *in_order]
@@ -47,11 +53,8 @@ def describe(found: Survey, cleaners: Sequence[str]) -> str:
 
 
 def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Lines of aligned cells; `columns` has < or > for each, left or right. Whole numbers get their commas."""
-    cells = [list(header)] + [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(f"{c:{side}{w}}" for c, side, w in zip(row, columns, widths, strict=True)) for row in cells)
-    return "\n".join("  " + line.rstrip() for line in lines)
+    """Indent a text table by two blanks, below the title of its section."""
+    return indent(text_table(columns, header, rows), "  ")
 
 
 def histogram(values: Floats) -> str:
@@ -123,7 +126,7 @@ def _quantities(clips: Sequence[Clip]) -> str:
     ]
     note = (
         "  0 dBFS: every sample at full scale. "
-        f"Silence: frames of {SILENCE_FRAME * 1000:g} ms more than {SILENCE_DEPTH:g} dB below the clip's loudest."
+        f"Silence: frames of {silence.FRAME * 1000:g} ms more than {silence.DEPTH:g} dB below the clip's loudest."
     )
     return table("<>>>>>>", ("", "least", "5 %", "median", "mean", "95 %", "most"), rows) + "\n" + note
 
@@ -214,37 +217,27 @@ def _limits(clips: Sequence[Clip]) -> Iterator[str]:
     yield _named("Silent throughout", silent, ["duration (s)"])
 
 
-def _characters(clips: Sequence[Clip], cleaners: Sequence[str]) -> str:
-    times: Counter[str] = Counter()
+def _characters(clips: Sequence[Clip], cleaners: Sequence[str], dropped: Callable[[str], list[str]]) -> str:
     texts: Counter[str] = Counter()
     first: dict[str, Clip] = {}
     for clip in clips:
-        lost = unspoken(clip.row.text, cleaners)
-        times += lost
-        texts.update(lost.keys())
-        for character in lost:
+        for character in dropped(clip.row.text):
+            texts[character] += 1
             first.setdefault(character, clip)
     title = f"Characters that {', '.join(cleaners)} drop"
-    if not times:
+    if not texts:
         return f"{title}: none"
     rows = [
-        (
-            count,
-            texts[character],
-            f"U+{ord(character):04X}",
-            _name(character),
-            first[character].row.place,
-            _shown(character),
-        )
-        for character, count in times.most_common()
-    ]  # the character last: what is wide or combining would move the columns behind it
-    head = f"{title}: {sum(times.values()):,} in {len(times):,} kinds\n"
-    return head + table(">><<<<", ("times", "texts", "code point", "name", "first row", "character"), rows)
+        (count, f"U+{ord(character):04X}", _name(character), first[character].row.place, _printable(character))
+        for character, count in texts.most_common()
+    ]  # the character last: a wide or combining one would move the columns behind it
+    header = ("texts", "code point", "name", "first row", "character")
+    return f"{title}: {len(texts):,} kinds\n" + table("><<<<", header, rows)
 
 
 def _name(character: str) -> str:
     return unicodedata.name(character, "no name").lower()
 
 
-def _shown(character: str) -> str:
+def _printable(character: str) -> str:
     return character if character.isprintable() else ascii(character)

@@ -1,4 +1,4 @@
-"""How sure a figure over a set of lines is: percentile bootstrap (Efron and Tibshirani 1993, chapter 13)."""
+"""Confidence of a figure over a set of lines: percentile bootstrap (Efron and Tibshirani 1993, chapter 13)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Interval(NamedTuple):
-    """A statistic of all lines, and the limits of its confidence interval; nan where nothing can be said."""
+    """A statistic of all lines, and the limits of its confidence interval; nan where the lines do not define it."""
 
     value: float
     low: float
@@ -20,13 +20,13 @@ class Interval(NamedTuple):
 
 
 def mean(values: np.ndarray) -> float:
-    """The mean of numbers (L,) that passes over nan; nan where nothing is left."""
-    there = values[~np.isnan(values)]
-    return float(there.mean()) if len(there) else math.nan
+    """Average numbers (L,), nan left out; nan where nothing is left."""
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else math.nan
 
 
 def pooled_rate(pairs: np.ndarray) -> float:
-    """All errors over all counts of pairs (L, 2), so that each word weighs the same, not each line; nan where none count."""
+    """Divide all errors by all counts of pairs (L, 2), so that each word has the same weight; nan where all counts are 0."""
     if not len(pairs):
         return math.nan
     errors, count = pairs.sum(axis=0)
@@ -40,23 +40,30 @@ def bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> Interval:
-    """A statistic and the interval that holds it with probability `level`, were other lines drawn from where these are from.
+    """Compute a statistic and its confidence interval over lines drawn from the same source (scipy.stats.bootstrap).
 
     Args:
-        values: a number a line (L,), nan where a line has none, or a pair (errors, count) a line (L, 2).
-        statistic: of such an array, to a number: `mean`, `pooled_rate`.
-        n: how often the lines are drawn again, with replacement. Draws whose statistic is nan do not count.
-        seed: of the draws; equal arguments give equal limits.
+        values: a number a line (L,), or a pair (errors, count) a line (L, 2), resampled together. Lines with nan are left out.
+        statistic: maps such an array to a number: `mean`, `pooled_rate`.
+        n: number of resamples, drawn with replacement.
+        seed: of the resamples; equal arguments give equal limits.
+        level: confidence level, 0 to 1.
 
-    With fewer than two lines that hold numbers the limits are nan.
+    With fewer than two lines the limits are nan.
     """
+    from scipy import stats  # takes a second to import
+
     lines = np.asarray(values, dtype=np.float64)
-    if not len(lines):
-        return Interval(math.nan, math.nan, math.nan)
-    value = statistic(lines)
-    if np.sum(~np.isnan(lines.reshape(len(lines), -1)).any(axis=1)) < 2:
-        return Interval(value, math.nan, math.nan)
-    draws = np.random.default_rng(seed).integers(len(lines), size=(n, len(lines)))
-    drawn = np.array([statistic(lines[draw]) for draw in draws])
-    low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(value, float(low), float(high))
+    lines = lines[~np.isnan(lines.reshape(len(lines), -1)).any(axis=1)] if len(lines) else lines
+    if len(lines) < 2:
+        return Interval(statistic(lines) if len(lines) else math.nan, math.nan, math.nan)
+    found = stats.bootstrap(
+        (np.arange(len(lines)),),
+        lambda draw: statistic(lines[draw]),
+        vectorized=False,
+        n_resamples=n,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return Interval(statistic(lines), float(found.confidence_interval.low), float(found.confidence_interval.high))

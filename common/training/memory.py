@@ -1,10 +1,12 @@
-"""What a step takes of the memory, what there is of it, and what to say where it does not suffice."""
+"""The memory of a training step: its peak, the memory available, and advice where it does not suffice."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +21,18 @@ from common.errors import DataError
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 CONTROL_GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
-USABLE = 90  # per cent of the memory: the rest goes to what is no tensor, and to gaps between tensors
-NO_ROOM = (  # how libraries that have no exception of their own say it
+CPU_IN_TRACE = 0  # the number of a CPU in "Device Type" of a trace
+USABLE = 90  # per cent of the memory: code, libraries and gaps between tensors take the rest
+NO_ROOM = (  # messages of libraries that have no exception of their own for it
     "DefaultCPUAllocator: can't allocate memory",
-    "_STATUS_ALLOC_FAILED",  # a GPU's, in making room for itself
+    "_STATUS_ALLOC_FAILED",  # a GPU library without room for its own state
 )
-WANTED_BYTES = re.compile(r"tried to allocate (\d+) bytes")
-WANTED_SIZE = re.compile(r"allocate (\d[\d.]* [KMGT]iB)")
+REQUESTED_BYTES = re.compile(r"tried to allocate (\d+) bytes")
+REQUESTED_SIZE = re.compile(r"allocate (\d[\d.]* [KMGT]iB)")
 
 
 class StateBytes(NamedTuple):
-    """Bytes of what training keeps: weights (and buffers), the gradients of those that learn, the optimizer's averages."""
+    """Bytes of a training state: weights with buffers, gradients of the trained weights, the optimizer's averages."""
 
     weights: int
     gradients: int
@@ -37,14 +40,15 @@ class StateBytes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All three."""
+        """Return the sum of all three."""
         return sum(self)
 
 
 def state_bytes(model: nn.Module, optimizer_slots: int = 2) -> StateBytes:
-    """Bytes that a model takes in this process in training whatever its batch; Adam has two slots of a parameter's size.
+    """Count the bytes of a model's training state in this process, which no batch size changes.
 
-    DistributedDataParallel's buckets, as large as the gradients again, and the optimizer's step counts are left out.
+    Adam has two slots of a parameter's size. DistributedDataParallel's buckets, as large as the gradients again, and the
+    optimizer's step counts are left out.
     """
     weights = sum(map(_bytes, (*model.parameters(), *model.buffers())))
     gradients = sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
@@ -52,55 +56,73 @@ def state_bytes(model: nn.Module, optimizer_slots: int = 2) -> StateBytes:
 
 
 def _bytes(tensor: Tensor) -> int:
-    return getattr(tensor, "to_local", lambda: tensor)().nbytes  # of one cut over processes, its own part
+    return getattr(tensor, "to_local", lambda: tensor)().nbytes  # of a sharded tensor, the part of this process
 
 
 def measure_peak(device: torch.device, work: Callable[[], Any]) -> int:
-    """Bytes that tensors take at the highest point of work(), above what they took before it.
+    """Measure the bytes of tensors at the highest point of work(), above those alive before it.
 
-    On a CPU that is what this thread and those of PyTorch that work for it (backward's, an operation's) allocate and free;
-    memory from before that work() frees makes no difference there, while on a GPU it makes room. Scratch space that
-    libraries get for themselves counts nowhere. On a GPU the count behind precision.peak_memory starts anew.
+    On a CPU, count the blocks that this thread and PyTorch's own threads allocate and free during work(). Memory from before
+    that work() frees makes no difference there; on a GPU it makes room. Scratch space that libraries allocate by themselves is
+    left out. On a GPU the count behind precision.peak_memory starts anew.
     """
     before = precision.allocated_memory(device)
     if before is None:
         return _peak_on_cpu(work)
-    precision.peak_memory(device)  # forgets the peak so far
+    precision.peak_memory(device)  # resets the peak so far
     work()
     return (precision.peak_memory(device) or 0) - before
 
 
+class Allocation(NamedTuple):
+    """A block of the CPU's memory: when it was taken (microseconds), its address, its bytes; negative bytes free it."""
+
+    time: float
+    address: int
+    size: int
+
+
 def _peak_on_cpu(work: Callable[[], Any]) -> int:
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler tells stderr that it starts and stops
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        work()
-    assert profiler.profiler is not None
-    assert profiler.profiler.kineto_results is not None
-    sizes: dict[int, int] = {}  # of what is alive, by address
+    sizes: dict[int, int] = {}  # bytes of the live blocks by address
     alive = peak = 0
-    for _, address, size in sorted(_allocations(profiler.profiler.kineto_results.experimental_event_tree())):
+    for _, address, size in sorted(_allocations(work)):
         if size > 0:
             sizes[address] = size
             alive += size
             peak = max(peak, alive)
-        else:  # the profiler may know blocks from before by another block's size; they are none of ours
+        else:  # a block from before work() has no entry
             alive -= sizes.pop(address, 0)
     return peak
 
 
-def _allocations(roots: list[Any]) -> Iterator[tuple[int, int, int]]:
-    """(nanosecond, address, bytes) of every block of the CPU's memory taken, or given back where bytes are negative."""
-    waiting = list(roots)
-    while waiting:
-        event = waiting.pop()
-        waiting += event.children
-        kind, fields = event.typed
-        if kind == torch._C._profiler._EventType.Allocation and fields.device.type == "cpu":
-            yield event.start_time_ns, fields.ptr, fields.alloc_size
+def _allocations(work: Callable[[], Any]) -> list[Allocation]:
+    """List every allocation of work(), read from the trace that PyTorch's profiler exports."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes its start and stop to stderr
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_bytes(), object_hook=_keep_allocations)
+    return [event for event in events or () if isinstance(event, Allocation)]
+
+
+def _keep_allocations(entry: dict[str, Any]) -> Any:
+    """Reduce one object of a trace: an allocation on the CPU, the list of events, or the few keys that these need.
+
+    Called while the trace is parsed, since a step of a large model has hundreds of thousands of events.
+    """
+    if "traceEvents" in entry:
+        return entry["traceEvents"]
+    if "Bytes" in entry:
+        return entry
+    if entry.get("name") == "[memory]" and entry["args"]["Device Type"] == CPU_IN_TRACE:
+        return Allocation(entry["ts"], entry["args"]["Addr"], entry["args"]["Bytes"])
+    return None
 
 
 def available_memory(device: torch.device) -> int:
-    """Bytes this process may have of a device's memory: a GPU's all, or the machine's up to its own and its container's limit."""
+    """Return the bytes this process may use: all of a GPU, or the machine's memory up to the limits of process and container."""
     on_gpu = precision.total_memory(device)
     if on_gpu is not None:
         return on_gpu
@@ -111,13 +133,13 @@ def available_memory(device: torch.device) -> int:
 
 
 def _container_limits() -> Iterator[int]:
-    """Limits of the control groups that the process is in and of those around them: a container's, or a cluster job's.
+    """Yield the limits of the process's control groups and of their parents: a container's, or a cluster job's.
 
-    Version 2 has one hierarchy, in version 1 memory has its own (man 7 cgroups). A container sees its own group as the root.
+    Version 2 has one hierarchy; in version 1 memory has its own (man 7 cgroups). Inside a container its own group is the root.
     """
     try:
         groups = CONTROL_GROUPS_OF_PROCESS.read_text().splitlines()
-    except OSError:  # no such thing here
+    except OSError:  # a system without control groups
         return
     for _, controllers, path in (line.split(":", 2) for line in groups):
         if controllers and "memory" not in controllers.split(","):
@@ -131,7 +153,7 @@ def _container_limits() -> Iterator[int]:
 
 
 def _number_in(file: Path) -> Iterator[int]:
-    """The number that a file holds; none where there is no such file or a word in it, as "max"."""
+    """Yield the number in a file; nothing where the file is missing or holds a word, as "max"."""
     try:
         text = file.read_text().strip()
     except OSError:
@@ -141,9 +163,9 @@ def _number_in(file: Path) -> Iterator[int]:
 
 
 def smaller_batch(batch_size: int, fixed_bytes: int, peak_bytes: int, available_bytes: int) -> int:
-    """The largest batch below batch_size that fits in 90 % of what is available; 0 where not even one clip does.
+    """Return the largest batch below batch_size that fits in 90 % of available_bytes; 0 where not even one clip fits.
 
-    A batch takes fixed_bytes and as much for each clip as the batch of batch_size, which took peak_bytes in all.
+    A batch takes fixed_bytes plus equal bytes for each clip; the batch of batch_size takes peak_bytes in all.
     """
     room = USABLE * available_bytes // 100 - fixed_bytes
     of_clips = peak_bytes - fixed_bytes
@@ -153,49 +175,51 @@ def smaller_batch(batch_size: int, fixed_bytes: int, peak_bytes: int, available_
     return min(fitting, batch_size - 1)
 
 
-def accumulated(global_batch: int, largest: int) -> tuple[int, int]:
-    """(batch size, accumulation steps) whose product is closest to a global batch; of equally close, the larger batch.
+def split_batch(global_batch: int, largest: int) -> tuple[int, int]:
+    """Return (batch size, accumulation steps) whose product is closest to a global batch; of equally close, the larger batch.
 
-    No batch is above `largest`, nor below half of it: small ones, whose products come closest, would waste the device.
+    Batches above `largest` and below half of it are left out: products of small ones come closest but waste the device.
     """
     pairs = [(batch, max(1, round(global_batch / batch))) for batch in range(largest, largest // 2, -1)]
     return min(pairs, key=lambda pair: abs(pair[0] * pair[1] - global_batch))
 
 
 def advice(batch_size: int, accumulation: int, suggested: int, hint: str = "") -> str:
-    """What to change where a batch does not fit: flags for batches of at most `suggested` clips and about the same training.
+    """Name the flags for batches of at most `suggested` clips and about the same training.
 
-    `hint` is what else would help, "add --amp" say.
+    `hint` is another way out, "add --amp" for example.
     """
     if suggested < 1:
         return f"not even --batch-size 1 fits: {hint or 'take shorter clips or a smaller model'}"
-    wanted = batch_size * accumulation
-    batch, steps = accumulated(wanted, suggested)
-    made = batch * steps
-    kept = f"the global batch ({wanted}" if made == wanted else f"about the same global batch ({made} against {wanted}"
+    before = batch_size * accumulation
+    batch, steps = split_batch(before, suggested)
+    after = batch * steps
+    same = (
+        f"the global batch ({before}" if after == before else f"about the same global batch ({after} against {before}"
+    )
     change = f"lower --batch-size from {batch_size} to {batch} and set --grad-accumulation-steps {steps}"
-    return f"{change}, which keeps {kept} clips a process)" + (f"; or {hint}" if hint else "")
+    return f"{change}, which keeps {same} clips a process)" + (f"; or {hint}" if hint else "")
 
 
 @contextmanager
 def explain_out_of_memory(describe: Callable[[], str]) -> Iterator[None]:
-    """Turn running out of a device's memory into a DataError that ends with describe(): what to do, from advice() say."""
+    """Turn running out of a device's memory into a DataError that ends with describe(), the advice on flags."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise DataError(_out_of_memory(error, describe)) from None
     except RuntimeError as error:
-        if not any(words in str(error) for words in NO_ROOM):
+        if not any(message in str(error) for message in NO_ROOM):
             raise
         raise DataError(_out_of_memory(error, describe)) from None
 
 
 def _out_of_memory(error: BaseException, describe: Callable[[], str]) -> str:
-    said = str(error)
-    if found := WANTED_BYTES.search(said):
-        wanted = f"no room for {int(found[1]) / 1e9:,.2f} GB more; "
-    elif found := WANTED_SIZE.search(said):
-        wanted = f"no room for {found[1]} more; "
+    message = str(error)
+    if match := REQUESTED_BYTES.search(message):
+        request = f"no room for {int(match[1]) / 1e9:,.2f} GB more; "
+    elif match := REQUESTED_SIZE.search(message):
+        request = f"no room for {match[1]} more; "
     else:
-        wanted = ""
-    return f"out of memory: {wanted}{describe()}"
+        request = ""
+    return f"out of memory: {request}{describe()}"

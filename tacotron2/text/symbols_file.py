@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import unicodedata
-from pathlib import Path
 
 from common.data.filelist import BadRows, lines_of
 from common.errors import DataError
+from common.files import decode_lines
 from tacotron2.text.alphabet import ARPABET, is_phone
 
 _EXPECTED = "expected a UTF-8 text file with one symbol a line, the first of them the padding"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors write it at the start of a file; it is no symbol
 
 
 def symbols_file(path: str) -> list[str]:
@@ -31,13 +30,11 @@ def read_symbols(path: str | os.PathLike[str]) -> list[str]:
     """
     symbols: list[str] = []
     problems: dict[int, str] = {}
-    lines = _lines(path)
+    lines, undecodable = decode_lines(path, _EXPECTED, keep_blank_end=True)
     first_lines: dict[str, int] = {}
-    for index, line in enumerate(lines):
-        try:
-            symbol = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            problems[index] = f"byte 0x{line[error.start]:02x} is not UTF-8; {_EXPECTED}"
+    for index, symbol in enumerate(lines):
+        if index in undecodable:
+            problems[index] = f"{undecodable[index]}; {_EXPECTED}"
             continue
         symbols.append(symbol)
         if problem := _problem(symbol, first_lines.setdefault(symbol, index + 1), index + 1):
@@ -49,17 +46,6 @@ def read_symbols(path: str | os.PathLike[str]) -> list[str]:
         if problems:
             raise BadRows(problems)
     return symbols
-
-
-def _lines(path: str | os.PathLike[str]) -> list[bytes]:
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise DataError(f"{os.fspath(path)}: no such file; {_EXPECTED}") from None
-    except OSError as error:  # a folder, no permission
-        raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror}); {_EXPECTED}") from None
-    content = content.removeprefix(_BYTE_ORDER_MARK).replace(b"\r\n", b"\n").removesuffix(b"\n")
-    return content.split(b"\n")  # before decoding, since str.splitlines() also splits at U+2028
 
 
 def _problem(symbol: str, first_line: int, line: int) -> str | None:

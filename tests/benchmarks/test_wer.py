@@ -38,8 +38,8 @@ def test_filelist_rows_are_relative_to_the_dataset(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("gone.ogg|Hello.\n", "no such audio file: .*gone.ogg"),
-        ("", "no line to hear"),
-        ("a.ogg|caf\xe9\n", "byte 0xe9 at 9 is not UTF-8"),
+        ("", "empty, expected at least one line"),
+        ("a.ogg|caf\xe9\n", "list.txt:1: byte 0xe9 at column 10 is not UTF-8"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_said_in_one_line(tmp_path: Path, capsys, content: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all, and the lines of text files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from common.files import atomic_write, move_aside
+from common.errors import DataError
+from common.files import atomic_write, decode_lines, move_aside, read_lines
 
 
 def names(folder):
@@ -60,3 +61,42 @@ def test_moving_aside_leaves_devices_and_links_alone(tmp_path):
     for name in ("device", "log", "pipe"):
         assert move_aside(tmp_path / name) is None
     assert names(tmp_path) == ["device", "file", "log", "pipe"]
+
+
+def test_lines_are_those_of_pythons_text_mode(tmp_path):
+    """As io.TextIOWrapper reads a file with LF and CRLF; its mark and its blank end are left out."""
+    path = tmp_path / "f"
+    lines = ["one", "  zwölf\t", "", "\u2028third\x0c", "last "]
+    path.write_bytes("\ufeff".encode() + "\r\n".join(lines).encode() + b"\r\n \n\r\n")
+    with path.open(encoding="utf-8-sig") as file:
+        expected = [line.removesuffix("\n") for line in file]
+    assert read_lines(path) == expected[:5] == lines
+    assert decode_lines(path, keep_blank_end=True) == (expected, {})
+
+
+def test_every_line_that_is_not_utf_8_is_named(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"good\ncaf\xe9\n\0\nalso good\n\xff\xfe\n")
+    assert decode_lines(path).texts == ["good", "", "", "also good", ""]
+    with pytest.raises(DataError) as caught:
+        read_lines(path)
+    assert str(caught.value).splitlines() == [
+        f"{path}:2: byte 0xe9 at column 4 is not UTF-8",
+        f"{path}:3: holds a NUL character: not a text file, or not UTF-8",
+        f"{path}:5: byte 0xff at column 1 is not UTF-8",
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b" \r\n\n"])
+def test_a_file_without_lines(tmp_path, content):
+    path = tmp_path / "f"
+    path.write_bytes(content)
+    assert decode_lines(path) == ([], {})
+    with pytest.raises(DataError, match=r"f: empty, expected at least one line$"):
+        read_lines(path)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path, reason in ((tmp_path / "none", "no such file"), (tmp_path, r"cannot be read \(Is a directory\)")):
+        with pytest.raises(DataError, match=rf"^{path}: {reason}; expected phrases$"):
+            read_lines(path, "expected phrases")

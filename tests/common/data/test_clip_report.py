@@ -1,9 +1,8 @@
-"""Measurements of clips against signals of known make, and characters against the front end that drops them."""
+"""Measurements of clips against signals of known levels, and surveys of filelists."""
 
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +27,9 @@ from common.data.clip_report import (
     survey,
 )
 from common.data.report_plots import plot_clips
-from common.data.unspoken import CLEANERS, is_silent, unspoken
 from common.errors import DataError
-from tacotron2.data_function import Tacotron2DataConfig
-from tacotron2.text import CLEANERS as THE_FRONT_ENDS
-from tacotron2.text import dropped_symbols, text_to_sequence
 
 RATE = 22050
-ENGLISH = ["english_cleaners"]
 
 
 def tone(seconds: float, amplitude: float = 0.5, rate: int = RATE) -> np.ndarray:
@@ -169,50 +163,6 @@ def test_far_values_are_moved_into_view() -> None:
     assert (kept.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
 
 
-@pytest.mark.parametrize("cleaner", CLEANERS)
-def test_unspoken_characters_are_those_that_the_front_end_drops(cleaner: str) -> None:
-    lines = [
-        "Plain text, 5 of $5; naïve ‘quote’ {AH0}\t!",
-        '£5 — "5%" £ — [sic] ¿Qué? ½ of 3 × 4 − 2 … 20° @home #1 a_b',
-        "$5, $1,000.50 and $x, $.5 $$7 $",
-        "Grüße, Ærø, Привет, 東京, ４２, x²",
-        "{HH AH0 L OW1}, said {AH0} &co.",
-        "zero\u200bwidth \u2028 line, nb\u00a0space, bell\a",
-    ]
-    for line in lines:
-        assert sorted(unspoken(line, [cleaner])) == sorted(dropped_symbols(line, [cleaner])), line
-
-
-@pytest.mark.parametrize("cleaner", CLEANERS)
-def test_unspoken_characters_one_by_one(cleaner: str) -> None:
-    """The first plane but for braces, surrogates and what NFC changes; of the ideographs and syllables, some."""
-    codes = [*range(0x3400), *range(0x3400, 0xD800, 61), *range(0xE000, 0x10000)]
-    alone = [chr(code) for code in codes if chr(code) not in "{}"]
-    alone = [character for character in alone if unicodedata.normalize("NFC", character) == character]
-    for start in range(0, len(alone), 4000):
-        text = "\0".join(alone[start : start + 4000])  # kept apart, so that none combines with another
-        assert set(unspoken(text, [cleaner])) ^ set(dropped_symbols(text, [cleaner])) == set()
-
-
-def test_unspoken_characters_are_counted() -> None:
-    assert unspoken("“A” “B” — $5 $x", ENGLISH) == {"“": 2, "”": 2, "—": 1, "$": 1}
-    assert unspoken("“5”", ["transliteration_cleaners"]) == {"“": 1, "5": 1, "”": 1}
-    assert unspoken("cafe\u0301", ENGLISH) == {}  # the accent is not lost: é in two characters is é
-    assert unspoken("{HH AH0} {not closed", ENGLISH) == {"{": 1}
-
-
-def test_texts_that_hold_nothing_to_speak() -> None:
-    for text in ("—", "½", "東", "a", "7", "!", "{AH0}", "—{AH0}"):
-        assert is_silent(text, ENGLISH) == (not text_to_sequence(text, ENGLISH)), text
-    assert is_silent("7", ["basic_cleaners"])
-    assert is_silent("— …", ENGLISH)  # nothing but a space is left
-
-
-def test_the_cleaners_are_those_of_the_front_end() -> None:
-    assert set(CLEANERS) == set(THE_FRONT_ENDS)
-    assert list(Tacotron2DataConfig.text_cleaners) == ENGLISH  # as the command's default
-
-
 def test_rows_and_problems_of_a_list(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes(b"w/../a.wav|One.\nno bar\nb.wav|\nc.wav|caf\xe9\nd.wav|Two\n")
@@ -238,11 +188,15 @@ def test_a_list_of_mels_is_refused(tmp_path: Path) -> None:
         read_rows(mels, tmp_path)
 
 
+def no_dashes(texts: list[str]) -> dict[int, str]:
+    return {number: "a dash" for number, text in enumerate(texts) if text == "—"}
+
+
 def test_problems_are_in_the_lists_order(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", tone(0.5), RATE)
     for name in ("z.txt", "y.txt"):
         (tmp_path / name).write_text("gone.wav|One.\na.wav|Two words.\nno bar\na.wav|—\ngone.wav|—\n")
-    found = survey([tmp_path / "z.txt", tmp_path / "y.txt"], tmp_path, RATE, ENGLISH, workers=1)
+    found = survey([tmp_path / "z.txt", tmp_path / "y.txt"], tmp_path, RATE, no_dashes, workers=1)
     assert [str(place) for place, _ in found.problems] == [
         f"{tmp_path}/{name}:{line}" for name in ("z.txt", "y.txt") for line in (1, 3, 4, 5)
     ]

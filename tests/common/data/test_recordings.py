@@ -58,7 +58,11 @@ def test_bad_rows_of_a_folder_are_all_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read"), (b" \n\n", "empty, expected"), (b"a|caf\xe9", "byte 0xe9 at 5 is not UTF-8")],
+    [
+        (None, "no such file"),
+        (b" \n\n", "empty, expected"),
+        (b"a|caf\xe9", "csv:1: byte 0xe9 at column 6 is not UTF-8"),
+    ],
 )
 def test_lists_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:

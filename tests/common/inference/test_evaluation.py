@@ -126,4 +126,6 @@ def test_a_system_without_output_is_wrong_in_every_word() -> None:
     nothing = Rendition(torch.zeros(0), {}, {})
     clip = HeldOutLine("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
     (line,) = evaluate_system("ours", [clip], [nothing], math.nan, Evaluators(), RATE).lines
-    assert line.heard == "" and line.counts["wer"].rate == 1 and line.values["mos"] < 2.5 and line.values["mcd"] > 5
+    assert (
+        line.transcript == "" and line.counts["wer"].rate == 1 and line.values["mos"] < 2.5 and line.values["mcd"] > 5
+    )

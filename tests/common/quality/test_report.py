@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -103,3 +104,32 @@ def test_the_page_can_be_heard_and_seen_without_anything_beside_it() -> None:
     assert seen.shape[:2] == (12, 30)
     assert seen[-1, 0, :3].sum() < seen[0, -1, :3].sum()  # the first row, the lowest value, is at the bottom and dark
     assert "http" not in text
+
+
+class Elements(HTMLParser):
+    """The elements and the text of a page, as a browser parses it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: object) -> None:
+        self.names.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_no_text_of_a_report_becomes_markup() -> None:
+    """Titles, names, texts, transcripts and names of pictures come from files and models."""
+    attack = """<script>alert("1")</script> & 'so' {{ 7 * 7 }} <img src=x onerror=y>"""
+    sound, picture = np.zeros(100, np.float32), np.zeros((2, 3))
+    spoken = Line(attack, sound, attack, {}, {"wer": Errors(1, 2)}, {attack: picture})
+    harmless = spoken._replace(text="plain", transcript="plain", pictures={"plain": picture})
+    bad, good = (System(name, [each], math.nan) for name, each in ((attack, spoken), ("plain", harmless)))
+    parsed = Elements(page(attack, [bad], bad, RATE))
+    assert parsed.names == Elements(page("plain", [good], good, RATE)).names
+    assert parsed.texts.count(attack) >= 6  # title, heading, table, order, box, transcript
+    assert any(text.endswith(f"line 1: {attack}") for text in parsed.texts)

@@ -89,3 +89,10 @@ def test_pooled_rate_weighs_words() -> None:
     assert math.isnan(pooled_rate(np.array([(2, 0)])))
     assert bootstrap([(1, 4)], pooled_rate)[0] == 0.25
     assert bootstrap([(3, 10)] * 5, pooled_rate) == Interval(0.3, 0.3, 0.3)
+
+
+def test_resamples_are_numpys_with_a_seed() -> None:
+    """Indices from NumPy's generator, the statistic of each draw, and NumPy's quantiles of all."""
+    draws = np.random.default_rng(7).integers(len(VALUES), size=(1000, len(VALUES)))
+    limits = np.quantile(VALUES[draws].mean(axis=1), [0.025, 0.975])
+    assert bootstrap(VALUES, seed=7) == pytest.approx((VALUES.mean(), *limits), rel=1e-12)

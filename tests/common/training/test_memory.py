@@ -1,4 +1,4 @@
-"""Peaks against closed forms, the search for a batch that fits against trying all of them, and memory that really runs out."""
+"""Peaks against closed forms and the kernel's count, batches that fit against a search of all, and memory that runs out."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch import nn
 
 from common.errors import DataError
 from common.training.memory import (
-    accumulated,
     advice,
     available_memory,
     explain_out_of_memory,
     measure_peak,
     smaller_batch,
+    split_batch,
     state_bytes,
 )
 from tests.recipe import ROOT
@@ -73,8 +73,8 @@ def test_peak_of_operations(work, mebibytes: int) -> None:
 def test_peak_of_backward(steps: int, threads: int) -> None:
     torch.set_num_threads(threads)  # conftest puts it back
     x = torch.zeros(FLOATS, requires_grad=True)
-    seen = []
-    x.register_hook(lambda gradient: seen.append(threading.get_ident()))
+    threads_of_hook = []
+    x.register_hook(lambda gradient: threads_of_hook.append(threading.get_ident()))
 
     def work() -> None:
         y = x
@@ -85,28 +85,68 @@ def test_peak_of_backward(steps: int, threads: int) -> None:
         loss.backward()
 
     # forward leaves a MiB of each step; backward adds one gradient, and of each step after the first the next one
-    wanted = (steps + 1) * MIB
-    assert wanted <= measure_peak(CPU, work) <= wanted + SCALARS
-    assert seen == [threading.get_ident()]  # a CPU's backward runs in the thread that asks for it
+    expected = (steps + 1) * MIB
+    assert expected <= measure_peak(CPU, work) <= expected + SCALARS
+    assert threads_of_hook == [threading.get_ident()]  # a CPU's backward runs in the calling thread
 
 
 def test_memory_from_before_is_not_counted() -> None:
-    """Nor are blocks that the profiler saw taken earlier, and whose addresses others have now."""
-    held: list[torch.Tensor] = []
-    assert measure_peak(CPU, lambda: held.extend(torch.empty(FLOATS) for _ in range(8))) == 8 * MIB
-    addresses = {tensor.data_ptr() for tensor in held}
+    """Nor are blocks of an earlier measurement whose addresses are in use again."""
+    blocks: list[torch.Tensor] = []
+    assert measure_peak(CPU, lambda: blocks.extend(torch.empty(FLOATS) for _ in range(8))) == 8 * MIB
+    addresses = {tensor.data_ptr() for tensor in blocks}
     for _ in range(50):  # the system gives an address again when it likes
-        held.clear()
-        held.extend(torch.empty(FLOATS) for _ in range(8))
-        if addresses & {tensor.data_ptr() for tensor in held}:
+        blocks.clear()
+        blocks.extend(torch.empty(FLOATS) for _ in range(8))
+        if addresses & {tensor.data_ptr() for tensor in blocks}:
             break
 
     def free_and_take() -> None:
-        held.clear()
-        held.append(torch.empty(2 * FLOATS))
+        blocks.clear()
+        blocks.append(torch.empty(2 * FLOATS))
 
     assert measure_peak(CPU, free_and_take) == 2 * MIB
-    assert measure_peak(CPU, held.clear) == 0
+    assert measure_peak(CPU, blocks.clear) == 0
+
+
+STEP = """
+import sys
+from pathlib import Path
+import torch
+from torch import nn
+from common.training.memory import measure_peak
+
+torch.manual_seed(0)
+layers = [layer for _ in range(6) for layer in (nn.Conv1d(64, 64, 3, padding=1), nn.Tanh())]
+model = nn.Sequential(*layers)
+
+def highest_resident():  # of this program alone: getrusage would begin at its parent's
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
+
+def step(clips):
+    model(torch.randn(clips, 64, 8000)).square().mean().backward()
+    model.zero_grad()
+
+step(1)
+if sys.argv[1] == "tensors":
+    print(measure_peak(torch.device("cpu"), lambda: step(20)))
+else:
+    before = highest_resident()
+    step(20)
+    print(highest_resident() - before)
+"""
+
+
+def test_peak_is_what_a_process_takes_from_the_system() -> None:
+    """A step of 450 MB, beside the kernel's count of a process that runs the same step and nothing else."""
+    words, environment = [sys.executable, "-c", STEP], os.environ | {"OMP_NUM_THREADS": "1"}
+    tensors, process = (
+        int(subprocess.run([*words, way], cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout)
+        for way in ("tensors", "process")
+    )
+    assert tensors > 7 * 20 * 64 * 8000 * 4  # backward needs the input and every tanh
+    assert process == pytest.approx(tensors, rel=0.1)
 
 
 QUIET = """
@@ -116,7 +156,7 @@ print(measure_peak(torch.device("cpu"), lambda: torch.empty(9)))
 """
 
 
-def test_measuring_says_nothing() -> None:
+def test_measuring_prints_nothing() -> None:
     result = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT, capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("36\n", "")
 
@@ -131,20 +171,20 @@ def test_peak_on_a_gpu_is_above_what_was_there(monkeypatch) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_peak_on_a_real_gpu() -> None:
-    held = torch.empty(5 * FLOATS, device=GPU)
+    block = torch.empty(5 * FLOATS, device=GPU)
 
     def work() -> None:
         x = torch.empty(FLOATS, device=GPU)
         torch.cat((x, x))
 
     assert measure_peak(GPU, work) == 3 * MIB
-    assert held.nbytes < available_memory(GPU)
-    said = r"^out of memory: no room for \d[\d.]* GiB more; less$"
-    with pytest.raises(DataError, match=said), explain_out_of_memory(lambda: "less"):
+    assert block.nbytes < available_memory(GPU)
+    message = r"^out of memory: no room for \d[\d.]* GiB more; less$"
+    with pytest.raises(DataError, match=message), explain_out_of_memory(lambda: "less"):
         torch.empty(2 * available_memory(GPU), dtype=torch.uint8, device=GPU)
 
 
-# --- what is there ---
+# --- memory available ---
 
 
 def test_state_is_what_adam_has_after_a_step() -> None:
@@ -184,11 +224,11 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_of_weights_cut_over_processes_each_has_its_own_part(tmp_path) -> None:
+def test_a_process_counts_its_own_part_of_sharded_weights(tmp_path) -> None:
     words = [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "meeting")]
     both = [subprocess.Popen([*words, rank], cwd=ROOT, stdout=subprocess.PIPE, text=True) for rank in "01"]
-    said = [process.communicate(timeout=120)[0] for process in both]
-    assert said == ["48 48 96\n", "32 32 64\n"]  # rows of 16 bytes: three, and the other two
+    printed = [process.communicate(timeout=120)[0] for process in both]
+    assert printed == ["48 48 96\n", "32 32 64\n"]  # rows of 16 bytes: three, and the other two
 
 
 def test_a_cpu_has_its_machines_memory_up_to_the_limit(tmp_path, monkeypatch) -> None:
@@ -265,7 +305,7 @@ def test_a_peak_without_clips() -> None:
 @pytest.mark.parametrize("global_batch", [1, 2, 40, 97, 104, 416])
 @pytest.mark.parametrize("largest", [1, 2, 3, 10, 48])
 def test_accumulation_comes_closest_to_the_global_batch(global_batch: int, largest: int) -> None:
-    batch, steps = accumulated(global_batch, largest)
+    batch, steps = split_batch(global_batch, largest)
     tried = [
         (abs(b * k - global_batch), -b, k)
         for b in range(1, largest + 1)
@@ -306,7 +346,7 @@ def test_advice(call, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"),
@@ -326,15 +366,15 @@ def test_advice(call, text: str) -> None:
         ),
     ],
 )
-def test_ways_to_say_that_there_is_no_memory(error: Exception, said: str) -> None:
+def test_messages_of_full_memory(error: Exception, message: str) -> None:
     with pytest.raises(DataError) as caught, explain_out_of_memory(lambda: "lower something"):
         raise error
-    assert str(caught.value) == f"out of memory: {said}lower something"
+    assert str(caught.value) == f"out of memory: {message}lower something"
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes cannot be multiplied"), ValueError("can't allocate memory")])
-def test_other_errors_go_up_as_they_are(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, explain_out_of_memory(lambda: pytest.fail("nobody asked")):
+def test_other_errors_pass_unchanged(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, explain_out_of_memory(lambda: pytest.fail("describe was called")):
         raise error
     assert caught.value is error
 
@@ -354,7 +394,7 @@ print("there was room")
 
 
 @pytest.mark.parametrize(
-    ("work", "wanted"),
+    ("work", "size"),
     [
         ("torch.empty(1 << 40, dtype=torch.uint8)", "1,099.51 GB"),
         ("torch.ones(1, requires_grad=True).expand(5 * 10**9).exp().sum().backward()", "20.00 GB"),
@@ -362,12 +402,12 @@ print("there was room")
         ("numpy.empty(1 << 37, dtype=numpy.uint8)", "128. GiB"),
     ],
 )
-def test_a_real_end_of_the_cpus_memory(work: str, wanted: str) -> None:
+def test_a_real_end_of_the_cpus_memory(work: str, size: str) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-c", PROGRAM.replace("WORK", work)]
     result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert result.stderr == (
-        f"error: out of memory: no room for {wanted} more; lower --batch-size from 8 to 4 and set "
+        f"error: out of memory: no room for {size} more; lower --batch-size from 8 to 4 and set "
         "--grad-accumulation-steps 2, which keeps the global batch (8 clips a process); or add --amp\n"
     )
     assert (result.returncode, result.stdout) == (1, "")

@@ -47,7 +47,7 @@ def test_one_error_lists_all_mistakes(tmp_path: Path) -> None:
         f"{path}:8: '{{' encloses ARPAbet in texts, expected another symbol",
         f"{path}:9: ' й' has 2 {one}",
         f"{path}:10: 'и\u0306' has 2 {one}; 'й' is one if written as U+0439",
-        f"{path}:11: byte 0xe4 is not UTF-8; expected a UTF-8 text file with one symbol a line, "
+        f"{path}:11: byte 0xe4 at column 1 is not UTF-8; expected a UTF-8 text file with one symbol a line, "
         "the first of them the padding",
         f"{path}:12: 'x ' has 2 {one}",
         f"{path}:14: empty line, expected a symbol; the space is a line of one space",

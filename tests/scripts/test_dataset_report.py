@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,9 @@ import pytest
 import soundfile
 from PIL import Image
 
-from common.data.report_tables import histogram, table
+from common.data.report_tables import histogram
+from scripts.dataset_report import parse_args
+from tacotron2.data_function import Tacotron2DataConfig
 from tests.recipe import ROOT, Result, run
 
 RATE = 22050
@@ -36,7 +40,7 @@ def corpus(tmp_path: Path) -> Path:
 
 def report(folder: Path, *words: object, names: tuple[str, ...] = ("list.txt",)) -> Result:
     paths = [folder / name for name in names]
-    return run("common/dataset_report.py", *paths, "-d", folder, "-o", folder / "out", "--num-workers", 1, *words)
+    return run("scripts/dataset_report.py", *paths, "-d", folder, "-o", folder / "out", "--num-workers", 1, *words)
 
 
 def append(folder: Path, *rows: str, name: str = "list.txt") -> None:
@@ -98,7 +102,7 @@ def test_what_stands_out_is_named(corpus: Path) -> None:
     # sin(x) > 2/3 for 1 - 2 asin(2/3) / pi of a half period
     assert abs(int(longest) - (1 - 2 * np.arcsin(2 / 3) / np.pi) * RATE / 600) <= 1
     lost = rows("Characters that english_cleaners drop")
-    assert [(row[0], row[2], row[4], row[5]) for row in lost] == [
+    assert [(row[0], row[1], row[3], row[4]) for row in lost] == [
         ("1", code, where[2], sign) for code, sign in (("U+201C", "“"), ("U+201D", "”"), ("U+00BD", "½"))
     ]
 
@@ -147,6 +151,39 @@ def test_unusable_rows_come_after_the_report(corpus: Path) -> None:
     assert tail.startswith(f"7 of 19 rows are unusable (paths are relative to --dataset-path, now {corpus})")
 
 
+@pytest.mark.parametrize("text", ["—", "{HH AA9}", "Two }", "½"])
+def test_texts_that_training_refuses_are_unusable(corpus: Path, text: str) -> None:
+    append(corpus, f"c1.wav|{text}")
+    result = report(corpus)
+    assert result.code == 1
+    (line,) = result.err.splitlines()[1:-1]
+    assert line.startswith(f"{corpus / 'list.txt'}:13: ")
+    refused = run("train.py", "-m", "Tacotron2", "-o", corpus / "run", "-d", corpus, *["--epochs", "1", "-bs", "2", "--cpu"],
+                  "--training-files", corpus / "list.txt", "--validation-files", corpus / "list.txt")  # fmt: skip
+    assert refused.code == 1 and line in refused.err
+
+
+def test_dropped_characters_are_those_without_a_symbol(corpus: Path) -> None:
+    """Read as in training: digits, "$" before an amount and letters with accents are spoken; in braces is ARPAbet."""
+    append(corpus, "c1.wav|“A” “B” — $5 ½", "c2.wav|$x café cafe\u0301 “{HH AH0}”")
+    rows = [re.split(r"\s{2,}", line.strip()) for line in report(corpus).out.split("drop: ")[1].splitlines()[2:7]]
+    assert {row[-1]: int(row[0]) for row in rows} == {"“": 2, "”": 2, "—": 1, "½": 1, "$": 1}
+    out = report(corpus, "--text-cleaners", "transliteration_cleaners").out.split("drop: ")[1]
+    assert re.search(r"\b1  U\+0035\s+digit five", out)
+
+
+def test_the_earlier_name_of_the_command_works(corpus: Path) -> None:
+    words = [corpus / "list.txt", "-d", corpus, "-o", corpus / "out", "--num-workers", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "common.dataset_report", *words], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, report(corpus).out)
+
+
+def test_the_default_cleaners_are_those_of_training() -> None:
+    assert parse_args(["x.txt"]).text_cleaners == list(Tacotron2DataConfig.text_cleaners)
+
+
 def test_nothing_usable_at_all(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("a.wav|One.\n")
     result = report(tmp_path)
@@ -156,7 +193,7 @@ def test_nothing_usable_at_all(tmp_path: Path) -> None:
 
 
 def test_mels_and_missing_lists_are_refused(corpus: Path) -> None:
-    result = run("common/dataset_report.py", "filelists/clock_mel_text_val_filelist.txt", "-o", corpus)
+    result = run("scripts/dataset_report.py", "filelists/clock_mel_text_val_filelist.txt", "-o", corpus)
     assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
     assert "pass the audio list, here filelists/clock_audio_text_val_filelist.txt" in result.err
     result = report(corpus, names=("none.txt",))
@@ -196,14 +233,9 @@ def test_the_embedded_corpus_is_sound() -> None:
     path = ROOT / "filelists" / "clock_audio_text_val_filelist.txt"
     files = [line.split("|")[0] for line in path.read_text().splitlines()]
     seconds = sum(soundfile.info(ROOT / file).frames for file in files) / RATE
-    result = run("common/dataset_report.py", path, "-d", ROOT, "--num-workers", 1, "-o", "/dev/null/no")
+    result = run("scripts/dataset_report.py", path, "-d", ROOT, "--num-workers", 1, "-o", "/dev/null/no")
     assert cells(result.out, str(path))[1:4] == ["12", "0", f"{seconds / 3600:.3f}"]
     assert (result.code, "cannot write the picture" in result.err) == (1, True)
-
-
-def test_tables_are_aligned() -> None:
-    lines = table("<>", ("name", "count"), [("a", 1234567), ("long name", 2)]).splitlines()
-    assert lines == ["  name           count", "  a          1,234,567", "  long name          2"]
 
 
 def test_histograms_count_every_value() -> None:

@@ -1,0 +1,122 @@
+"""Report the content of filelists of audio and its problems: tables on stdout and one picture.
+
+    python -m scripts.dataset_report filelists/clock_audio_text_train_filelist.txt -d ./ -o output
+
+Rows that training refuses are listed at the end; then the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+
+from common.arguments import HelpFormatter, add_audio_arguments, positive
+from common.audio.stft import AudioConfig
+from common.data.clip_report import Survey, survey
+from common.data.filelist import BadRows, Utterance
+from common.data.report_tables import describe
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.spec import AcousticInference, ModelSpec, Options, from_options
+from models import REGISTRY
+
+PICTURE = "dataset_report.png"
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command's flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.dataset_report",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument(
+        "filelists", metavar="FILELIST", type=Path, nargs="+", help="rows audio|text; one report of all"
+    )
+    parser.add_argument(
+        "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("output"), help=f"a .png, or a folder, which gets {PICTURE}"
+    )
+    parser.add_argument(
+        "--text-cleaners",
+        nargs="+",
+        default=["english_cleaners"],
+        metavar="NAME",
+        help="cleaners of the texts, as in training",
+    )
+    parser.add_argument("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
+    add_audio_arguments(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Report on the usable rows; raise DataError that names the others."""
+    args = parse_args(argv)
+    config = from_options(AudioConfig, vars(args))
+    picture = picture_path(args.output)
+    check = partial(unusable_texts, options=vars(args))
+    found = survey(args.filelists, args.dataset_path, config.sampling_rate, check, args.num_workers)
+    inference = acoustic_spec().inference
+    assert isinstance(inference, AcousticInference)
+    drop = inference.dropped
+    print(describe(found, args.text_cleaners, lambda text: drop(text, vars(args))), flush=True)
+    if found.clips:
+        draw(found, picture)
+    if found.problems:
+        raise DataError(problems_of(found, args.dataset_path))
+
+
+def acoustic_spec() -> ModelSpec:
+    """Return the spec of the model that reads texts."""
+    return next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
+
+
+def unusable_texts(texts: list[str], options: Options) -> dict[int, str]:
+    """Return the problems of the texts that training refuses, by index."""
+    try:
+        acoustic_spec().make_dataset(options, [Utterance("", text) for text in texts])
+    except BadRows as error:
+        return dict(error.problems)
+    return {}
+
+
+def picture_path(output: Path) -> Path:
+    """Return the picture's file for --output, a .png or a folder; raise UsageError for a file of another kind."""
+    if output.is_dir():
+        return output / PICTURE
+    if output.is_file() and output.suffix.lower() != ".png":
+        raise UsageError(f"--output {output}: a file, expected a .png or a folder")
+    if output.suffix.lower() in (".jpg", ".jpeg", ".pdf", ".svg"):
+        raise UsageError(f"--output {output}: the picture is a PNG, expected a name in .png or a folder")
+    return output if output.suffix.lower() == ".png" else output / PICTURE
+
+
+def draw(found: Survey, picture: Path) -> None:
+    """Write the picture and print its path."""
+    from common.data.report_plots import plot_clips
+    from common.data.reports import save_figure
+
+    hours = sum(clip.sound.duration for clip in found.clips) / 3600
+    names = ", ".join(Path(name).name for name in found.filelists[:2])
+    more = f" and {len(found.filelists) - 2} more" if len(found.filelists) > 2 else ""
+    save_figure(picture, plot_clips(found.clips, f"{names}{more}: {len(found.clips):,} clips, {hours:.3g} hours"))
+    print(f"\npicture: {picture}", flush=True)
+
+
+def problems_of(found: Survey, dataset_path: Path) -> str:
+    """List every unusable row as FILELIST:LINE: problem, and count them in a last line."""
+    lines = [f"{place}: {problem}" for place, problem in found.problems]
+    rows = len(found.problems) + len(found.clips)
+    advice = ""
+    if any(problem.endswith("no such audio file") for _, problem in found.problems):
+        advice = f" (paths are relative to --dataset-path, now {dataset_path})"
+    return "\n".join(["unusable rows", *lines, f"{len(lines)} of {rows} rows are unusable{advice}: mend or drop them"])
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()
