@@ -26,7 +26,7 @@ if [ "$device" = cpu ]; then
 else
   defaults=(1000 3 "1 4" "fp16 fp32")
 fi
-# The recipe's smaller WaveGlow, where no checkpoint says how large it is.
+# The recipe's smaller WaveGlow, where no checkpoint gives its size.
 size=(--wn-channels 256)
 case " $*" in *" --waveglow"*) size=() ;; esac
 

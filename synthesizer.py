@@ -275,7 +275,9 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
     def find(spec: ModelSpec) -> Path | None:
         return named.get(spec.flag)
 
-    acoustic, model = (_find(role, find, vocoder) or _find(role, _trained, vocoder) for role in ("acoustic", "vocoder"))
+    acoustic, model = (
+        _find(role, find, vocoder) or _find(role, _trained_checkpoint, vocoder) for role in ("acoustic", "vocoder")
+    )
     model = None if vocoder == GRIFFIN_LIM else model
     if acoustic and (model or vocoder == GRIFFIN_LIM):
         return Choice(acoustic, model, _describe(acoustic, model))
@@ -298,7 +300,7 @@ def _embedded_choice(vocoder: str | None) -> Choice | None:
     return Choice(acoustic, model, f"the embedded one, {_describe(acoustic, model)}")
 
 
-def _trained(spec: ModelSpec) -> Path | None:
+def _trained_checkpoint(spec: ModelSpec) -> Path | None:
     """A model's newest checkpoint in output/."""
     return find_last(TRAINED, spec.name)
 

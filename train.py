@@ -117,7 +117,7 @@ def open_log(args: argparse.Namespace, dist: Dist, steps_done: int) -> Log:
 
 
 def describe(state: TrainState, loaders: Loaders, begun: str, args: argparse.Namespace) -> list[str]:
-    """What is about to be trained, on what, from where, and what is not as usual."""
+    """Lines about the run: the model, its data and first weights, and unusual settings."""
     weights = list(state.model.parameters())
     total, trained = sum(w.numel() for w in weights), sum(w.numel() for w in weights if w.requires_grad)
     frozen = f", {trained:,} of them trained," if trained < total else ""
@@ -144,7 +144,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         log.say(f"nothing left to train: {state.epoch} epochs are done; raise --epochs, now {args.epochs}, to go on")
     if state.totals.iterations == 0 and not patient(state, args, log):
         return True
-    show = state.dist.is_main and not args.shard  # cut weights speak in chorus only
+    show = state.dist.is_main and not args.shard  # a sharded model cannot run on rank 0 alone
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if show else None
     checkup = Checkup(args, state.dist.is_main)
     totals, timer = RunTotals(), SaveTimer(args.checkpoint_every_minutes or math.inf)

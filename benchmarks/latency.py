@@ -102,7 +102,7 @@ def open_log(args: argparse.Namespace) -> NvLog:
     return log
 
 
-def chosen(role: str, args: argparse.Namespace) -> ModelSpec:
+def select_spec(role: str, args: argparse.Namespace) -> ModelSpec:
     """The model of a role: the one whose checkpoint is given, or else the first; --vocoder decides between several."""
     specs = [spec for spec in REGISTRY.values() if spec.role == role]
     specs = [spec for spec in specs if spec.flag == args.vocoder] or specs
@@ -111,7 +111,7 @@ def chosen(role: str, args: argparse.Namespace) -> ModelSpec:
 
 def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> LoadedModel:
     """A role's model from its checkpoint, or with random weights and, where it ends clips by a gate, without one."""
-    spec = chosen(role, args)
+    spec = select_spec(role, args)
     if path := getattr(args, spec.flag):
         return load(Checkpoint(spec, path), synthesis_config(args, given, REGISTRY.values()), device)
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
@@ -122,7 +122,7 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
 
 def decoder_steps(args: argparse.Namespace) -> int:
     """How long a decoder without a gate runs. UsageError where the frames asked for are more than it may make."""
-    per_step = max(1, args.n_frames_per_step)  # what is less than 1 is the model's to refuse
+    per_step = max(1, args.n_frames_per_step)  # the model refuses numbers below 1
     frames = args.mel_frames or max(1, round(FRAMES_PER_CHARACTER * args.input_length))
     steps = math.ceil(frames / per_step)
     if args.mel_frames and steps > args.max_decoder_steps:
@@ -176,7 +176,7 @@ def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, 
     log.metadata("samples_per_sec", {"unit": "samples/s", "format": ".0f"})
     log.metadata("audio_length", {"unit": "s", "format": ".2f"})
     log.log((), stages | summary)
-    models = [chosen(role, args).flag for role in ("acoustic", "vocoder")]
+    models = [select_spec(role, args).flag for role in ("acoustic", "vocoder")]
     weights = ", ".join(f"{flag}: {getattr(args, flag) or 'random weights'}" for flag in models)
     log.say(
         f"{len(done)} iterations after {args.warmup} to warm up; {weights}; "
@@ -278,7 +278,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     args = parser.parse_args(argv)
     numbers = ("warmup", "sigma_infer", "denoising_strength")
     wrong = problems_below_zero({name: getattr(args, name) for name in numbers})
-    trained = chosen("acoustic", args).flag
+    trained = select_spec("acoustic", args).flag
     if args.mel_frames and getattr(args, trained):
         wrong.append(
             f"--mel-frames: the gate of --{trained} ends its clips; for a set length, "

@@ -55,22 +55,22 @@ def pairs_of_text(audio: list[Path], text_file: Path, suffix: str) -> Iterator[P
     yield from (Pair(*pair) for pair in zip(audio, lines, strict=True) if pair[1].strip())
 
 
-def hear(recogniser: Recogniser, path: Path) -> str:
-    """What is said in an audio file of any rate."""
+def transcribe(recogniser: Recogniser, path: Path) -> str:
+    """The words in an audio file of any rate."""
     audio = read_audio(path, None)
     return recogniser(audio.samples.numpy(), audio.rate)
 
 
-def report(pairs: list[Pair], heard: list[str]) -> None:
+def report(pairs: list[Pair], transcripts: list[str]) -> None:
     """Print each line's reference and hypothesis, then the totals."""
     texts = [pair.text for pair in pairs]
     references = [normalise(text) for text in texts]
-    hypotheses = [normalise(text) for text in heard]
-    for pair, reference, hypothesis, raw in zip(pairs, references, hypotheses, heard, strict=True):
+    hypotheses = [normalise(text) for text in transcripts]
+    for pair, reference, hypothesis, raw in zip(pairs, references, hypotheses, transcripts, strict=True):
         mark = " " if reference == hypothesis else "*"
         print(f"{mark} {pair.audio.name}\n    ref  {reference}\n    hyp  {hypothesis}    [{raw}]")
     for unit, edits_of in (("word", word_edits), ("character", character_edits)):
-        edits = Edits(*map(sum, zip(*map(edits_of, texts, heard), strict=True)))
+        edits = Edits(*map(sum, zip(*map(edits_of, texts, transcripts), strict=True)))
         print(
             f"{unit} error rate {100 * edits.errors.rate:.2f} %: {edits.errors.errors} errors in {edits.errors.count} {unit}s "
             f"({edits.substituted} substituted, {edits.deleted} deleted, {edits.inserted} inserted)"
@@ -86,11 +86,11 @@ def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--audio", type=Path, nargs="+", help="a folder with audio_0.wav, audio_1.wav …, or files in order"
     )
-    parser.add_argument("--text", type=Path, help="what they should say, one line each")
+    parser.add_argument("--text", type=Path, help="the reference texts, one line each")
     parser.add_argument("--suffix", default="", help="of the files in the folder: audio_I{suffix}.wav")
     parser.add_argument("--filelist", type=Path, help="rows `path|text`, instead of --audio and --text")
     parser.add_argument(
-        "--dataset-path", type=Path, default=Path("./"), help="what the filelist's paths are relative to"
+        "--dataset-path", type=Path, default=Path("./"), help="folder that the filelist's paths are relative to"
     )
     parser.add_argument("--model", choices=SIZES, default="tiny", help="size of the recogniser")
     parser.add_argument("--model-dir", type=Path, help="folder with encoder_model and decoder_model_merged")
@@ -110,12 +110,12 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             pairs = list(pairs_of_text(args.audio, args.text, args.suffix))
         if not pairs:
-            raise DataError(f"{args.filelist or args.text}: no line to hear, expected at least one")
+            raise DataError(f"{args.filelist or args.text}: no line, expected at least one")
         missing = [str(pair.audio) for pair in pairs if not pair.audio.is_file()]
         if missing:
             raise DataError("no such audio file: " + ", ".join(missing))
         recogniser = Recogniser(args.model, args.model_dir)
-        report(pairs, [hear(recogniser, pair.audio) for pair in pairs])
+        report(pairs, [transcribe(recogniser, pair.audio) for pair in pairs])
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What no model owns: sound, data and the training engine."""
+"""Code that no model owns: audio, data, kernels, quality, inference and training."""

@@ -1,4 +1,4 @@
-"""What every parser here does: help with defaults, JSON config files, retired flags, the flags of audio."""
+"""Parts of every parser: help with defaults, JSON config files, retired flags, the flags of audio."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_ch
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of BatchNorm: in a state_dict, not learnt
 RANDOM_STATES = re.compile("rng_state")  # two keys today, others in older files
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
-# Layouts that only names of tensors tell; the published recipe reads the first alone.
+# Layouts that differ in names of tensors alone; the published recipe reads the first alone.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"
 LAYOUTS = {
     re.compile(r"\.weight_v$"): WEIGHT_NORM,
@@ -47,7 +47,7 @@ class Weight:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What is in a checkpoint file. None stands for what it does not hold."""
+    """Contents of a checkpoint file; None for a missing part."""
 
     file: str
     bytes: int
@@ -88,10 +88,10 @@ def inspect(path: Path) -> Contents:
     for value in weights.values():
         dtypes[_dtype(value)] += value.numel()
     named = FILE_NAME.fullmatch(path.stem)
-    told = {key: checkpoint.get(key) for key in DESCRIBED}
+    described = {key: checkpoint.get(key) for key in DESCRIBED}
     groups, states = _optimizer(checkpoint)
     return Contents(
-        **told,
+        **described,
         file=str(path),
         bytes=path.stat().st_size,
         layout=_layout(checkpoint, path),
@@ -172,7 +172,7 @@ def _weight(name: str, value: Tensor) -> Weight:
 
 
 def report(contents: Contents, tensors: bool) -> Iterator[str]:
-    """What `inspect` prints, line after line; with a table of all tensors if asked for."""
+    """Yield the lines that `inspect` prints, with a table of all tensors on request."""
     c = contents
     unfinished = "" if c.epoch_complete else " (not finished)"
     parts = ", ".join(f"{part} {count:,}" for part, count in c.parts.items())
@@ -228,7 +228,7 @@ def check_finite(contents: Contents) -> None:
         )
 
 
-def published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, Any]:
+def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, Any]:
     """A checkpoint under the published recipe's keys, plus what inference here needs (`data`) and where training stood.
 
     Names lose `module.`; Apex's loss scale becomes a scaler's state, and a single random state a row of several.
@@ -245,7 +245,7 @@ def published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, An
 
 
 def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """What resuming needs besides weights. An epoch that was not finished does not count: that recipe goes on with the next."""
+    """The entries that resuming needs besides weights. An unfinished epoch does not count."""
     states = ("optimizer", "scaler", "ema_state_dict", "ema_updates")
     kept = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
     amp = checkpoint.get("amp")
@@ -262,7 +262,7 @@ def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def halved(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Floating-point tensors as float16, everything else as it is. DataError names those that float16 cannot hold."""
     half = {
         name: value.half() if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -286,9 +286,9 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
     if target.exists() and not force:
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
     checkpoint = load_checkpoint(source)
-    made = published(checkpoint, weights_only or target.suffix == SAFETENSORS)
+    made = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
     if half:
-        made["state_dict"] = halved(made["state_dict"], source)
+        made["state_dict"] = to_half(made["state_dict"], source)
     odd = [name for name, value in made["state_dict"].items() if not isinstance(value, Tensor)]
     if odd and target.suffix == SAFETENSORS:
         raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {some(odd)}")
@@ -300,7 +300,7 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
 
 
 def _notes(contents: Contents, made: Mapping[str, Any]) -> Iterator[str]:
-    """What readers of the published layout will miss in a file."""
+    """Yield the parts of a file that readers of the published layout lack."""
     absent = [key for key in ("config", "optimizer", "scaler") if key not in made]
     empty = [key for key, value in _random_states(made) if value is None]
     if absent:

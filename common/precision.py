@@ -102,7 +102,7 @@ def autocast(device: torch.device, half: torch.dtype | None) -> torch.autocast:
 
 
 def half_note(device: torch.device, half: torch.dtype | None) -> str:
-    """What to say of the type that half precision, which was asked for, came to; nothing where it is as usual."""
+    """A note on the type that a request for half precision leads to; empty where it is the usual one."""
     if has_fast_half(device):
         return ""
     many_times = "this CPU has no bfloat16 instructions and would be many times slower with them emulated"
@@ -110,7 +110,7 @@ def half_note(device: torch.device, half: torch.dtype | None) -> str:
 
 
 def int8_note(device: torch.device) -> str:
-    """What to say where --int8, which was asked for, changes nothing; nothing where it has its effect."""
+    """A note where --int8 has no effect; empty elsewhere."""
     return (
         "" if reads_float16(device) else f"--int8: no effect on this {device.type.upper()}, it is for x86 CPUs (--cpu)"
     )

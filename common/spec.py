@@ -1,4 +1,4 @@
-"""What a model package must say of itself, so that training and inference need no model's name."""
+"""The description of a model package, with which training and inference need no model's name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Batch(Protocol):
 
     @property
     def targets(self) -> Any:
-        """What the criterion compares the outputs with."""
+        """The tensors that the criterion compares the outputs with."""
 
     @property
     def num_items(self) -> Tensor:
@@ -67,7 +67,7 @@ class Criterion(Protocol):
 
 
 class Preview(NamedTuple):
-    """What a validation shows: pictures, sounds (N,) in [-1, 1], and numbers, by name."""
+    """Outputs of a validation: pictures, sounds (N,) in [-1, 1], and numbers, by name."""
 
     figures: dict[str, Figure]
     sounds: dict[str, Tensor]
@@ -128,7 +128,7 @@ class VocoderInference:
     """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
-    # model, mels (1, M, T), sigma, what is done to a part and the sound around it -> infer's audio in parts, the first one soon
+    # model, mels (1, M, T), sigma, a function over a part and the sound around it -> infer's audio in parts, the first one soon
     stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor]], Iterator[Tensor]] = field(default=_all_at_once)
 
 
@@ -149,7 +149,7 @@ Transfer = Callable[[WarmStart], tuple[dict[str, Tensor], str]]
 class ModelSpec:
     """One entry of models.REGISTRY."""
 
-    name: str  # what -m takes and checkpoints are named after
+    name: str  # the argument of -m, and part of checkpoints' names
     build: Callable[..., nn.Module]  # build(**config); the model's attribute `config` is a dataclass of the same
     add_arguments: Callable[[argparse.ArgumentParser], None]  # flags of the model, for training and inference
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
@@ -160,7 +160,9 @@ class ModelSpec:
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
-    prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # what is no config
+    prepare_training: Callable[[Any, Options], None] = field(
+        default=lambda model, options: None
+    )  # settings outside the config
     fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
@@ -180,7 +182,7 @@ class ModelSpec:
 
 
 def config_of(model: nn.Module) -> dict[str, Any]:
-    """The keyword arguments that build a model again: what its checkpoints keep as `config`."""
+    """The keyword arguments that build a model again, `config` in its checkpoints."""
     return asdict(cast(Any, model).config)
 
 

@@ -41,7 +41,7 @@ RETIRED = (
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
-    """Add the flags every model's training shares; what differs by model comes from its defaults."""
+    """Add the flags every model's training shares; a model's own defaults come from its spec."""
     _add_run(parser.add_argument_group("run"), defaults)
     _add_evaluation(parser.add_argument_group("evaluation"))
     _add_checkpoints(parser.add_argument_group("checkpoints"))
@@ -89,7 +89,7 @@ def _add_evaluation(group: argparse._ArgumentGroup) -> None:
         "--best-by",
         choices=list(BEST_BY),
         default="loss",
-        help="what checkpoint_{model}_best.pt is chosen by: validation loss, or a measure of --evaluate-every",
+        help="the measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every",
     )
 
 
@@ -200,7 +200,7 @@ def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) ->
     group.add_argument(
         "--anneal-factor",
         type=float,
-        help="what it falls by: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
+        help="factor of each step down: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
     )
     group.add_argument(
         "--warmup-steps",

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What every script of this folder starts: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]
+# Started by every script of this folder: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]
 #
 # Settings are those that NVIDIA documents for its "Tacotron 2 And WaveGlow v1.10 For PyTorch": the recipe of each model here, the same
 # on every machine, and in the scripts the batch size of each GPU, from the tables of training performance on DGX-1 (V100 16 GB) and

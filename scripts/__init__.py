@@ -1,1 +1,1 @@
-"""What scripts/*.sh and the Makefile run; nothing of the recipe imports it."""
+"""Programs that scripts/*.sh and the Makefile run; nothing of the recipe imports it."""

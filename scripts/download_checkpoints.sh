@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetch the published checkpoints, Tacotron 2 and WaveGlow of 256 channels: bash scripts/download_checkpoints.sh [FOLDER].
 #
-# They go to FOLDER (checkpoints/ in the project's folder unless given); what each holds is printed, and then the command that speaks
+# They go to FOLDER (checkpoints/ in the project's folder unless given); the contents of each are printed, then the command that speaks
 # with them. Safe to stop and to run again at any moment: a download goes on where it ended, and what is done is not done twice.
 #
 # NGC's addresses could not be tried where this was written. TACOTRON2_URL and WAVEGLOW_URL name others; TACOTRON2_BYTES,

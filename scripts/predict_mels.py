@@ -1,6 +1,6 @@
 """Write the mels that Tacotron 2 predicts for recorded clips, frame by frame in time with them, to train a vocoder on.
 
-A vocoder that was trained on the recordings' mels hears smoother ones when it is used. Tuned on these, it hears what it will hear:
+A vocoder trained on the recordings' mels gets smoother ones in use. Fine-tuned on predicted mels, it gets the same input in both:
 
     python -m scripts.predict_mels output/checkpoint_Tacotron2_last.pt filelists/ljs_mel_text_{train,val}_filelist.txt
     python train.py -m WaveGlow -o output/tuned -d output/predicted --load-mel-from-disk \\
@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> None:
     model: Any = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()
     options = checkpoint["config"] | checkpoint.get("data", {})
     options |= {"dataset_path": str(args.dataset_path), "load_mel_from_disk": True}
-    model.mask_padding = True  # a clip does not hear what fills up its batch, as in inference
+    model.mask_padding = True  # padding has no effect on a clip, as in inference
     datasets = read_clips(args.filelists, options)
     make_folders(datasets, args.dataset_path, args.output, from_options(AudioConfig, options))
     for dataset in datasets:

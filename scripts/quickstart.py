@@ -1,6 +1,6 @@
 """The quickstart's steps as the commands anyone would type: the voice that is here, mels, two small models, five phrases, a report.
 
-Called by scripts/quickstart.sh, which makes the environment. Every step prints its command; what is done already is not done again.
+Called by scripts/quickstart.sh, which makes the environment. Every step prints its command; finished steps are not repeated.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
     if VOICE.exists():
         speak_with_voice()
     else:
-        print(f"there is no {VOICE} yet; what is trained below speaks first")
+        print(f"there is no {VOICE} yet; the model trained below is the first voice")
     say("2. mels of the embedded talking clock, a synthetic voice (corpus/README.md)")
     run(["bash", "scripts/prepare_mels.sh", "clock"])
     for number, part in enumerate((TACOTRON2, WAVEGLOW), 3):
@@ -92,7 +92,7 @@ def main() -> None:
     say(f"5. five times of day that are in no training clip ({PHRASES})")
     spoken = {vocoder: speak(vocoder, PHRASES, OUTPUT / vocoder) for vocoder in ("waveglow", "griffin-lim")}
     ratio = length_ratio()
-    say("6. what came out")
+    say("6. results")
     print(table(spoken, ratio, minutes))
     say(f"7. how well they speak the held-out clips: the clock just trained, and the voice of step 1 ({HELD_OUT})")
     compare()
@@ -154,7 +154,7 @@ def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
         process = subprocess.Popen(command, stdout=file)
         try:
             show(process, log, bar)
-        except BaseException:  # Ctrl-C for one, of which it has heard as well
+        except BaseException:  # Ctrl-C for one, which the child receives as well
             process.terminate()  # it saves first
             process.wait()
             raise
@@ -164,14 +164,14 @@ def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
 
 def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
     """Show a training's progress, as its log tells it, until it ends."""
-    said, told = time.monotonic(), 0
+    printed, reported = time.monotonic(), 0
     while process.poll() is None:
         time.sleep(1.0)
         done, loss = progress_of(log)
         bar.update(done - bar.n)
         bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
-        if bar.disable and done > told and time.monotonic() - said > SAID_EVERY:
-            said, told = time.monotonic(), done
+        if bar.disable and done > reported and time.monotonic() - printed > SAID_EVERY:
+            printed, reported = time.monotonic(), done
             print(f"   epoch {done} of {bar.total}, loss {loss:.3f}", flush=True)
 
 
@@ -267,7 +267,7 @@ def table(spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> st
             "",
             f"Next: QUICKSTART_MINUTES={2 * minutes:g} bash scripts/quickstart.sh goes on from here;",
             f"  rm -r {OUTPUT} makes it start anew; your own phrases: the inference command above with another -i;",
-            "  LJSpeech or your own voice: README.md, «Training»",
+            "  LJSpeech or your own voice: docs/training.md",
         ]
     )
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "evaluate.py": "evaluate",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
     "python -m common.data.mels": "common.data.mels",
-    "python -m common.dataset_report": "common.dataset_report",
+    "python -m scripts.dataset_report": "scripts.dataset_report",
     "python -m common.checkpoint inspect": "common.checkpoint inspect",
     "python -m common.checkpoint convert": "common.checkpoint convert",
     "python -m scripts.predict_mels": "scripts.predict_mels",

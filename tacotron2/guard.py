@@ -70,7 +70,7 @@ class StopRule:
         """Take in gate logits (n, B) and attention (n, B, S) of the next n steps."""
         going_on = torch.sigmoid(gates) <= self.threshold
         if self.attention:
-            going_on &= ~self.attention.fired(weights)
+            going_on &= ~self.attention.fires(weights)
         going_on = going_on.cummin(0).values & self.running
         self.steps = torch.minimum(self.steps + going_on.sum(0), self.limits)
         self.running = going_on[-1] & (self.steps < self.limits)
@@ -94,7 +94,7 @@ class AttentionStop:
         self.frames, self.frames_per_step, self.last = frames, frames_per_step, text_lengths - 1
         self.stay = torch.zeros_like(text_lengths)  # steps at the last symbol, up to now
 
-    def fired(self, weights: Tensor) -> Tensor:
+    def fires(self, weights: Tensor) -> Tensor:
         """Attention weights (n, B, S) of the next steps -> (n, B), True where a clip has to end."""
         at_last = weights.argmax(dim=2) == self.last
         steps = torch.arange(len(weights), device=weights.device)[:, None]

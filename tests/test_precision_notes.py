@@ -17,7 +17,7 @@ WEIGHTS = "large weights of a single row's products are read in float16"
 @pytest.fixture
 def has_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Fake the CPU feature that oneDNN reports, and hide any GPU."""
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: request.param)
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: request.param)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     return request.param
 

@@ -37,12 +37,6 @@ FOREIGN_FLAGS = {
     *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
     *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling"),
 }
-# Written about before they are here: an entry leaves this set once its code is here.
-PLANNED = {
-    *("--no-amp", "--no-cudnn-enabled", "--normalize", "--text-reading"),
-    *("synthesizer.py", "tacotron2/fast/table.py", "waveglow/fast/table.py", "common/kernels/private_ops.py"),
-    "tests/test_fast_ways.py",
-}
 FOLDERS_OF_USERS = (
     "LJSpeech-1.1/",
     "output/",
@@ -172,7 +166,7 @@ def test_python_examples_compile() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_flag_exists(page: Path) -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXTS[page]))
-    assert named - known_flags() - FOREIGN_FLAGS - PLANNED == set()
+    assert named - known_flags() - FOREIGN_FLAGS == set()
 
 
 @functools.cache
@@ -214,7 +208,7 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     files = {
         word for word in words if re.fullmatch(r"[\w./-]+\.(py|sh|md|toml|tsv|sbatch)|[\w-]+(/[\w-]+)+/?|[\w-]+/", word)
     }
-    files = {file for file in files if not file.startswith(FOLDERS_OF_USERS)} - PLANNED
+    files = {file for file in files if not file.startswith(FOLDERS_OF_USERS)}
     below = ("", "common/")  # the source tree names files by their folder
     assert [file for file in sorted(files) if not any((ROOT / folder / file).exists() for folder in below)] == []
 

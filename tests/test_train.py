@@ -276,9 +276,7 @@ def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -
 
 @BOTH
 def test_mixed_precision_on_a_cpu(tmp_path: Path, model: str, monkeypatch) -> None:
-    monkeypatch.setattr(
-        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True
-    )  # on others --amp computes in float32
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: True)  # on others --amp computes in float32
     succeed("train.py", *flags(model, tmp_path), "--epochs", 2, "--amp")
     plain = losses(train_tiny_model(model).parent)
     for (step, data), (same_step, wanted) in zip(losses(tmp_path), plain, strict=True):

@@ -232,7 +232,7 @@ def test_float16_on_a_cpu_scales_the_loss_and_counts_skipped_steps(tmp_path: Pat
         if "train_skipped_steps" in data
     )
     assert scale == 65536 / 2**skipped
-    assert [event.value for event in events(tmp_path).Scalars("train/loss_scale")][-1] == scale
+    assert [event.value for event in events(tmp_path, model).Scalars("train/loss_scale")][-1] == scale
     plain = losses(train_tiny_model(model).parent)
     assert by_step(tmp_path)[0]["train_loss"] == pytest.approx(plain[0][1]["train_loss"], rel=0.02, abs=0.01)
 

@@ -64,7 +64,7 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
                 _check_header(name, file.channels, file.samplerate, sampling_rate)
             samples, promised = file.read(dtype="float32", always_2d=True), file.frames
             container, codec, rate = file.format, file.subtype, file.samplerate
-    except TypeError:  # what libsndfile says of a file whose name ends in .raw
+    except TypeError:  # libsndfile's error for a file name that ends in .raw
         raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
@@ -127,7 +127,7 @@ def _ogg_has_an_end(name: str) -> bool:
 
 
 def to_pcm(audio: Tensor) -> np.ndarray:
-    """Audio in [-1, 1], what is out of it clipped -> samples of 16 bits. ValueError where any is not finite."""
+    """Audio, clipped to [-1, 1] -> samples of 16 bits. ValueError where any is not finite."""
     samples = audio.detach().float().cpu().numpy()
     if not np.isfinite(samples).all():
         raise ValueError("the audio has samples that are NaN or infinite")

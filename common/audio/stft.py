@@ -51,7 +51,7 @@ class AudioConfig:
 
 
 def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> list[str]:
-    """What keeps frames of these lengths from covering the audio, one line per flag."""
+    """The reasons why frames of these lengths cannot cover the audio, one line per flag."""
     problems = []
     if filter_length < 2 or filter_length % 2:
         problems.append(f"--filter-length {filter_length}: expected an even number of samples")

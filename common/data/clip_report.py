@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What an audio file says of itself: Hz, channels, and container with codec."""
+    """Header of an audio file: Hz, channels, and container with codec."""
 
     rate: int
     channels: int
@@ -58,7 +58,7 @@ class Header(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """What was measured of one clip. 0 dBFS is a signal whose every sample is at full scale; nothing but zeros has -inf."""
+    """Measurements of one clip. 0 dBFS is a signal whose every sample is at full scale; nothing but zeros has -inf."""
 
     duration: float  # s
     rms: float  # dBFS
@@ -94,7 +94,7 @@ class Clip(NamedTuple):
 
 @dataclass(frozen=True)
 class Survey:
-    """What the filelists hold, in their order: usable clips, headers of all files that have one, problems of other rows."""
+    """The clips of all filelists, in their order: usable clips, headers of all files that have one, problems of other rows."""
 
     filelists: list[str]
     clips: list[Clip]
@@ -248,10 +248,10 @@ def kept_in_view(values: Floats) -> tuple[Floats, int]:
     finite = values[np.isfinite(values)]
     median = np.median(finite)
     reach = HISTOGRAM_DEVIATIONS * np.median(np.abs(finite - median)) or np.inf
-    kept = np.clip(finite, median - reach, median + reach)
-    if np.ptp(finite) < 2 * np.ptp(kept):
+    clipped_values = np.clip(finite, median - reach, median + reach)
+    if np.ptp(finite) < 2 * np.ptp(clipped_values):
         return finite, 0
-    return kept, int((kept != finite).sum())
+    return clipped_values, int((clipped_values != finite).sum())
 
 
 def same(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[list[Clip]]:

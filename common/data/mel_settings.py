@@ -17,7 +17,7 @@ NO_EFFECT = {"max_wav_value"}  # on a mel
 
 
 def settings_of(config: AudioConfig) -> dict[str, Any]:
-    """What a mel depends on."""
+    """The settings that a mel depends on."""
     return {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
 
 

@@ -14,7 +14,7 @@ Done = TypeVar("Done")
 
 
 def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
-    """What `work` makes of each job, in order, on several processes of one thread each, with a bar on a terminal."""
+    """The results of `work` for each job, in order, on several processes of one thread each, with a bar on a terminal."""
     if not jobs:
         return []
     with ProcessPoolExecutor(min(workers, len(jobs)), initializer=torch.set_num_threads, initargs=(1,)) as pool:

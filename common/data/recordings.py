@@ -26,12 +26,12 @@ from common.errors import DataError
 from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg")
-SETTINGS = "settings.json"  # beside copies: what they were made with
+SETTINGS = "settings.json"  # beside copies: the settings they were made with
 MARGIN = 0.05  # seconds of silence left at either end
 
 
 class Recording(NamedTuple):
-    """A row of a list: its number from 0, the audio file, what is said in it."""
+    """A row of a list: its number from 0, the audio file, its text."""
 
     row: int
     path: Path
@@ -39,12 +39,12 @@ class Recording(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What its copy and its mel are called, but for the ending."""
+        """The name of its copy and of its mel, without the ending."""
         return self.path.stem
 
 
 class Rows(NamedTuple):
-    """What a list holds, and what is wrong with its rows, by their numbers from 0."""
+    """The recordings of a list, and the problems of its rows, by their numbers from 0."""
 
     recordings: list[Recording]
     problems: dict[int, str]
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Treatment:
-    """What is done to recordings: to which rate in Hz, whether others are converted to it, whether silent ends are cut."""
+    """Treatment of recordings: the rate in Hz, whether others are converted to it, whether silent ends are cut."""
 
     sampling_rate: int = AudioConfig.sampling_rate
     resample: bool = False
@@ -60,7 +60,7 @@ class Treatment:
 
 
 class Clip(NamedTuple):
-    """What a check found of a recording: its rate in Hz, its channels, and the first and last + 1 of the samples to keep."""
+    """Result of a check of a recording: its rate in Hz, its channels, and the first and last + 1 of the samples to keep."""
 
     rate: int
     channels: int
@@ -88,7 +88,7 @@ def read_layout(folder: Path) -> Rows:
         recordings.append(Recording(row, path, text))
         if not path.is_file():
             problems[row] = f"no {folder / 'wavs' / fields[0]}{{{','.join(ENDINGS)}}}"
-    return _checked(recordings, problems)
+    return _check_rows(recordings, problems)
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:
@@ -107,7 +107,7 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
         recordings.append(Recording(row, base / fields[0], fields[1]))
         if not recordings[-1].path.is_file():
             problems[row] = f"no file {recordings[-1].path}"
-    return _checked(recordings, problems)
+    return _check_rows(recordings, problems)
 
 
 def _read_fields(path: Path) -> list[list[str]]:
@@ -122,7 +122,7 @@ def _audio_file(stem: Path) -> Path:
     return next((path for path in candidates if path.is_file()), candidates[0])
 
 
-def _checked(recordings: list[Recording], problems: dict[int, str]) -> Rows:
+def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
     """Rows, with what is wrong with their texts and names; two clips of one name would share a copy and a mel."""
     first: dict[str, int] = {}
     for recording in recordings:
@@ -149,7 +149,7 @@ def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
 
 
 def check_clip(path: Path, treatment: Treatment) -> Clip | str:
-    """What a recording is and how much of it is kept, or what is wrong with it."""
+    """Properties of a recording and the samples to keep, or the problem with it."""
     try:
         samples, clip = read_mono(path, treatment)
     except DataError as error:

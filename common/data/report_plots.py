@@ -56,11 +56,11 @@ def plot_clips(clips: Sequence[Clip], title: str) -> Figure:
 
 
 def _draw_histogram(axes: Axes, values: Floats, far: Outliers, label: str) -> None:
-    kept, moved = kept_in_view(values)
-    _bars(axes, kept, _edges(kept))
+    values_in_view, moved = kept_in_view(values)
+    _bars(axes, values_in_view, _edges(values_in_view))
     axes.axvline(far.median, color=DARK, linewidth=1.2, ymax=BARS_END, label=f"median {far.median:.2f}")
     limits = far.median + OUTLIER_DEVIATIONS * far.deviation * np.array([-1, 1])
-    inside = [limit for limit in limits if far.indices and kept.min() <= limit <= kept.max()]
+    inside = [limit for limit in limits if far.indices and values_in_view.min() <= limit <= values_in_view.max()]
     for number, limit in enumerate(inside):
         name = "" if number else f"±{OUTLIER_DEVIATIONS:g} MADs"
         axes.axvline(limit, color=FIRST, linewidth=1.2, ymax=BARS_END, linestyle="--", label=name)
@@ -122,12 +122,12 @@ def _draw_scatter(axes: Axes, durations: Floats, characters: Floats, by_duration
 def _draw_silences(axes: Axes, clips: Sequence[Clip]) -> None:
     leading = np.array([clip.sound.leading_silence for clip in clips])
     trailing = np.array([clip.sound.trailing_silence for clip in clips])
-    kept, moved = kept_in_view(np.concatenate([leading, trailing]))
+    values_in_view, moved = kept_in_view(np.concatenate([leading, trailing]))
     # a bin holds whole frames of measurement, and they lie in its middle
-    width = silence.FRAME * max(1, np.ceil(kept.max() / BINS / silence.FRAME))
-    edges = np.arange(-0.5, np.ceil(kept.max() / width) + 1) * width
-    _bars(axes, kept[: len(leading)], edges, f"beginning, median {np.median(leading):.2f}")
-    _outline(axes, kept[len(leading) :], edges, f"end, median {np.median(trailing):.2f}")
+    width = silence.FRAME * max(1, np.ceil(values_in_view.max() / BINS / silence.FRAME))
+    edges = np.arange(-0.5, np.ceil(values_in_view.max() / width) + 1) * width
+    _bars(axes, values_in_view[: len(leading)], edges, f"beginning, median {np.median(leading):.2f}")
+    _outline(axes, values_in_view[len(leading) :], edges, f"end, median {np.median(trailing):.2f}")
     axes.set_xlabel(
         f"more than {silence.DEPTH:g} dB below the clip's loudest" + (f"\nlast bar: {moved} longer" if moved else "")
     )

@@ -59,19 +59,19 @@ def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]])
 
 def histogram(values: Floats) -> str:
     """Bars of how many values (C,) lie in each step of a round width; those far out are in the first and the last."""
-    kept, moved = kept_in_view(values)
-    width = _round_width((kept.max() - kept.min()) / MOST_BINS)
-    first = np.floor(kept.min() / width)
-    counts = np.bincount((np.floor(kept / width) - first).astype(int))
+    values_in_view, moved = kept_in_view(values)
+    width = _round_width((values_in_view.max() - values_in_view.min()) / MOST_BINS)
+    first = np.floor(values_in_view.min() / width)
+    counts = np.bincount((np.floor(values_in_view / width) - first).astype(int))
     digits = max(0, -int(np.floor(np.log10(width))))
     rows = []
     for number, count in enumerate(counts):
         low = (first + number) * width
         bar = "█" * round(BAR * count / counts.max()) or ("▏" if count else "")
         rows.append([f"{low:.{digits}f}", f"{low + width:.{digits}f}", int(count), bar])
-    if values.min() < kept.min():
+    if values.min() < values_in_view.min():
         rows[0][0] = f"{values.min():.{digits}f}"
-    if values.max() > kept.max():
+    if values.max() > values_in_view.max():
         rows[-1][1] = f"{values.max():.{digits}f}"
     return table(">>><", ("from", "to", "clips", f"{moved} far out in the outermost" if moved else ""), rows)
 
@@ -101,7 +101,7 @@ def _sums(clips: Sequence[Clip], unusable: int) -> tuple[int, int, str, int, int
 
 
 def _files(found: Survey) -> Iterator[str]:
-    """What the headers say, unusable files included: they are where rates and channels differ."""
+    """Rates, channels and formats of all headers, unusable files included."""
     for name, field in (("sampling rate (Hz)", "rate"), ("channels", "channels"), ("encoding", "encoding")):
         counts = Counter(str(getattr(header, field)) for header in found.headers)
         if counts:
@@ -142,7 +142,7 @@ def _histograms(clips: Sequence[Clip]) -> Iterator[str]:
     yield "Characters a second\n" + histogram(np.array([clip.pace for clip in clips]))
 
 
-def _named(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:
+def _name_clips(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:
     """A table of the first WORST clips of a finding, each with what was measured; one line where there is none."""
     if not found:
         return f"{title}: none"
@@ -158,7 +158,7 @@ def _clipping(clips: Sequence[Clip]) -> str:
     clipped.sort(key=lambda clip: (clip.sound.clipped_runs, clip.sound.longest_run), reverse=True)
     found = [(clip, (clip.sound.clipped_runs, clip.sound.longest_run)) for clip in clipped]
     title = f"Clipping, runs of at least {CLIPPED_RUN} samples at full scale"
-    return _named(title, found, ("runs", "longest (samples)"))
+    return _name_clips(title, found, ("runs", "longest (samples)"))
 
 
 def _repetitions(clips: Sequence[Clip]) -> str:
@@ -184,12 +184,12 @@ def _groups(kind: str, groups: Sequence[Sequence[Clip]]) -> str:
     rows = []
     for group in groups[:WORST]:
         places = [str(clip.row.place) for clip in group[:3]] + (["…"] if len(group) > 3 else [])
-        shared = repr(_shortened(group[0].row.text)) if kind == "text" else group[0].row.path
+        shared = repr(_shorten(group[0].row.text)) if kind == "text" else group[0].row.path
         rows.append((len(group), shared, ", ".join(places)))
     return table("><<", ("clips", f"same {kind}", "rows"), rows)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= SHOWN_TEXT else text[: SHOWN_TEXT - 1] + "…"
 
 
@@ -202,19 +202,21 @@ def _outliers(clips: Sequence[Clip]) -> Iterator[str]:
         found = [(clips[i], (f"{values[i]:.2f}", f"{far.deviations[i]:.2f}")) for i in far.indices]
         around = f"{far.median:.2f} {unit}".rstrip()
         title = f"{name} beyond {OUTLIER_DEVIATIONS:g} MADs of {far.deviation:.2f} from the median of {around}"
-        yield _named(title, found, (name.lower(), "MADs off"))
+        yield _name_clips(title, found, (name.lower(), "MADs off"))
 
 
 def _limits(clips: Sequence[Clip]) -> Iterator[str]:
     by_length = sorted(clips, key=lambda clip: clip.sound.duration)
     wordy = sorted((clip for clip in clips if clip.characters > LONG_TEXT), key=lambda clip: -clip.characters)
-    yield _named(f"Texts of over {LONG_TEXT} characters", [(clip, [clip.characters]) for clip in wordy], ["characters"])
+    yield _name_clips(
+        f"Texts of over {LONG_TEXT} characters", [(clip, [clip.characters]) for clip in wordy], ["characters"]
+    )
     long = [clip for clip in reversed(by_length) if clip.sound.duration > LONG_CLIP]
     short = [clip for clip in by_length if clip.sound.duration < SHORT_CLIP]
     for title, chosen in ((f"Longer than {LONG_CLIP:g} s", long), (f"Shorter than {SHORT_CLIP:g} s", short)):
-        yield _named(title, [(clip, [f"{clip.sound.duration:.2f}"]) for clip in chosen], ["duration (s)"])
+        yield _name_clips(title, [(clip, [f"{clip.sound.duration:.2f}"]) for clip in chosen], ["duration (s)"])
     silent = [(clip, [f"{clip.sound.duration:.2f}"]) for clip in clips if not np.isfinite(clip.sound.rms)]
-    yield _named("Silent throughout", silent, ["duration (s)"])
+    yield _name_clips("Silent throughout", silent, ["duration (s)"])
 
 
 def _characters(clips: Sequence[Clip], cleaners: Sequence[str], dropped: Callable[[str], list[str]]) -> str:

@@ -36,7 +36,7 @@ def plot_spectrogram(
     """Draw a log-mel spectrogram (M, T), over seconds where hop_length and sampling_rate are given, else frames."""
     figure = _new_figure(9, 3.4)
     axes = figure.add_subplot()
-    image = _draw_mel(axes, _masked(mel), _frame_seconds(hop_length, sampling_rate))
+    image = _draw_mel(axes, _mask_outside(mel), _frame_seconds(hop_length, sampling_rate))
     axes.set_title(title)
     axes.set_xlabel(_time_label(hop_length, sampling_rate))
     figure.colorbar(image, ax=axes, label="log magnitude (nat)", pad=0.01)
@@ -49,7 +49,7 @@ def plot_mel_pair(
     """Draw a target log-mel spectrogram (M, T) above a predicted one (M, T'), on one time axis and one colour scale."""
     figure = _new_figure(9, 5.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
-    mels = [_masked(target), _masked(predicted)]
+    mels = [_mask_outside(target), _mask_outside(predicted)]
     limits = _limits(mels)
     seconds = _frame_seconds(hop_length, sampling_rate)
     for axes, mel, name in zip((upper, lower), mels, ("target", "predicted"), strict=True):
@@ -67,19 +67,19 @@ def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title
 
     `symbols` are the S characters of the text; up to 80 of them are written along the axis.
     """
-    weights = _masked(alignment).T
+    weights = _mask_outside(alignment).T
     count = weights.shape[0]
     spelled = symbols is not None and count == len(symbols) <= MAX_SYMBOL_TICKS
     figure = _new_figure(9, min(max(4.0, 0.13 * count), 10.0) if spelled else 5.0)
     axes = figure.add_subplot()
     image = _draw(axes, weights, "viridis", 1.0, (0.0, float(weights.max()) if weights.count() else 1.0))
-    axes.set_title(title, parse_math=False)  # a phrase may speak of dollars
+    axes.set_title(title, parse_math=False)  # a phrase may contain $
     axes.set_xlabel("decoder step")
     axes.set_ylabel("input symbol")
     if spelled and symbols is not None:
         size = 9.0 if count <= 45 else 7.0
         ticks = np.arange(count) + 0.3  # of the letters' baseline: centred one by one, commas would float
-        axes.set_yticks(ticks, [_spelled(symbol) for symbol in symbols], fontsize=size, va="baseline")
+        axes.set_yticks(ticks, [_spell(symbol) for symbol in symbols], fontsize=size, va="baseline")
         axes.tick_params(axis="y", length=0)
     figure.colorbar(image, ax=axes, label="attention weight", pad=0.01, aspect=40)
     return figure
@@ -89,8 +89,8 @@ def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
     """Draw the stop gate over decoder steps: its target (T,), 0 and then 1, and the predicted probability (T,)."""
     figure = _new_figure(9, 3.0)
     axes = figure.add_subplot()
-    axes.plot(_masked(target), drawstyle="steps-mid", color="0.45", linewidth=2, label="target")
-    axes.plot(_masked(predicted), color="tab:orange", linewidth=1.5, label="predicted")
+    axes.plot(_mask_outside(target), drawstyle="steps-mid", color="0.45", linewidth=2, label="target")
+    axes.plot(_mask_outside(predicted), color="tab:orange", linewidth=1.5, label="predicted")
     axes.set(title=title, xlabel="decoder step", ylabel="probability of stopping", ylim=(-0.05, 1.05))
     axes.margins(x=0.01)
     axes.grid(alpha=0.3)
@@ -127,7 +127,7 @@ def attention_focus(alignments: Tensor, lengths: Tensor) -> Tensor:
     1 is attention on one symbol at a time, 1/S attention spread evenly; a model that reads is above about 0.5.
 
     Args:
-        alignments: attention weights (B, T, S); what is past an item's length does not count.
+        alignments: attention weights (B, T, S); steps past an item's length do not count.
         lengths: decoder steps of each item (B,); an item of none gets 0.
     """
     peaks = alignments.amax(dim=2)
@@ -177,7 +177,7 @@ def _limits(mels: list[np.ma.MaskedArray]) -> tuple[float, float]:
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
-def _masked(values: Array) -> np.ma.MaskedArray:
+def _mask_outside(values: Array) -> np.ma.MaskedArray:
     """The values as a float32 array in which NaN and infinity, which a diverged run brings, are left blank."""
     array = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, np.float32)
     return np.ma.masked_invalid(array)
@@ -191,6 +191,6 @@ def _time_label(hop_length: int | None, sampling_rate: int | None) -> str:
     return "time (s)" if hop_length and sampling_rate else "frame"
 
 
-def _spelled(symbol: str) -> str:
+def _spell(symbol: str) -> str:
     """A symbol as a tick label: a space made visible, ARPAbet without the mark that tells it from letters."""
     return "·" if symbol == " " else symbol.removeprefix("@") or symbol

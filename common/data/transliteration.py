@@ -22,7 +22,7 @@ def _ascii_of(character: str) -> str:
     category, ascii_text = unicodedata.category(character), unidecode(character)
     if category[0] in "LZ" or category == "Nd":  # letters, spaces and digits, in any script
         return ascii_text
-    # An en dash or a curly quote has a twin of one character; what needs more (the em dash, £, ½, …) is dropped.
+    # An en dash or a curly quote has a twin of one character; a sign that needs more (the em dash, £, ½, …) is dropped.
     return ascii_text if category[0] == "P" and len(ascii_text) == 1 else ""
 
 

@@ -112,7 +112,7 @@ def synthesise(texts: Sequence[str], pipeline: Pipeline, longest_piece: int = 0)
     All texts are one batch, unless any is cut: then each batch has at most BATCH pieces, the longest first.
     Raises BadRows as the model's encode does.
     """
-    cuts = _cut(texts, pipeline.acoustic, longest_piece)
+    cuts = _cut_texts(texts, pipeline.acoustic, longest_piece)
     parts = [piece.text for pieces in cuts for piece in pieces]
     if len(parts) == len(texts):
         return _synthesise_batch(texts, pipeline)
@@ -136,7 +136,7 @@ def stream(
     One piece is synthesised after the other. Pauses are yielded too, `text_pause` seconds after each text.
     """
     _check(texts, pipeline.acoustic)
-    cuts = _cut(texts, pipeline.acoustic, longest_piece)
+    cuts = _cut_texts(texts, pipeline.acoustic, longest_piece)
     speeches, numbers = [], []
     for pieces in cuts:
         for piece in pieces:
@@ -149,7 +149,7 @@ def stream(
     return _join_texts(iter(speeches), cuts), _combine_numbers(numbers)
 
 
-def _cut(texts: Sequence[str], acoustic: LoadedModel, longest_piece: int) -> list[list[Piece]]:
+def _cut_texts(texts: Sequence[str], acoustic: LoadedModel, longest_piece: int) -> list[list[Piece]]:
     """Cut each text into pieces; a text with a mistake stays whole."""
     return [acoustic_stages(acoustic).pieces(text, longest_piece, acoustic.options) for text in texts]
 

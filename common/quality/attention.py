@@ -1,4 +1,4 @@
-"""What an alignment tells about how a text was read: sharply, in order, all of it, once."""
+"""Measures of an alignment: focus, order, coverage of the text, skips and repeats."""
 
 # K decoder steps, S symbols
 

@@ -1,4 +1,4 @@
-"""What the measures share that call other people's models: imports of packages that may be missing, audio at their rate."""
+"""Shared parts of the measures that call models of others: imports of packages that may be missing, audio at their rate."""
 
 from __future__ import annotations
 

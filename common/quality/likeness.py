@@ -20,7 +20,7 @@ from common.quality.evaluators import at_rate, optional_import
 RATE = 16000  # Hz at which clips are compared: mels end at 8 kHz, and an empty band above would outweigh all below
 FRAME_PERIOD = 5.0  # milliseconds
 ORDER = 24  # of the mel-cepstrum, the custom at 16 to 24 kHz
-SHORTEST = 0.1  # seconds; what is shorter is followed by silence, for want of a frame to analyse
+SHORTEST = 0.1  # seconds; shorter audio is followed by silence, since the analysis needs a frame
 DECIBEL = 10 / math.log(10)
 
 
@@ -86,7 +86,7 @@ def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.nd
         len(omega), 2.0
     )  # of a bin in the trapezoidal rule; twice, but for c0, as the series is one of cosines
     share[[0, -1]] = 1.0
-    basis = np.cos(np.outer(_warped(omega, alpha), np.arange(order + 1))) * (slope * share / (len(omega) - 1))[:, None]
+    basis = np.cos(np.outer(_warp(omega, alpha), np.arange(order + 1))) * (slope * share / (len(omega) - 1))[:, None]
     basis[:, 0] /= 2
     return 0.5 * np.log(envelope) @ basis
 
@@ -97,17 +97,17 @@ def mel_warping(rate: int) -> float:
     omega = np.linspace(0, np.pi, 1000)
     mels = np.log1p(omega / np.pi * rate / 2 / 1000)
     alphas = np.arange(0, 1, 0.001)
-    distances = [np.mean((mels / mels[-1] - _warped(omega, alpha) / np.pi) ** 2) for alpha in alphas]
+    distances = [np.mean((mels / mels[-1] - _warp(omega, alpha) / np.pi) ** 2) for alpha in alphas]
     return float(alphas[np.argmin(distances)])
 
 
-def _warped(omega: np.ndarray, alpha: float) -> np.ndarray:
+def _warp(omega: np.ndarray, alpha: float) -> np.ndarray:
     """The all-pass's phase: 0 at 0, pi at pi, steep for low frequencies."""
     return omega + 2 * np.arctan2(alpha * np.sin(omega), 1 - alpha * np.cos(omega))
 
 
 class _Version(NamedTuple):
-    """What pyworld asks pkg_resources for when it is imported, which setuptools no longer brings."""
+    """The part of pkg_resources that pyworld imports, which setuptools no longer has."""
 
     project_name: str
     version: str = "unknown"

@@ -11,7 +11,7 @@ import torch
 from common.quality.evaluators import at_rate, optional_import
 
 # N samples
-RATE = 16000  # Hz, what the model hears
+RATE = 16000  # Hz, of the model's input
 
 
 class OpinionScore:
@@ -28,9 +28,9 @@ class OpinionScore:
     def __call__(self, audio: np.ndarray, rate: int) -> float:
         """The score of audio (N,) in [-1, 1] at `rate` Hz; its level does not matter.
 
-        The model hears 7.68 s at a time: longer audio gets the mean over windows, shorter audio is followed by silence, as its
+        The model takes 7.68 s at a time: longer audio gets the mean over windows, shorter audio is followed by silence, as its
         authors have it. So any length works, but of a few samples, or none, it says what it thinks of silence.
         """
-        heard = torch.from_numpy(at_rate(audio, rate, RATE))
+        model_input = torch.from_numpy(at_rate(audio, rate, RATE))
         with torch.inference_mode():
-            return self.model(heard[None]).item()
+            return self.model(model_input[None]).item()

@@ -18,7 +18,7 @@ from common.quality.evaluators import at_rate, optional_import
 
 # N samples
 SIZES = ("tiny", "base")
-RATE = 16000  # Hz, what the recogniser hears
+RATE = 16000  # Hz, of the recogniser's input
 PAD_BEFORE, PAD_AFTER = 0.1, 0.3  # seconds; without silence around it the recogniser drops words at the ends
 TOKENS_PER_SECOND = 10  # no one speaks faster; stops the recogniser from looping on noise
 SHORTEST = 0.1  # seconds; less is no word, and too short for the recogniser
@@ -43,7 +43,7 @@ class Recogniser:
         """
         with optional_import():
             import moonshine_onnx
-        folder = folder or packaged(name)
+        folder = folder or packaged_folder(name)
         kind = "ort" if (folder / "encoder_model.ort").exists() else "onnx"
         for part in ("encoder_model", "decoder_model_merged"):
             if not (folder / f"{part}.{kind}").is_file():
@@ -52,14 +52,14 @@ class Recogniser:
         self.tokenizer = moonshine_onnx.load_tokenizer()
 
     def __call__(self, audio: np.ndarray, rate: int) -> str:
-        """What is said in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
+        """The words in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
 
-        A clip of more than 25 s is heard in pieces, cut where it is quietest.
+        A clip of more than 25 s is transcribed in pieces, cut where it is quietest.
         """
-        heard = [self._hear(piece) for piece in pieces(at_rate(audio, rate, RATE))]
-        return " ".join(text for text in heard if text)
+        texts = [self._transcribe(piece) for piece in pieces(at_rate(audio, rate, RATE))]
+        return " ".join(text for text in texts if text)
 
-    def _hear(self, audio: np.ndarray) -> str:
+    def _transcribe(self, audio: np.ndarray) -> str:
         if len(audio) < SHORTEST * RATE:
             return ""
         padded = np.pad(audio, (int(PAD_BEFORE * RATE), int(PAD_AFTER * RATE)))[None]
@@ -67,7 +67,7 @@ class Recogniser:
         return self.tokenizer.decode_batch(tokens)[0].strip()
 
 
-def packaged(name: str) -> Path:
+def packaged_folder(name: str) -> Path:
     """The folder of the weights that the package brings."""
     if name != "tiny":
         raise DataError(f"the recogniser's package has no weights of the size {name}, name the folder that has them")

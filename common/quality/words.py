@@ -1,4 +1,4 @@
-"""Word and character error rates: what was heard against what should have been said.
+"""Word and character error rates: the transcript against the reference text.
 
 Both sides are normalised before they are compared: lower case, no punctuation, titles, amounts and numbers as words, so
 that `6:45 p.m.` is `six forty five p m` and `Dr.` is `doctor`.

@@ -30,7 +30,7 @@ from common.files import atomic_write
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
 NAMES_SHOWN = 4
 SAFETENSORS = ".safetensors"
-DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # what a checkpoint says of its weights
+DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
@@ -142,7 +142,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
 
 def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """The weights under the model's own names (no leading `module.` or `module.1.`), half precision as float32."""
-    return {WRAPPERS.sub("", name): _widened(value) for name, value in state_dict.items()}
+    return {WRAPPERS.sub("", name): _widen(value) for name, value in state_dict.items()}
 
 
 def current_layout(
@@ -287,6 +287,6 @@ def _unreadable(path: Path, error: Exception) -> str:
     return f"{path}: no checkpoint, or one cut short ({path.stat().st_size} bytes; {reason}); copy or save it again"
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value

@@ -1,4 +1,4 @@
-"""A few held-out lines that a model in training speaks every few epochs, judged as the quality report judges them."""
+"""A few held-out lines that a model in training synthesises every few epochs, measured as in the quality report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from common.training.loop import TrainState
 from common.training.nvlog import Log
 
 Row = TypeVar("Row")
-# what checkpoints are chosen by, and the sign with which lower is better
+# the measures that select checkpoints, and the sign with which lower is better
 BEST_BY = {
     "loss": 1.0,
     "wer": 1.0,
@@ -43,12 +43,12 @@ SEED = 0  # of dropout and noise, the same at each checkup, so that figures comp
 
 
 class Checkup:
-    """Speaks and judges some validation lines: on the main process, which alone has them; the others hear the figures."""
+    """Synthesises and measures some validation lines on the main process; the others receive the figures."""
 
     def __init__(self, args: argparse.Namespace, is_main: bool) -> None:
         self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))
         self.items: list[HeldOutLine] = []
-        self.judges: Evaluators | None = None
+        self.evaluators: Evaluators | None = None
         if not self.every:
             return
         rows = spread(read_filelist(args.validation_files), args.evaluate_lines)
@@ -59,37 +59,41 @@ class Checkup:
             )
         if is_main:
             self.items = [held_out(row, args.dataset_path, self.audio) for row in rows]
-            with precision.separate_rng(torch.device("cpu"), SEED):  # a judge draws weights before it loads its own
-                self.judges = Evaluators()  # DataError now, not after an epoch, where something is not installed
+            with precision.separate_rng(
+                torch.device("cpu"), SEED
+            ):  # an evaluator draws weights before it loads its own
+                self.evaluators = Evaluators()  # DataError now, not after an epoch, where something is not installed
 
     def due(self, epoch: int, last: bool) -> bool:
         """Whether the validation after this epoch is followed by a checkup."""
         return bool(self.every) and (last or epoch % self.every == 0)
 
     def __call__(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
-        """Speak, judge, log; the measures by their names, the same on every process."""
+        """Synthesise, measure and log; return the measures by their names, the same on every process."""
         found = dict.fromkeys(BEST_BY, math.nan)
-        if self.judges is not None:
-            found |= self._judge(state, options, log)
-        values = torch.tensor([found[name] if self.judges else 0.0 for name in BEST_BY], dtype=torch.float64)
+        if self.evaluators is not None:
+            found |= self._measure(state, options, log)
+        values = torch.tensor([found[name] if self.evaluators else 0.0 for name in BEST_BY], dtype=torch.float64)
         agreed = distributed.all_sum(values.to(state.dist.device), state.dist).tolist()  # of one process and zeros
         return dict(zip(BEST_BY, agreed, strict=True))
 
     @torch.no_grad()
-    def _judge(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
-        assert self.judges is not None
+    def _measure(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
+        assert self.evaluators is not None
         state.eval_model.eval()
         try:
             with precision.separate_rng(state.dist.device, SEED):
-                made, speed = self._speak(LoadedModel(state.spec, state.eval_model, vars(options)), state.dist.device)
-        except DataError as error:  # a model that knows nothing yet may make what no transform takes
+                outputs, speed = self._speak(
+                    LoadedModel(state.spec, state.eval_model, vars(options)), state.dist.device
+                )
+        except DataError as error:  # the mels of an untrained model may be beyond a transform
             log.say(f"no evaluation this time: {error}")
             return {}
-        system = evaluate_system("checkup", self.items, made, speed, self.judges, self.audio.sampling_rate)
+        system = evaluate_system("checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate)
         found = {name: interval.value for name, interval in summary(system).items() if not math.isnan(interval.value)}
         log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
         log.scalars("evaluation", found, state.iteration)
-        self._hear(system, state.iteration, log)
+        self._log_audio(system, state.iteration, log)
         return found
 
     def _speak(self, loaded: LoadedModel, device: torch.device) -> tuple[list[Rendition], float]:
@@ -100,7 +104,7 @@ class Checkup:
         vocoders = {"sound": GriffinLimVocoder(self.audio, device, SEED)}
         return renditions_from_texts(self.items, loaded, vocoders, self.audio, device, False, SEED)["sound"]
 
-    def _hear(self, system: System, iteration: int, log: Log) -> None:
+    def _log_audio(self, system: System, iteration: int, log: Log) -> None:
         for number, line in enumerate(system.lines):
             log.audio(f"evaluation/{number}", torch.from_numpy(line.sound), iteration, self.audio.sampling_rate)
 

@@ -77,7 +77,7 @@ def _meeting_place() -> tuple[torch_dist.Store, int, int]:
 
 
 def launch_id() -> str | None:
-    """What names a launch of several processes, restarts included; None where nobody gave it a name."""
+    """The name of a launch of several processes, the same after a restart; None without one."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's own word for no name
     return None if name == "none" else name
 

@@ -93,7 +93,7 @@ class TrainState:
     """All that training changes, and what it needs to change it."""
 
     spec: ModelSpec
-    model: nn.Module  # plain: what is saved
+    model: nn.Module  # plain; the one in checkpoints
     trained: nn.Module  # a fast way over the same parameters, in DistributedDataParallel on several processes
     eval_model: nn.Module  # for validation: a fast way over the average, or else over the model
     average: AveragedModel | None  # of the model's weights over time
@@ -142,7 +142,7 @@ class StepResult(NamedTuple):
 
 
 class RunTotals:
-    """What a run says of itself as a whole."""
+    """Totals of a run."""
 
     def __init__(self) -> None:
         self.start = time.perf_counter()
@@ -291,7 +291,7 @@ def _reduce(
     batches: Sequence[Batch],
     wishes: tuple[bool, bool],
 ) -> StepResult:
-    """What a step reports, in one all-reduce and one host sync."""
+    """The report of a step, in one all-reduce and one host sync."""
     device = state.dist.device
     means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
     items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
@@ -372,7 +372,7 @@ def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_ep
 
 
 def _show_iteration(state: TrainState, result: StepResult, wait_share: float, log: Log) -> None:
-    """What TensorBoard shows of a step."""
+    """Write a step's curves to TensorBoard."""
     shown = {
         "loss": result.loss,
         "items_per_sec": state.rates[-1],

@@ -62,7 +62,7 @@ METRICS = {  # by the end of the name, so that a new model's numbers have their 
 
 
 class Log:
-    """What a training or inference loop may say of itself. This base says nothing; NvLog overrides every method."""
+    """Interface of a log. This base writes nothing; NvLog overrides every method."""
 
     def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
         """Record `data` at `step`: (), (epoch,), (epoch, iteration) or (epoch, iteration, val_iteration)."""
@@ -221,7 +221,7 @@ class NvLog(Log):
             shown = {name: self._value(name, value) for name, value in data.items() if name.endswith("loss")}
             self._bars[-1].set_postfix(shown)
             return
-        self.say(f"DLL {stamp} - {step} {' '.join(self._shown(name, value) for name, value in data.items())}")
+        self.say(f"DLL {stamp} - {step} {' '.join(self._format(name, value) for name, value in data.items())}")
 
     def _write(self, record: dict[str, Any]) -> str:
         """Append one record under the time of now; returns its "datetime"."""
@@ -237,7 +237,7 @@ class NvLog(Log):
             raise _unwritable(self.path, error) from error
         return stamp
 
-    def _shown(self, name: str, value: Any) -> str:
+    def _format(self, name: str, value: Any) -> str:
         unit = self._metrics[name].unit if name in self._metrics else ""
         return f"{name} : {self._value(name, value)} {unit}".rstrip()
 

@@ -1,4 +1,4 @@
-"""Optimizer, learning rates, and the average of the weights over time: what turns gradients into a model."""
+"""Optimizer, learning rates, and the average of the weights over time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rate_at(config: OptimizationConfig, pace: Pace, progress: float, iteration: 
 
 
 def batch_factor(config: OptimizationConfig, pace: Pace) -> float:
-    """What --lr-scaling multiplies the learning rate by: the batch's growth over the usual one, to a power."""
+    """The factor of --lr-scaling for the learning rate: the batch's growth over the usual one, to a power."""
     return (pace.global_batch / pace.usual_batch) ** LR_SCALINGS[config.lr_scaling]
 
 
@@ -142,7 +142,7 @@ def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any],
     optimizer.load_state_dict({**current, "state": state})
     if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts a group's steps, not a weight's
         for group in optimizer.param_groups:
-            group["step"] = int(max(float(kept.get("step", 0)) for kept in state.values()))
+            group["step"] = int(max(float(entry.get("step", 0)) for entry in state.values()))
     return missing
 
 
@@ -170,7 +170,7 @@ def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
     """A copy of the model whose weights are to be an exponential moving average of its own (Polyak and Juditsky 1992).
 
     Over the first updates it forgets faster, min(decay, (1 + n) / (10 + n)) after n, as TensorFlow's average does: else the random
-    weights of the start would be heard for thousands of steps.
+    weights of the start would have an effect for thousands of steps.
     """
     if decay is None:
         return None

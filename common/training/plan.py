@@ -1,4 +1,4 @@
-"""What a run would be and need, before it is one: --dry-run's report, and what to lower where memory did not suffice."""
+"""The forecast of a run, for --dry-run, and advice on flags to lower where memory did not suffice."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ def longest_batch(loader: DataLoader, size: int) -> Batch:
 
 def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
     device = state.dist.device
-    kept = memory.state_bytes(state.model)
+    state_size = memory.state_bytes(state.model)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
     one, two = (_peak(state, longest_batch(loader, clips)) for clips in (1, 2))
     activations = two - one  # of a clip; the rest, gradients too, is there once
-    always = kept.weights + kept.optimizer + average
+    always = state_size.weights + state_size.optimizer + average
     estimated = always + one + (batch_size - 1) * activations
     moving = f", moving average {size(average)}" if average else ""
     lines = [
-        f"memory of a process: weights {size(kept.weights)}, gradients {size(kept.gradients)}, "
-        f"Adam's averages {size(kept.optimizer)}{moving}; activations of the longest clip {size(activations)}",
+        f"memory of a process: weights {size(state_size.weights)}, gradients {size(state_size.gradients)}, "
+        f"Adam's averages {size(state_size.optimizer)}{moving}; activations of the longest clip {size(activations)}",
         f"estimated peak: {size(estimated)}, with {batch_size} such clips; "
         f"there are {size(memory.available_memory(device))}",
     ]
@@ -112,11 +112,11 @@ def _name(half: torch.dtype | None) -> str:
 
 
 def memory_advice(state: TrainState, args: argparse.Namespace) -> str:
-    """What to lower, and by how much, after a batch that did not fit: to half at the most, less where the state leaves less."""
+    """Advice on the flag to lower after a batch that did not fit: to half at most, or to what the state leaves."""
     device = state.dist.device
-    kept, room = memory.state_bytes(state.model).total, memory.available_memory(device)
-    seen = max(precision.peak_memory(device) or 0, room)  # what was asked for and refused is more than there is
-    fitting = min(memory.smaller_batch(args.batch_size, kept, seen, room), args.batch_size // 2)
+    state_size, room = memory.state_bytes(state.model).total, memory.available_memory(device)
+    seen = max(precision.peak_memory(device) or 0, room)  # the refused request is more than there is
+    fitting = min(memory.smaller_batch(args.batch_size, state_size, seen, room), args.batch_size // 2)
     hint = "" if args.amp else "add --amp"
-    told = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
-    return f"{told}; the same command with --dry-run says what a step needs"
+    advice = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
+    return f"{advice}; the same command with --dry-run says what a step needs"

@@ -69,24 +69,24 @@ class EpochBatches(Sampler[list[Key]]):
 
     def _global_batches(self) -> list[list[int]]:
         if not self.training:
-            return self._cut(list(range(len(self.lengths))))
+            return self._split(list(range(len(self.lengths))))
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
         if not self.bucket_batches:
-            return self._cut(order)[: self.batches_per_epoch()]
+            return self._split(order)[: self.batches_per_epoch()]
         pool = self.bucket_batches * self.global_size
-        kept = order[: self.batches_per_epoch() * self.global_size]  # left-outs are random, not the longest
+        clip_order = order[: self.batches_per_epoch() * self.global_size]  # left-outs are random, not the longest
         batches: list[list[int]] = []
-        for start in range(0, len(kept), pool):
-            batches += self._cut(sorted(kept[start : start + pool], key=lambda index: self.lengths[index]))
+        for start in range(0, len(clip_order), pool):
+            batches += self._split(sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index]))
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
-    def _cut(self, order: list[int]) -> list[list[int]]:
+    def _split(self, order: list[int]) -> list[list[int]]:
         return [order[i : i + self.global_size] for i in range(0, len(order), self.global_size)]
 
 
 def sampler_of(loader: DataLoader) -> EpochBatches:
-    """What decides on a loader's batches."""
+    """The sampler of a loader's batches."""
     sampler = loader.batch_sampler
     assert isinstance(sampler, EpochBatches)
     return sampler

@@ -51,14 +51,14 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
     """
     path = checkpoint_path(args.output, state.spec.name, state.epoch)
     state.saved = [*(epoch for epoch in state.saved if epoch != state.epoch), state.epoch]
-    kept = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
+    remaining = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
     cpu_state, gpu_state = precision.rng_states(state.dist.device)
     rng = distributed.gather((cpu_state, gpu_state), state.dist)
-    checkpoint = _described(state, args) | {
+    checkpoint = _describe(state, args) | {
         "epoch_complete": epoch_complete,
         "epoch_totals": asdict(state.totals),
         "best": state.best._asdict(),
-        "saved": kept,
+        "saved": remaining,
         "launch": distributed.launch_id(),
         "optimizer": sharding.gather_full(state.optimizer.state_dict()),
         "scaler": state.scaler.state_dict(),
@@ -78,8 +78,8 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
 
 
 def save_best(state: TrainState, args: argparse.Namespace) -> None:
-    """Write the weights alone, those that validation judged, to checkpoint_{model}_best.pt; every process has to call it."""
-    checkpoint = _described(state, args) | {"best": state.best._asdict()}
+    """Write the weights alone, those of the validation, to checkpoint_{model}_best.pt; every process has to call it."""
+    checkpoint = _describe(state, args) | {"best": state.best._asdict()}
     if state.best.by == "loss":
         checkpoint["val_loss"] = state.best.loss
     checkpoint["state_dict"] = sharding.gather_full(state.eval_weights.state_dict())
@@ -87,7 +87,7 @@ def save_best(state: TrainState, args: argparse.Namespace) -> None:
         save_checkpoint(best_path(args.output, state.spec.name), checkpoint)
 
 
-def _described(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
+def _describe(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
     """The weights, and what is to be known of them."""
     return {
         "epoch": state.epoch,
@@ -183,8 +183,8 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     """
     load_into(state.model, state.spec, checkpoint, path)
     if state.average is not None:
-        kept = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
-        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": kept}, path)
+        remaining = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
+        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": remaining}, path)
         state.average.n_averaged.fill_(checkpoint.get("ema_updates", 0))
     if checkpoint.get("optimizer") is None:
         return f"{path}: weights only, no optimizer: a warm start at epoch 0"
@@ -234,7 +234,7 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
     gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.dist.world_size else None
     try:
         precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
-    except RuntimeError as error:  # old releases of PyTorch kept states of another size
+    except RuntimeError as error:  # old releases of PyTorch remaining states of another size
         return f" (random numbers start anew: {error})"
     return ""
 

@@ -201,7 +201,7 @@ def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
 def test_half_precision_on_a_cpu_is_bfloat16_where_it_has_that(
     tmp_path: Path, monkeypatch, supported: bool, name: str
 ) -> None:
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: supported)
     assert parsed(measured(*tiny(tmp_path, "--fp16")).out)["Precision"] == name
 
 

@@ -136,7 +136,7 @@ def test_cpu_references_are_in_float32(
     monkeypatch: pytest.MonkeyPatch, device: str, amp: bool, has_bfloat16: bool, numbers: str
 ) -> None:
     """The published recipe has no other precision on a CPU; GPU references use the chosen precision."""
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_bfloat16)
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: has_bfloat16)
     setting = Setting(QUICK_SIZES, torch.device(device), amp)
     assert (setting.reference_amp, setting.numbers) == (amp and device == "cuda", numbers)
 
@@ -158,7 +158,7 @@ class OutputTypes(TorchDispatchMode):
 def test_a_cpu_reference_computes_in_float32_although_ours_is_in_bfloat16(
     monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: True)
     (*_, make) = ROWS[row](Setting(QUICK_SIZES, torch.device("cpu"), True))
     case = make()
     with OutputTypes() as reference:

@@ -65,7 +65,7 @@ def test_each_process_of_a_machine_takes_its_own_gpu(monkeypatch) -> None:
 
 
 def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) -> None:
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: False)
     assert precision.half_dtype(CPU, True) is None
     with precision.autocast(CPU, None):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
@@ -79,7 +79,7 @@ def test_a_cpu_without_bfloat16_instructions_computes_in_float32(monkeypatch) ->
 
 
 def test_number_formats(monkeypatch) -> None:
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: True)
     assert precision.half_note(CPU, torch.bfloat16) == ""
     for device, wanted, named, dtype in (
         (CPU, False, "float16", None),
@@ -196,7 +196,7 @@ def test_work_is_recorded_on_a_gpu() -> None:
 def test_an_older_pytorch_is_refused_by_name(version: str, monkeypatch) -> None:
     """Alphas of the oldest release lack a part of what it has."""
     monkeypatch.setattr(torch, "__version__", TorchVersion(version))
-    with pytest.raises(UsageError, match=rf"PyTorch {re.escape(version)} is installed, expected 2\.6 or later"):
+    with pytest.raises(UsageError, match=rf"PyTorch {re.escape(version)} is installed, expected 2\.7 or later"):
         precision.pick_device(cpu=True)
 
 

@@ -56,6 +56,7 @@ def test_flags_default_to_the_published_values():
     own = {name: value for name, value in options.items() if name not in PUBLISHED}
     assert own == {
         "text_cleaners": ["english_cleaners"],
+        "text_reading": "spoken",
         "symbols": None,
         "attention_stop": 0,
         "attention_window": 0,

@@ -174,7 +174,7 @@ def test_a_stay_is_without_a_break() -> None:
     weights = torch.eye(4)[torch.tensor([[0], [2], [2], [1], [2], [2], [2], [0], [2]])]  # (9, 1, 4)
     for chunk in (1, 2, 4, 9):
         stop = AttentionStop(3, 1, torch.tensor([3]))
-        seen = torch.cat([stop.fired(part) for part in weights.split(chunk)])
+        seen = torch.cat([stop.fires(part) for part in weights.split(chunk)])
         assert seen[:, 0].nonzero().flatten().tolist() == [6]
 
 

@@ -1,0 +1,177 @@
+"""Every row of both tables of fast ways against the plain model, forward and gradient, at small, odd and large sizes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.fast import FastWay, Request
+from models import REGISTRY, get_model
+
+REQUESTS = {  # what switches each row on
+    "recomputed": Request(recompute=True),
+    "int8": Request(int8=True),
+    "half": Request(half=True),
+    "prepared in float16": Request(half=True),
+}
+TACOTRON2 = {
+    "n_mel_channels": 6,
+    "n_symbols": 148,
+    "symbols_embedding_dim": 16,
+    "encoder_embedding_dim": 16,
+    "attention_rnn_dim": 24,
+    "attention_dim": 12,
+    "attention_location_n_filters": 4,
+    "attention_location_kernel_size": 7,
+    "decoder_rnn_dim": 20,
+    "prenet_dim": 12,
+    "postnet_embedding_dim": 16,
+    "p_attention_dropout": 0.0,
+    "p_decoder_dropout": 0.0,
+    "gate_threshold": 1.0,
+    "max_decoder_steps": 11,
+}
+WAVEGLOW = {
+    "n_mel_channels": 6,
+    "n_flows": 4,
+    "n_group": 8,
+    "n_early_every": 2,
+    "n_early_size": 2,
+    "WN_config": {"n_layers": 3, "kernel_size": 3, "n_channels": 16},
+}
+
+
+class Size(NamedTuple):
+    """A config's changes, clips in a batch, frames of the longest one."""
+
+    config: dict[str, Any]
+    batch: int
+    frames: int
+
+
+SIZES = {  # the last one of each is above every threshold: chunks of 16 steps; tiles from 256 channels, blocks of 4096 groups
+    "Tacotron2": [
+        Size({}, 1, 1),
+        Size({}, 3, 7),
+        Size({"n_frames_per_step": 3}, 3, 17),
+        Size({"attention_rnn_dim": 256, "decoder_rnn_dim": 256}, 9, 37),
+    ],
+    "WaveGlow": [
+        Size({}, 1, 1),
+        Size({}, 3, 7),
+        Size({}, 1, 131),
+        Size({"n_flows": 1, "WN_config": {"n_layers": 4, "kernel_size": 3, "n_channels": 256}}, 1, 21),
+    ],
+}
+ROWS = [(name, way) for name, spec in REGISTRY.items() for way in spec.fast_ways]
+CASES = [
+    pytest.param(name, way, size, id=f"{name}-{way.name}-{number}")
+    for name, way in ROWS
+    for number, size in enumerate(SIZES[name])
+]
+
+
+def plain_model(name: str, size: Size) -> nn.Module:
+    torch.manual_seed(2)
+    model = get_model(name, {"Tacotron2": TACOTRON2, "WaveGlow": WAVEGLOW}[name] | size.config)
+    for module in model.modules():
+        if hasattr(module, "p_dropout"):
+            module.p_dropout = 0.0  # type: ignore[assignment]
+    if name == "WaveGlow":
+        for wn in model.WN:  # type: ignore[union-attr]
+            nn.init.normal_(wn.end.weight, std=0.02)  # zeros would hide every other weight of WN
+    return model
+
+
+def texts(size: Size) -> tuple[Tensor, Tensor]:
+    lengths = torch.arange(9, 9 - size.batch, -1).clamp(min=1)
+    return torch.randint(1, 148, (size.batch, 9)), lengths
+
+
+def inputs(name: str, size: Size) -> tuple[Tensor, ...]:
+    torch.manual_seed(3)
+    mels = torch.randn(size.batch, 6, size.frames)
+    if name == "WaveGlow":
+        return mels, 0.3 * torch.randn(size.batch, size.frames * 256 - 3)
+    lengths = torch.arange(size.frames, size.frames - size.batch, -1).clamp(min=1)
+    return *texts(size), mels, lengths
+
+
+def error(result: Tensor, expected: Tensor) -> float:
+    return float((result.double() - expected.double()).abs().max() / expected.double().abs().max().clamp(min=1e-3))
+
+
+def tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    return [tensor for part in output for tensor in tensors(part)]
+
+
+def step(model: nn.Module, weights: nn.Module, batch: tuple[Tensor, ...]) -> list[Tensor]:
+    """A model's outputs, and the gradients of their fixed random combination by all weights."""
+    outputs = [tensor for tensor in tensors(model(*batch)) if tensor.is_floating_point()]
+    generator = torch.Generator().manual_seed(4)
+    directions = [torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in outputs]
+    loss = sum((tensor * direction).mean() for tensor, direction in zip(outputs, directions, strict=True))
+    gradients = torch.autograd.grad(loss, list(weights.parameters()), allow_unused=True)  # type: ignore[arg-type]
+    return [*outputs, *(gradient for gradient in gradients if gradient is not None)]
+
+
+def chosen(way: FastWay, model: nn.Module) -> Callable[[], nn.Module]:
+    """The converter of a row that applies here; skips where the machine lacks the row's instructions."""
+    request = REQUESTS.get(way.name, Request())
+    if not way.applies(model, request):
+        pytest.skip(f"{way.name}: not for this machine")
+    return lambda: way.convert(model, request)
+
+
+@pytest.mark.parametrize(("name", "way", "size"), [case for case in CASES if case.values[1].phase == "training"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_training_rows_keep_outputs_and_gradients(name: str, way: FastWay, size: Size, dtype: torch.dtype) -> None:
+    """In float64 to 1e-9 and in float32 to the row's tolerance, each tensor relative to its largest number."""
+    plain = plain_model(name, size).to(dtype)
+    plain.train(size.batch * size.frames > 1)  # BatchNorm has no statistics of one frame
+    batch = tuple(tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in inputs(name, size))
+    buffers = copy.deepcopy(plain.state_dict())
+    expected = step(plain, plain, batch)
+    plain.load_state_dict(buffers)  # BatchNorm's statistics
+    results = step(chosen(way, plain)(), plain, batch)
+    largest = max(float(tensor.detach().abs().max()) for tensor in expected)
+    bound = 1e-9 if dtype == torch.float64 else way.tolerance
+    for result, want in zip(results, expected, strict=True):
+        assert result.shape == want.shape
+        assert (result - want).abs().max() <= bound * max(float(want.abs().max()), 1e-2 * largest)
+
+
+@pytest.mark.parametrize(("name", "way", "size"), [case for case in CASES if case.values[1].phase == "inference"])
+@torch.no_grad()
+def test_inference_rows_keep_outputs(name: str, way: FastWay, size: Size) -> None:
+    """Relative to the largest number of each output; the plain model's weights stay as they were."""
+    plain = plain_model(name, size).eval()
+    before = copy.deepcopy(plain.state_dict())
+    fast = chosen(way, plain)()
+    if name == "Tacotron2":
+        arguments: tuple[Any, ...] = texts(size)
+    else:
+        mels = inputs(name, size)[0]
+        arguments = mels, 0.7, torch.randn(size.batch, 8, size.frames * 32)
+    expected, results = (tensors(model.infer(*arguments)) for model in (plain, fast))  # type: ignore[operator]
+    for result, want in zip(results, expected, strict=True):
+        assert result.shape == want.shape
+        assert error(result, want) <= way.tolerance
+    assert all(torch.equal(value, before[key]) for key, value in plain.state_dict().items())
+
+
+def test_every_row_has_a_name_of_its_own_and_each_phase_a_row_for_any_machine() -> None:
+    for name, spec in REGISTRY.items():
+        names = [way.name for way in spec.fast_ways]
+        assert len(set(names)) == len(names)
+        model = plain_model(name, SIZES[name][0])
+        for phase in ("training", "inference"):
+            rows = [way for way in spec.fast_ways if way.phase == phase]
+            assert rows[-1].applies(model, Request())
