@@ -77,10 +77,10 @@ def test_report_of_counted_errors(capsys) -> None:
     ]
 
 
-def test_a_clip_of_the_corpus_is_heard(capsys) -> None:
+def test_a_clip_of_the_corpus_is_transcribed(capsys) -> None:
     pytest.importorskip("jiwer", reason=NOT_INSTALLED)
     pytest.importorskip("moonshine_onnx", reason=NOT_INSTALLED)
     clip = ROOT / "corpus" / "sentences" / "sentence_0219.ogg"
     pairs = [wer.Pair(clip, "The gardener trimmed the hedge before lunch.")]
-    wer.report(pairs, [wer.hear(wer.Recogniser(), clip)])
+    wer.report(pairs, [wer.transcribe(wer.Recogniser(), clip)])
     assert "word error rate 0.00 %: 0 errors in 7 words" in capsys.readouterr().out

@@ -126,7 +126,7 @@ def test_copies_must_not_go_into_the_folder_of_the_recordings(tmp_path: Path, vo
 
 def test_clips_outside_the_limits_after_trimming_are_left_out_and_named(tmp_path: Path, voice: Path, capsys) -> None:
     quiet = np.zeros(RATE)
-    soundfile.write(voice / "wavs" / "one.wav", np.concatenate([quiet, tone(0.2), quiet]), RATE)
+    soundfile.write(voice / "wavs" / "one.wav", np.concatenate([quiet, tone(0.25), quiet]), RATE)
     words = ["--dataset", "voice", "data", "--trim-silence", "--min-duration", 0.31, "--max-duration", 0.45]
     prepare(tmp_path, *words, "--validation", 1)
     out = capsys.readouterr().out
@@ -134,7 +134,7 @@ def test_clips_outside_the_limits_after_trimming_are_left_out_and_named(tmp_path
     assert "left out, longer than 0.45 s: 1 clips: four (0.50 s)\n" in out
     assert set(rows(tmp_path, "voice")) == {"voice/wavs/one.wav", "voice/wavs/three.wav"}
     length = soundfile.info(tmp_path / "data/voice/wavs/one.wav").duration
-    assert length == pytest.approx(0.3, abs=0.024)  # the tone and 50 ms at either end, in steps of a frame
+    assert length == pytest.approx(0.35, abs=0.024)  # the tone and 50 ms at either end, in steps of a frame
 
 
 def test_too_few_clips_is_an_error(tmp_path: Path, voice: Path, capsys) -> None:
