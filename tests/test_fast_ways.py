@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from common.fast import FastWay, Request
 from models import REGISTRY, get_model
 
-REQUESTS = {  # what switches each row on
+REQUESTS = {  # the flags that switch each row on
     "recomputed": Request(recompute=True),
     "int8": Request(int8=True),
     "half": Request(half=True),
@@ -122,7 +122,7 @@ def step(model: nn.Module, weights: nn.Module, batch: tuple[Tensor, ...]) -> lis
     return [*outputs, *(gradient for gradient in gradients if gradient is not None)]
 
 
-def chosen(way: FastWay, model: nn.Module) -> Callable[[], nn.Module]:
+def converter(way: FastWay, model: nn.Module) -> Callable[[], nn.Module]:
     """The converter of a row that applies here; skips where the machine lacks the row's instructions."""
     request = REQUESTS.get(way.name, Request())
     if not way.applies(model, request):
@@ -140,7 +140,7 @@ def test_training_rows_keep_outputs_and_gradients(name: str, way: FastWay, size:
     buffers = copy.deepcopy(plain.state_dict())
     expected = step(plain, plain, batch)
     plain.load_state_dict(buffers)  # BatchNorm's statistics
-    results = step(chosen(way, plain)(), plain, batch)
+    results = step(converter(way, plain)(), plain, batch)
     largest = max(float(tensor.detach().abs().max()) for tensor in expected)
     bound = 1e-9 if dtype == torch.float64 else way.tolerance
     for result, want in zip(results, expected, strict=True):
@@ -154,7 +154,7 @@ def test_inference_rows_keep_outputs(name: str, way: FastWay, size: Size) -> Non
     """Relative to the largest number of each output; the plain model's weights stay as they were."""
     plain = plain_model(name, size).eval()
     before = copy.deepcopy(plain.state_dict())
-    fast = chosen(way, plain)()
+    fast = converter(way, plain)()
     if name == "Tacotron2":
         arguments: tuple[Any, ...] = texts(size)
     else:
