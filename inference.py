@@ -82,7 +82,8 @@ def is_training_log(path: Path) -> bool:
     """Return True if any parameter in a log names a model to train."""
     with path.open(encoding="utf-8", errors="replace") as file:
         records = filter(None, map(parse_line, file))
-        return any(record.get("step") == PARAMETER and "model_name" in record["data"] for record in records)
+        data = (record.get("data") for record in records if record.get("step") == PARAMETER)
+        return any(isinstance(flags, dict) and "model_name" in flags for flags in data)
 
 
 def notes(args: argparse.Namespace, description: str, audio: AudioConfig, device: torch.device) -> Iterator[str]:

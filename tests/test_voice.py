@@ -13,6 +13,7 @@ import soundfile
 import torch
 
 import models
+import synthesizer
 from common import checkpoint
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
@@ -24,7 +25,7 @@ EMBEDDED = [f"voice/{model.lower()}.safetensors" for model in MODELS]
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(tmp_path: Path, monkeypatch) -> Path:
     """A folder with inference.py and a tiny embedded voice, without trained checkpoints."""
     folder = tmp_path / "clone"
     (folder / "voice").mkdir(parents=True)
@@ -32,6 +33,7 @@ def clone(tmp_path: Path) -> Path:
     (folder / "phrases.txt").write_text("Two.\n")
     for model, path in zip(MODELS, EMBEDDED, strict=True):
         checkpoint.convert(train_tiny_model(model), folder / path, half=True)
+    monkeypatch.setattr(synthesizer, "EMBEDDED", folder / "voice")
     return folder
 
 
@@ -65,8 +67,7 @@ def test_a_voice_without_a_vocoder_uses_griffin_lim(clone: Path) -> None:
     (clone / EMBEDDED[1]).unlink()
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
     assert speak(clone, "--vocoder", "waveglow").code == 1  # the requested vocoder is missing
-    train(clone, "Tacotron2")  # without a vocoder in output/, --vocoder is still required
-    assert "no vocoder model" in speak(clone).err
+    assert "no vocoder model" in speak(clone, *WITH_ITS_OWN).err
 
 
 def test_the_embedded_voice_is_found_from_any_folder(clone: Path, tmp_path: Path) -> None:
@@ -121,17 +122,28 @@ def test_checkpoints_in_output_have_priority(clone: Path) -> None:
     assert voice(clone, "--waveglow", own) == "output/checkpoint_Tacotron2_last.pt and own.pt"
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_half_a_pair_is_not_mixed_with_the_embedded_voice(clone: Path, model: str) -> None:
-    train(clone, model)
-    alone = f"output/checkpoint_{model}_last.pt"
+def test_an_acoustic_model_alone_in_output_goes_through_griffin_lim(clone: Path) -> None:
+    train(clone, "Tacotron2")
+    alone = "output/checkpoint_Tacotron2_last.pt"
+    assert voice(clone) == f"{alone} through griffin-lim, as output/ has no vocoder model"
+    embedded_pair = f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}; not {alone}, which is alone in output/"
+    assert voice(clone, *WITH_ITS_OWN) == embedded_pair  # models of one place do not fit the mels of another
+    (clone / EMBEDDED[1]).unlink()
+    assert "no vocoder model: there is no output/checkpoint_WaveGlow_last.pt" in speak(clone, *WITH_ITS_OWN).err
+    assert voice(clone, "--waveglow", train_tiny_model("WaveGlow")).startswith(
+        f"{alone} and "
+    )  # a flag makes it a pair
+
+
+def test_a_vocoder_alone_in_output_is_not_used(clone: Path) -> None:
+    train(clone, "WaveGlow")
+    alone = "output/checkpoint_WaveGlow_last.pt"
     unused = f"; not {alone}, which is alone in output/"
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim{unused}"
-    (clone / EMBEDDED[1]).unlink()
-    assert "model: there is no output/" in speak(clone).err
-    checkpoint.convert(train_tiny_model("WaveGlow"), clone / EMBEDDED[1], half=True)
-    other = next(name for name in MODELS if name != model)
-    assert voice(clone, f"--{other.lower()}", train_tiny_model(other)).count(alone) == 1  # which makes it a pair
+    assert voice(clone, *WITH_ITS_OWN) == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}{unused}"
+    assert voice(clone, "--tacotron2", train_tiny_model("Tacotron2")).endswith(f" and {alone}")
+    (clone / EMBEDDED[0]).unlink()
+    assert speak(clone).err.startswith("error: no acoustic model: there is no output/checkpoint_Tacotron2_last.pt")
 
 
 def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -> None:
@@ -150,10 +162,10 @@ def test_one_flag_alone_is_an_error(clone: Path) -> None:
 
 def test_pytorchs_compiler_is_not_loaded_to_build_a_model() -> None:
     """Loading it takes seconds, and several operations on meta tensors would load it."""
-    for model in MODELS:
-        build = f"load_model('{model}', '{train_tiny_model(model)}').prepare(False)"
-        code = f"import sys; from models import load_model; {build}; sys.exit('torch._dynamo' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0, model
+    files = ", ".join(repr(str(train_tiny_model(model))) for model in MODELS)
+    build = f"Synthesizer.from_checkpoints({files}, device='cpu')"
+    code = f"import sys; from synthesizer import Synthesizer; {build}; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_a_vocoder_alone_is_no_voice(clone: Path) -> None:

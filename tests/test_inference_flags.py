@@ -1,0 +1,127 @@
+"""inference.py's flags of levels, of reading and of the log, and flags without effect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+import inference
+from common.errors import UsageError
+from common.training.nvlog import NvLog, read_log
+from tacotron2.spec import SPEC
+from tacotron2.text import text_to_sequence
+from tests.recipe import ROOT, clips, flags, read_steps, run, succeed, train_tiny_model
+
+NUMBERS = "Dr. Smith paid $5.50 for 3 kg on 4/5/2021 at 6:45 p.m."
+QUIET = ["--max-decoder-steps", 3, "--vocoder", "griffin-lim"]
+
+
+def words(folder: Path, *more: object, text: str = "Two.") -> list[object]:
+    folder.mkdir(exist_ok=True)
+    (folder / "phrases.txt").write_text(f"{text}\n")
+    return ["-i", folder / "phrases.txt", "-o", folder, "--tacotron2", train_tiny_model("Tacotron2"), "--cpu", *more]
+
+
+def samples(folder: Path) -> np.ndarray:
+    return wavfile.read(folder / "audio_0.wav")[1] / 32768
+
+
+def test_levels_of_the_files(tmp_path: Path) -> None:
+    quiet = ["--waveglow", train_tiny_model("WaveGlow"), "-s", 0.2, "--max-decoder-steps", 3]
+    for mode in ("none", "peak", "loudness"):
+        succeed("inference.py", *words(tmp_path / mode, *quiet, "--normalize", mode))
+    none, peak, loudness = (samples(tmp_path / mode) for mode in ("none", "peak", "loudness"))
+    assert np.abs(peak).max() == pytest.approx(1, abs=1e-4) and np.abs(none).max() < 0.99
+    np.testing.assert_allclose(peak * np.abs(none).max(), none, atol=2e-4)
+    assert np.abs(loudness).max() <= 1
+    assert np.sqrt((loudness**2).mean()) == pytest.approx(min(0.1, np.sqrt((peak**2).mean())), rel=1e-3)
+    succeed("inference.py", *words(tmp_path / "default", *quiet))
+    assert np.array_equal(samples(tmp_path / "default"), none)
+
+
+@pytest.mark.parametrize("mode", ["peak", "loudness"])
+def test_a_stream_has_no_level_of_the_whole_sound(tmp_path: Path, mode: str) -> None:
+    result = run("inference.py", *words(tmp_path, "--stream", tmp_path / "pipe", "--normalize", mode))
+    assert result.code == 2 and f"--normalize {mode}: needs the whole sound" in result.err
+    assert not (tmp_path / "pipe").exists()
+
+
+def test_text_as_published_goes_straight_to_the_cleaners() -> None:
+    def ids(*more: str) -> list[int]:
+        _, config = inference.parse_args(["-i", "x", *more])
+        options = {"text_cleaners": ["english_cleaners"], **config.options}
+        return SPEC.inference.encode([NUMBERS], options)[0][0].tolist()  # type: ignore[union-attr]
+
+    published = text_to_sequence(NUMBERS, ["english_cleaners"])
+    assert ids("--text-reading", "as-published") == published
+    assert ids() == ids("--text-reading", "spoken") != published
+
+
+def test_the_reading_changes_the_speech_and_stands_in_the_log(tmp_path: Path) -> None:
+    for reading in ("spoken", "as-published"):
+        succeed("inference.py", *words(tmp_path / reading, *QUIET, "--text-reading", reading, text=NUMBERS))
+        records = read_log(tmp_path / reading / "nvlog.json")
+        assert any(record.get("data") == {"text_reading": reading} for record in records)
+    assert not np.array_equal(samples(tmp_path / "spoken"), samples(tmp_path / "as-published"))
+
+
+def test_a_log_file_inside_output_is_meant_as_it_stands(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "phrases.txt").write_text("Two.\n")
+    more = ["-i", "phrases.txt", "-o", "output/", "--tacotron2", train_tiny_model("Tacotron2"), "--cpu", *QUIET]
+    succeed("inference.py", *more, "--log-file=output/nvlog_fp16.json", cwd=tmp_path)
+    assert (tmp_path / "output" / "nvlog_fp16.json").is_file() and not (tmp_path / "output" / "output").exists()
+
+
+def test_the_log_of_a_training_run_is_moved_aside_and_one_of_inference_grows(tmp_path: Path) -> None:
+    clips(tmp_path)
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+    training = (tmp_path / "nvlog.json").read_bytes()
+    out = succeed("inference.py", *words(tmp_path, *QUIET))
+    log, aside = tmp_path / "nvlog.json", tmp_path / "nvlog_1.json"
+    assert f"{log} was the log of a training run: it is now {aside}" in out
+    assert aside.read_bytes() == training
+    assert len([step for step, _ in read_steps(log)]) == 1
+    assert "log of a training run" not in succeed("inference.py", *words(tmp_path, *QUIET))
+    assert len([step for step, _ in read_steps(log)]) == 2 and not (tmp_path / "nvlog_2.json").exists()
+
+
+def test_a_log_of_strange_lines_is_no_training_log(tmp_path: Path) -> None:
+    path = tmp_path / "nvlog.json"
+    path.write_text(
+        "no record\nDLLL not JSON\nDLLL []\n" + "DLLL " + json.dumps({"step": "PARAMETER", "data": None}) + "\n"
+    )
+    assert not inference.is_training_log(path)
+    with NvLog(path) as log:
+        log.parameters({"model_name": "WaveGlow"})
+    assert inference.is_training_log(path)
+
+
+@pytest.mark.parametrize("script", ["inference.py", "evaluate.py"])
+def test_precompute_is_a_flag_without_effect(tmp_path: Path, script: str, capsys) -> None:
+    if script == "inference.py":
+        assert "note: --precompute has no effect here" in succeed(script, *words(tmp_path, *QUIET, "--precompute"))
+        return
+    clips(tmp_path)
+    lines = ["-i", tmp_path / "validation.txt", "--dataset-path", ROOT, "-o", tmp_path / "report", "--lines", 1]
+    models = [
+        "--tacotron2",
+        train_tiny_model("Tacotron2"),
+        "--vocoder",
+        "griffin-lim",
+        "--max-decoder-steps",
+        8,
+        "--cpu",
+    ]
+    out = succeed(script, *lines, *models, "--without", "asr", "mos", "likeness", "--precompute")
+    assert "note: --precompute has no effect here" in out
+
+
+def test_levels_out_of_the_list_are_refused() -> None:
+    assert "--normalize: invalid choice" in run("inference.py", "-i", "x", "--normalize", "loud").err
+    with pytest.raises(UsageError, match="--longest-piece: -1"):
+        inference.parse_args(["-i", "x", "--longest-piece", "-1"])

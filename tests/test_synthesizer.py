@@ -1,0 +1,187 @@
+"""The library: the same audio as the command, streams, errors, and no change to the process that uses it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import synthesizer
+from common.audio.audio_processing import load_audio, to_pcm
+from common.audio.stft import TacotronSTFT
+from common.errors import DataError, UsageError
+from synthesizer import Speech, SynthesisConfig, Synthesizer
+from tests.recipe import MODELS, ROOT, succeed, train_tiny_model
+
+TEXTS = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
+LONG = "The first one is short. The second, which is longer, has two commas in it; and so on, and so on! Is it the end?"
+
+
+def voice(*, vocoder: bool = True, **settings: object) -> Synthesizer:
+    config = SynthesisConfig(**settings)  # type: ignore[arg-type]
+    waveglow = train_tiny_model("WaveGlow") if vocoder else None
+    return Synthesizer.from_checkpoints(train_tiny_model("Tacotron2"), waveglow, config=config, device="cpu")
+
+
+def command(folder: Path, *words: object, texts: list[str] = TEXTS) -> list[np.ndarray]:
+    """The samples that inference.py writes."""
+    (folder / "phrases.txt").write_text("".join(f"{text}\n" for text in texts))
+    models = [word for model in MODELS for word in (f"--{model.lower()}", train_tiny_model(model))]
+    succeed("inference.py", "-i", folder / "phrases.txt", "-o", folder, "--cpu", *models, *words)
+    return [to_pcm(load_audio(folder / f"audio_{i}.wav", 22050)) for i in range(len(texts))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, []),
+        ({"seed": 5, "sigma_infer": 0.5}, ["--seed", 5, "-s", 0.5]),
+        ({"denoising_strength": 0.0, "plain": True}, ["-d", 0, "--plain"]),
+        ({"options": {"max_decoder_steps": 7}, "normalize": "peak"}, ["--max-decoder-steps", 7, "--normalize", "peak"]),
+    ],
+)
+def test_audio_is_that_of_the_command(tmp_path: Path, settings: dict, words: list) -> None:
+    speeches = voice(**settings).speak(TEXTS)
+    for speech, samples in zip(speeches, command(tmp_path, *words), strict=True):
+        assert isinstance(speech, Speech) and speech.sampling_rate == 22050
+        assert speech.audio.dtype == torch.float32 and speech.audio.abs().max() <= 1
+        np.testing.assert_array_equal(to_pcm(speech.audio), samples)
+
+
+def test_audio_is_that_of_the_command_in_pieces_and_through_griffin_lim(tmp_path: Path) -> None:
+    texts = [LONG, "Two."]
+    speeches = voice(vocoder=False, longest_piece=50).speak(texts)
+    assert [speech.pieces for speech in speeches] == [4, 1]
+    words = ["--vocoder", "griffin-lim", "--longest-piece", 50]
+    for speech, samples in zip(speeches, command(tmp_path, *words, texts=texts), strict=True):
+        np.testing.assert_array_equal(to_pcm(speech.audio), samples)
+
+
+def test_a_speech_has_its_mel_and_alignment() -> None:
+    ours = voice(vocoder=False)
+    (speech,) = ours.speak("Two.")
+    steps, frames = 20, 100  # the decoder's limit: the gate of a model of two epochs never fires
+    assert speech.alignment.shape == (steps, len(ours.symbols("Two."))) and not speech.finished
+    assert speech.mel.shape == (10, frames) and len(speech.audio) == frames * 256
+    again = TacotronSTFT.from_config(ours.audio).mel_spectrogram(speech.audio[None])[0, :, :frames]
+    assert (
+        torch.corrcoef(torch.stack((again.flatten(), speech.mel.flatten())))[0, 1] > 0.9
+    )  # the audio is that of the mel
+    assert not speech.audio.is_inference() and not speech.mel.is_inference()
+
+
+@pytest.mark.parametrize("vocoder", [True, False])
+def test_a_stream_joined_is_the_audio_of_speak(vocoder: bool) -> None:
+    ours = voice(vocoder=vocoder)
+    (speech,) = ours.speak(TEXTS[:1])
+    parts = list(ours.stream(TEXTS[0]))
+    assert (len(parts) > 1) == vocoder  # Griffin-Lim needs all frames at once
+    assert torch.cat(parts).shape == speech.audio.shape
+    assert (torch.cat(parts) - speech.audio).abs().max() < 1e-3 * speech.audio.abs().max()
+
+
+def test_a_stream_of_pieces_has_their_pauses_and_no_more() -> None:
+    ours = voice(vocoder=False, longest_piece=50)
+    parts = list(ours.stream(LONG))
+    assert [len(part) for part in parts[1::2]] == [round(seconds * 22050) for seconds in (0.35, 0.25, 0.35)]
+    assert not torch.cat(parts[1::2]).any() and all(part.any() for part in parts[::2])
+
+
+def test_the_consumer_of_a_stream_may_draw_random_numbers() -> None:
+    ours = voice(longest_piece=50)
+    quiet = torch.cat(list(ours.stream(LONG)))
+    torch.manual_seed(9)
+    before, parts = torch.get_rng_state(), []
+    for part in ours.stream(LONG):
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.rand(3)
+        before = torch.get_rng_state()
+        parts.append(part)
+    assert torch.equal(torch.cat(parts), quiet)
+
+
+def test_a_voice_can_be_used_again() -> None:
+    ours = voice()
+    first, streamed = ours.speak(TEXTS), torch.cat(list(ours.stream(TEXTS[1])))
+    for speech, again in zip(first, ours.speak(TEXTS), strict=True):
+        assert torch.equal(speech.audio, again.audio)
+    assert torch.equal(torch.cat(list(ours.stream(TEXTS[1]))), streamed)
+    assert ours.speak([]) == []
+
+
+def test_without_a_seed_the_generators_of_the_process_go_on() -> None:
+    ours = voice(seed=None)
+    torch.manual_seed(0)
+    first, second = (ours.speak("Two.")[0].audio for _ in range(2))
+    assert not torch.equal(first, second)
+    assert torch.equal(first, voice(seed=0).speak("Two.")[0].audio)
+
+
+def test_the_embedded_voice_speaks() -> None:
+    pytest.importorskip("safetensors")
+    (speech,) = Synthesizer.embedded(device="cpu").speak("The ferry waits until noon.")
+    assert speech.finished and 1 < len(speech.audio) / speech.sampling_rate < 3 and speech.audio.abs().max() > 0.05
+    own = Synthesizer.embedded(config=SynthesisConfig(vocoder="waveglow"), device="cpu")
+    assert own.denoising_strength == 0.03 and own.settings()["waveglow_config"]["WN_config"]
+    assert voice().denoising_strength == 0.01
+
+
+def test_mistakes_are_errors_of_the_user(tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(DataError, match=r"none\.pt"):
+        Synthesizer.from_checkpoints(tmp_path / "none.pt")
+    with pytest.raises(UsageError, match="decoder_rnn_dim is 24 in it, 32 as requested"):
+        voice(options={"decoder_rnn_dim": 32})
+    with pytest.raises(UsageError, match="options: tempo: no such option"):
+        voice(options={"tempo": 2})
+    through = SynthesisConfig(vocoder="griffin-lim")
+    with pytest.raises(UsageError, match="griffin-lim needs no checkpoint"):
+        Synthesizer.from_checkpoints(train_tiny_model("Tacotron2"), train_tiny_model("WaveGlow"), config=through)
+    with pytest.raises(UsageError, match="--normalize peak: needs the whole audio"):
+        voice(normalize="peak").stream("Two.")  # at the call, not at the first part
+    with pytest.raises(UsageError) as error:
+        SynthesisConfig(sigma_infer=-1, denoising_strength=float("nan"), longest_piece=-2, normalize="loud")
+    assert all(flag in str(error.value) for flag in ("--sigma-infer", "--denoising", "--longest-piece", "--normalize"))
+    with pytest.raises(DataError, match="item 2: "):
+        voice(vocoder=False).speak(["One.", "Two }"])
+    monkeypatch.setattr(synthesizer, "EMBEDDED", tmp_path)
+    with pytest.raises(DataError, match="no such voice"):
+        Synthesizer.embedded()
+
+
+USER = """
+import warnings, torch, librosa, numpy, scipy.signal, soundfile  # third parties change filters when they are imported
+
+def state():
+    backends = torch.backends.cudnn
+    return (
+        torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state().tolist(), torch.get_float32_matmul_precision(),
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu"), backends.enabled,
+        backends.benchmark, backends.allow_tf32, torch.get_default_device(), list(warnings.filters),
+    )
+
+calls = []
+torch.manual_seed(7)
+before = state()
+from synthesizer import Synthesizer, SynthesisConfig
+import common.precision
+common.precision.keep_freed_memory = calls.append  # the call of mallopt: only commands may make it
+common.precision.configure = lambda *_: calls.append(_)
+assert state() == before, "import"
+voice = Synthesizer.from_checkpoints({tacotron2!r}, {waveglow!r}, device="cpu")
+assert state() == before, "construction"
+voice.speak(["Two."])
+assert state() == before, "speak"
+list(voice.stream("Two."))
+assert state() == before, "stream"
+assert not calls
+"""
+
+
+def test_a_library_user_finds_the_process_unchanged() -> None:
+    code = USER.format(tacotron2=str(train_tiny_model("Tacotron2")), waveglow=str(train_tiny_model("WaveGlow")))
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
