@@ -246,9 +246,9 @@ def _add_scale(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--shard",
         action="store_true",
-        help="cut weights and averages over the processes (FSDP), for models too large for one",
+        help="shard weights and averages over the processes (FSDP), for models too large for one",
     )
-    group.add_argument("--cpu-offload", action="store_true", help="with --shard: keep the cuts in the CPU's memory")
+    group.add_argument("--cpu-offload", action="store_true", help="with --shard: keep the shards in the CPU's memory")
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
@@ -341,7 +341,8 @@ def _wrong_pairs(args: argparse.Namespace) -> list[str]:
         and args.amp_dtype == "float16",
         f"--evaluate-every {args.evaluate_every}: happens at validations, expected a multiple of --epochs-per-validation "
         f"{args.epochs_per_validation}": (args.evaluate_every or 0) % args.epochs_per_validation,
-        "--shard: cut weights cannot speak alone, leave --evaluate-every out": args.shard and args.evaluate_every,
+        "--shard: a sharded model cannot run on rank 0 alone, leave --evaluate-every out": args.shard
+        and args.evaluate_every,
         f"--best-by {args.best_by}: needs --evaluate-every": args.best_by != "loss" and not args.evaluate_every,
         "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,
         "--warm-start begins anew and --checkpoint-path goes on: give one of them": args.warm_start

@@ -213,23 +213,42 @@ def listed(path: Path, dataset_path: Path) -> str:
     return text
 
 
-def next_commands(name: str, dataset_path: Path, folder: Path, sampling_rate: int) -> str:
-    """What to run next: training at once, or on stored mels."""
+def small_set_flags(clips: int, minutes: float) -> list[str]:
+    """List train.py's flags for a small corpus, as in docs/training.md; none from ten hours on, where the defaults fit."""
+    if minutes >= 600:
+        return []
+    epochs = 500 if minutes < 60 else 250
+    words = f"-bs {min(16, clips)} --epochs {epochs} --lr-schedule cosine --guided-attention-weight 100"
+    return words.split() + (["--n-frames-per-step", "2"] if minutes < 60 else [])
+
+
+def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rate: int, small: Sequence[str]) -> str:
+    """Name the commands that compute mels, train into an output folder of its own, and speak with the result."""
+    name, output = source.name, f"output/{source.name}"
     start = os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
     audio = [] if sampling_rate == AudioConfig.sampling_rate else ["--sampling-rate", str(sampling_rate)]
     audio += ["--mel-fmax", str(sampling_rate / 2)] if sampling_rate / 2 < AudioConfig.mel_fmax else []
     lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
-    train = ["python", "train.py", "-m", "Tacotron2", "-o", f"output/{name}", "--amp", "--dataset-path", start, *audio]
-    train += ["--training-files", lists["audio"][0], "--validation-files", lists["audio"][1]]
     if folder == FILELISTS:
         mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
-    else:  # which that script does not know
+    else:  # that script knows no other folder
         mels = ["python", "-m", "common.data.mels", "--dataset-path", start, *audio]
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
+    train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]
+    train += [
+        "--load-mel-from-disk",
+        "--training-files",
+        lists["mel"][0],
+        "--validation-files",
+        lists["mel"][1],
+        *small,
+    ]
+    speak = ["python", "inference.py", "-i", "phrases/phrase.txt", "-o", f"{output}/spoken"]
+    speak += ["--tacotron2", f"{output}/checkpoint_Tacotron2_best.pt", "--vocoder", "griffin-lim"]
+    commands = "".join(f"\n    {shlex.join(command)}" for command in (mels, train, speak))
     return (
-        f"ready; next:\n    {shlex.join(train)}\n"
-        f"faster on stored mels, with --load-mel-from-disk and the lists {name}_mel_text_*:\n    {shlex.join(mels)}"
+        f"ready; compute mels, train, speak with the result:{commands}\nto fine-tune a trained model: docs/training.md"
     )
 
 
@@ -252,7 +271,8 @@ def main(argv: list[str] | None = None) -> None:
         f"{source.name}: {len(lengths)} clips, {sum(lengths) / 60:.1f} minutes, "
         f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
     )
-    print(next_commands(source.name, dataset_path, filelists, args.sampling_rate))
+    small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)
+    print(next_commands(source, dataset_path, filelists, args.sampling_rate, small))
 
 
 if __name__ == "__main__":

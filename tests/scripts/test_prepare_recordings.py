@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from common.errors import DataError, UsageError
+from common.training_arguments import parse_training_arguments
+from models import REGISTRY
 from scripts import prepare_recordings
-from tests.recipe import ROOT, run
+from tests.recipe import MODELS, ROOT, run, succeed
 
 RATE = 22050
 TEXTS = {"one": "The first.", "two": "The second.", "three": "The third.", "four": "The fourth."}
@@ -223,6 +226,11 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+def printed_commands(out: str) -> list[list[str]]:
+    """The commands that the last lines print: mels, training, inference."""
+    return [shlex.split(line) for line in out.splitlines() if line.startswith("    ")]
+
+
 def bash(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     environment = {"PATH": path, "OMP_NUM_THREADS": "1", "HOME": os.environ.get("HOME", "/")}
@@ -235,12 +243,13 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, proje
     done = bash("project/scripts/prepare_dataset.sh", ".", "--dataset=voice", "--num-workers=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "filelists: filelists/voice_audio_text_train_filelist.txt: 3 clips, written" in done.stdout
-    assert (
-        f"python train.py -m Tacotron2 -o output/voice --amp --dataset-path {tmp_path} --training-files "
-        "filelists/voice_audio_text_train_filelist.txt --validation-files filelists/voice_audio_text_val_filelist.txt"
-    ) in done.stdout
-    command = done.stdout.splitlines()[-1].split()
+    command, train, speak = printed_commands(done.stdout)
     assert command == ["bash", "scripts/prepare_mels.sh", "voice", str(tmp_path)]
+    mel_lists = [f"filelists/voice_mel_text_{part}_filelist.txt" for part in ("train", "val")]
+    flags = ["--load-mel-from-disk", "--training-files", mel_lists[0], "--validation-files", mel_lists[1]]
+    wanted = ["train.py", "-m", "Tacotron2", "-o", "output/voice", "--amp", "--dataset-path", str(tmp_path), *flags]
+    assert train[1 : len(wanted) + 1] == wanted
+    assert speak[1:4] == ["inference.py", "-i", "phrases/phrase.txt"]
     mels = bash(*command[1:], "--num-workers=1", cwd=project)  # extra flags reach the computation of mels
     assert mels.returncode == 0, mels.stderr
     listed = [
@@ -250,6 +259,38 @@ def test_the_commands_from_recordings_to_mels(tmp_path: Path, voice: Path, proje
     ]
     assert sorted(listed) == sorted(f"voice/mels/{name}.pt" for name in TEXTS)
     assert all((tmp_path / path).is_file() for path in listed)
+
+
+def test_the_printed_commands_train_and_speak(tmp_path: Path, voice: Path, capsys) -> None:
+    """A tiny model, as the last flags win; nothing is written outside of the voice's own output folder."""
+    prepare(tmp_path, "--dataset", "voice", ".")
+    mels, train, speak = printed_commands(capsys.readouterr().out)
+    assert mels[:3] == ["python", "-m", "common.data.mels"]
+    succeed("common/data/mels.py", *mels[3:], "--num-workers", 1, cwd=tmp_path)
+    (tmp_path / "phrases").mkdir()
+    (tmp_path / "phrases/phrase.txt").write_text("The fifth.\n")
+    before = files(tmp_path)
+    succeed("train.py", *train[2:], *MODELS["Tacotron2"].split(), "--cpu", "--epochs", 1, cwd=tmp_path)
+    succeed("inference.py", *speak[2:], "--cpu", cwd=tmp_path)
+    new = files(tmp_path) - before
+    assert "output/voice/spoken/audio_0.wav" in new
+    assert all(path.startswith("output/voice/") for path in new)
+
+
+@pytest.mark.parametrize(
+    ("clips", "minutes", "wanted"),
+    [
+        (3, 0.02, "-bs 3 --epochs 500 --lr-schedule cosine --guided-attention-weight 100 --n-frames-per-step 2"),
+        (300, 25, "-bs 16 --epochs 500 --lr-schedule cosine --guided-attention-weight 100 --n-frames-per-step 2"),
+        (1400, 120, "-bs 16 --epochs 250 --lr-schedule cosine --guided-attention-weight 100"),
+        (12500, 1400, ""),
+    ],
+)
+def test_the_printed_training_fits_the_size_of_the_corpus(clips: int, minutes: float, wanted: str) -> None:
+    flags = prepare_recordings.small_set_flags(clips, minutes)
+    assert flags == wanted.split()
+    args, _ = parse_training_arguments(["-m", "Tacotron2", "--amp", *flags], REGISTRY, "")
+    assert args.batch_size <= clips
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--name", "x"], 2), (["--resample"], 2), (["--help"], 0)])
