@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -227,6 +228,43 @@ def test_what_every_model_shares_names_none() -> None:
     (registry,) = [source for source in RECIPE if source.name == "models.py"]
     assert {word.split(".")[0] for _, word in named(registry.tree)} == {"tacotron2", "waveglow"}
     assert "".join(models.REGISTRY) == "Tacotron2WaveGlow"
+
+
+def test_plain_models_know_no_fast_way() -> None:
+    """Only a package's spec and the files of its fast/ folder import accelerations."""
+    models_own = [source for source in RECIPE if source.part in ("tacotron2", "waveglow")]
+    found = [
+        f"{source.name}:{line}: imports {module}"
+        for source in models_own
+        if f"{source.part}/fast/" not in source.name and source.name != f"{source.part}/spec.py"
+        for line, module in imports(source.tree)
+        if module.startswith(f"{source.part}.fast")
+    ]
+    assert found == []
+    assert {source.part for source in models_own if "/fast/" in source.name} == {"tacotron2", "waveglow"}
+
+
+PRIVATE = re.compile(
+    r"torch\.(ops\.(onednn|mkldnn|quantized)\b|(\w+\.)*_(?!_))"
+)  # torch._x, torch.cpu._x; not torch.__version__
+
+
+def test_only_one_file_names_private_operators() -> None:
+    def private(tree: ast.AST) -> list[tuple[int, str]]:
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        return [(node.lineno, ast.unparse(node)) for node in nodes if PRIVATE.match(ast.unparse(node))]
+
+    # _int_mm has no public name; those of _foreach are to move to private_ops.
+    exceptions = {"benchmarks/machine.py": {"torch._int_mm"}}
+    exceptions["common/training/optimization.py"] = {f"torch._foreach_{name}" for name in ("sub", "mul_", "add_")}
+    sources = [source for source in SOURCES if source.name not in {"common/kernels/private_ops.py", *exceptions}]
+    assert offences(sources, private) == []
+    for source in SOURCES:
+        if source.name in exceptions:
+            assert {name for _, name in private(source.tree)} == exceptions[source.name]
+    (own,) = [source for source in RECIPE if source.name == "common/kernels/private_ops.py"]
+    names = {word for _, word in private(own.tree)}
+    assert {"torch._weight_norm", "torch.ops.onednn.qlinear_prepack"} <= names  # the search finds them where they are
 
 
 def test_nothing_is_too_long_to_read() -> None:
