@@ -232,7 +232,7 @@ def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rat
     lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
     if folder == FILELISTS:
         mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
-    else:  # that script knows no other folder
+    else:  # that script has no flag for another folder
         mels = ["python", "-m", "common.data.mels", "--dataset-path", start, *audio]
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
     train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]

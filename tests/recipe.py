@@ -149,7 +149,3 @@ def skip_without_evaluators() -> None:
     for name in EVALUATORS:
         if find_spec(name) is None:  # find_spec, since importing one may need a module that only the evaluators install
             pytest.skip(f"{name}, an evaluator of requirements-eval.txt, is not installed")
-
-
-# The names before 0.10.0, for test files that still use them.
-trained, logged, tools = train_tiny_model, read_steps, folder_of_tools

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 from torch import Tensor, nn
+from torch.distributed import fsdp  # its names are looked up in use: an older PyTorch has to reach precision.check_pytorch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -34,12 +34,12 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
     for tensor in model.state_dict().values():
         torch_dist.broadcast(tensor, src=0)  # the others drew weights of their own
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
-    policy = CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else OffloadPolicy()
+    policy = fsdp.CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else fsdp.OffloadPolicy()
     least = SMALLEST_BLOCK * _size(model)
     for block in _blocks(model):
         if _size(block) >= least:
-            fully_shard(block, mesh=mesh, offload_policy=policy)
-    fully_shard(model, mesh=mesh, offload_policy=policy)
+            fsdp.fully_shard(block, mesh=mesh, offload_policy=policy)
+    fsdp.fully_shard(model, mesh=mesh, offload_policy=policy)
     return model
 
 
@@ -54,7 +54,7 @@ def accumulate_only(trained: nn.Module) -> Iterator[None]:
     if isinstance(trained, DistributedDataParallel):
         with trained.no_sync():
             yield
-    elif isinstance(trained, FSDPModule):
+    elif isinstance(trained, fsdp.FSDPModule):
         trained.set_requires_gradient_sync(False)
         yield
         trained.set_requires_gradient_sync(True)
