@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 from torch import Tensor, nn
-from torch.distributed import fsdp  # its names are looked up in use: an older PyTorch has to reach precision.check_pytorch
+from torch.distributed import fsdp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -34,6 +34,7 @@ def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
     for tensor in model.state_dict().values():
         torch_dist.broadcast(tensor, src=0)  # the others drew weights of their own
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
+    # Names of fsdp are looked up here and not imported: an older PyTorch has to reach precision.check_pytorch first.
     policy = fsdp.CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else fsdp.OffloadPolicy()
     least = SMALLEST_BLOCK * _size(model)
     for block in _blocks(model):
