@@ -5,6 +5,11 @@ Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.threads import limit_spinning
+
+    limit_spinning()  # takes effect before PyTorch is imported
+
 import argparse
 import math
 import sys
@@ -59,11 +64,13 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     """Build or restore the state and train; returns False if a signal ended it early, after saving."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
     precision.keep_freed_memory(dist.device)
+    threads = precision.balance_threads(dist.device)
     start = snapshot.find(args, spec.name, dist)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
     state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
+    state.threads = threads
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     if start.path:
         snapshot.check_data_options(start.checkpoint, start.path, args)

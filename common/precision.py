@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from torch import Tensor
 from common.errors import UsageError
 from common.kernels import private_ops
 from common.kernels.packed import reads_float16
+from common.threads import FIXED, ThreadBalance
 
 # The first release with torch.compiler.is_exporting; fully_shard and get_total_norm came one release before.
 OLDEST_PYTORCH = "2.7"
@@ -67,6 +69,13 @@ def keep_freed_memory(device: torch.device) -> None:
     if mallopt:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def balance_threads(device: torch.device) -> ThreadBalance | None:
+    """Return what adapts PyTorch's threads to the load; None on a GPU, and where the user fixed their number."""
+    if device.type != "cpu" or FIXED in os.environ:
+        return None
+    return ThreadBalance(torch.get_num_threads(), torch.set_num_threads)
 
 
 def distributed_backend(device: torch.device) -> str:

@@ -30,9 +30,10 @@ FIRST_PHRASE = Path("phrases/phrase.txt")
 PHRASES = Path("phrases/clock.txt")
 HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
 SAID_EVERY = 20.0  # seconds between lines about training where there is no terminal
+MOST_THREADS = 4
 # Small models do small operations: many threads would wait for each other, and fresh memory for each would cost page faults.
 ENVIRONMENT = {
-    "OMP_NUM_THREADS": str(min(4, os.cpu_count() or 1)),
+    **({"OMP_NUM_THREADS": str(MOST_THREADS)} if (os.cpu_count() or 1) > MOST_THREADS else {}),
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
     "MALLOC_TRIM_THRESHOLD_": str(2**32),
 }

@@ -22,6 +22,7 @@ from common import precision
 from common.errors import DataError, UsageError
 from common.fast import Request, accelerate
 from common.spec import Batch, Criterion, ModelSpec, Options, from_options
+from common.threads import ThreadBalance
 from common.training import distributed, sharding
 from common.training.distributed import Dist
 from common.training.interrupt import SaveTimer, StopRequest
@@ -104,6 +105,7 @@ class TrainState:
     scaler: torch.amp.GradScaler
     dist: Dist
     half: torch.dtype | None  # of mixed precision; None: float32
+    threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
     epoch: int = 0
     iteration: int = 0  # optimizer steps since the start
     totals: EpochTotals = field(default_factory=EpochTotals)
@@ -335,6 +337,8 @@ def _train_batches(
     left = len(sampler) // sampler.accumulation
     clock = time.perf_counter()
     for batches, waited in log.progress(_steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
+        if state.threads and (line := state.threads.adjust()):
+            log.say(line)
         moved = [to_device(batch, state.dist.device) for batch in batches]
         result = train_step(state, moved, stop.requested, timer is not None and timer.due)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()

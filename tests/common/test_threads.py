@@ -1,0 +1,113 @@
+"""CPU threads beside other processes: the number that is chosen, and the limit of spinning that commands alone set."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from common.threads import SECONDS, SPIN_LIMIT, SPINS, ThreadBalance, Usage, choose_threads, read_usage
+from tests.recipe import ROOT
+
+START = Usage(100.0, 50.0, 1000.0)
+
+
+def later(idle: float, own: float, seconds: float = 2.0) -> Usage:
+    """The usage some seconds after START, with so many cores idle and so many used by this process on average."""
+    return Usage(START.idle + idle * seconds, START.own + own * seconds, START.clock + seconds)
+
+
+@pytest.mark.parametrize(
+    ("threads", "most", "idle", "own", "chosen"),
+    [
+        (2, 2, 0.1, 1.9, 2),  # an idle machine
+        (2, 2, 0.6, 1.3, 2),  # this process waits for its data
+        (2, 2, 0.0, 1.33, 1),  # one busy process: a scheduler gives each of three threads two thirds of a core
+        (2, 2, 0.0, 1.0, 1),  # two busy processes
+        (1, 2, 0.0, 1.0, 1),  # one busy process and one thread fill both cores
+        (1, 2, 0.0, 0.67, 1),
+        (1, 2, 0.0, 0.4, 1),  # never below one
+        (1, 2, 1.0, 1.0, 2),  # the other process has ended
+        (4, 4, 0.0, 3.2, 3),
+        (3, 4, 0.0, 3.0, 3),
+        (3, 4, 0.5, 3.0, 3),  # half a core changes nothing
+        (4, 4, 60.0, 4.0, 4),  # never above the most
+        (64, 64, 0.0, 62.0, 62),
+    ],
+)
+def test_threads_fit_the_cores_that_are_free(threads, most, idle, own, chosen):
+    assert choose_threads(threads, most, START, later(idle, own)) == chosen
+
+
+@pytest.mark.parametrize("busy", range(5))
+@pytest.mark.parametrize("cores", [1, 2, 4, 8])
+def test_the_choice_settles_under_a_fair_scheduler(cores, busy):
+    """Threads share cores fairly with `busy` others: after some looks the number stays, and uses every free core."""
+    threads = cores
+    for _ in range(2 * cores):
+        share = min(1.0, cores / (threads + busy))
+        now = later(cores - share * (threads + busy), share * threads)
+        before, threads = threads, choose_threads(threads, cores, START, now)
+    assert threads == before
+    assert max(1, cores - busy) <= threads <= max(1, cores - busy + 1)
+
+
+def test_idle_time_and_own_time_are_those_of_the_clock():
+    """A process that computes alone in one thread: its own time grows by the clock's, idle time by at most all cores'."""
+    before = read_usage()
+    while time.monotonic() < before.clock + 0.3:
+        pass
+    now = read_usage()
+    elapsed = now.clock - before.clock
+    assert 0 < now.own - before.own <= elapsed + 0.02
+    assert 0 <= now.idle - before.idle <= elapsed * len(os.sched_getaffinity(0)) + 0.05
+
+
+def test_a_balance_lowers_and_raises_the_number():
+    calls: list[int] = []
+    balance = ThreadBalance(2, calls.append)
+    assert balance.adjust() == "" and calls == []  # a second has not passed
+    balance.usage = (usage := read_usage())._replace(
+        clock=usage.clock - 100 * SECONDS
+    )  # neither idle nor own time since
+    assert "1 of 2" in balance.adjust()
+    usage = read_usage()
+    balance.usage = Usage(usage.idle - 200 * SECONDS, usage.own, usage.clock - 100 * SECONDS)  # two idle cores since
+    assert "2 of 2" in balance.adjust() and calls == [1, 2]
+
+
+WATCH_TORCH = f"""
+import os, runpy, sys
+class Watch:
+    def find_spec(self, name, *_):
+        if name == "torch" and not hasattr(self, "seen"):
+            self.seen = True
+            print("limit at import:", os.environ.get({SPIN_LIMIT!r}))
+sys.meta_path.insert(0, Watch())
+sys.argv = [sys.argv[1], "--help"]
+runpy.run_path(sys.argv[0], run_name={{name!r}})
+"""
+
+
+def limit_at_import(name: str, command: str, **variables: str) -> str:
+    """The limit of spinning in the environment when a file imports PyTorch, run as a command or imported."""
+    code = WATCH_TORCH.replace("{name!r}", repr(name))
+    environment = {key: value for key, value in os.environ.items() if key != SPIN_LIMIT} | variables
+    run = subprocess.run(
+        [sys.executable, "-c", code, command], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return next(line for line in run.stdout.splitlines() if line.startswith("limit at import:")).split(": ")[1]
+
+
+@pytest.mark.parametrize("command", ["train.py"])
+def test_commands_limit_spinning_before_pytorch_is_imported(command):
+    assert limit_at_import("__main__", command) == SPINS
+    assert limit_at_import("__main__", command, **{SPIN_LIMIT: "7"}) == "7"  # the user's own
+    assert limit_at_import("imported", command) == "None"
+
+
+def test_the_library_leaves_the_process_alone():
+    assert limit_at_import("imported", "synthesizer.py") == "None"
