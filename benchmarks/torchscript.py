@@ -1,6 +1,6 @@
 """Tacotron 2's free run as TorchScript: the plain step in a scripted loop, the reference of the prepared decoder.
 
-model = scripted(model)
+model = script_decoder(model)
 model.infer(ids, lengths)
 """
 
@@ -18,7 +18,7 @@ from tacotron2.model import Tacotron2
 # B batch, S symbols, K decoder steps, E encoder channels, D decoder LSTM size
 
 
-def scripted(model: Tacotron2) -> Tacotron2:
+def script_decoder(model: Tacotron2) -> Tacotron2:
     """The same model with the same weights, and a decoder whose infer is scripted."""
     return shallow_copy(model, Tacotron2, decoder=ScriptedDecoder.of(model.decoder))
 

@@ -25,7 +25,7 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-class Retired(argparse.Action):
+class IgnoreFlag(argparse.Action):
     """Accept a flag that does nothing any more, and say so once."""
 
     def __call__(self, parser, namespace, values, option_string=None):
@@ -64,7 +64,7 @@ def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str])
     known = {flag for action in parser._actions for flag in action.option_strings}
     for flag in flags:
         if flag not in known:
-            parser.add_argument(flag, action=Retired, nargs="*", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+            parser.add_argument(flag, action=IgnoreFlag, nargs="*", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def add_audio_arguments(parser: argparse.ArgumentParser) -> None:

@@ -233,33 +233,33 @@ def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str,
 
     Names lose `module.`; Apex's loss scale becomes a scaler's state, and a single random state a row of several.
     """
-    kept = {key: checkpoint[key] for key in DESCRIBED if key in checkpoint}
-    if isinstance(kept.get("config"), Mapping):
-        kept["config"] = {
-            key: value for key, value in kept["config"].items() if (key, value) not in ADDED_CONFIG.items()
+    entries = {key: checkpoint[key] for key in DESCRIBED if key in checkpoint}
+    if isinstance(entries.get("config"), Mapping):
+        entries["config"] = {
+            key: value for key, value in entries["config"].items() if (key, value) not in ADDED_CONFIG.items()
         }
     average = checkpoint.get("ema_state_dict")
     weights = average if average and weights_only else checkpoint["state_dict"]  # whichever inference would take
-    kept["state_dict"] = {WRAPPERS.sub("", name): value for name, value in weights.items()}
-    return kept if weights_only else kept | _training_state(checkpoint)
+    entries["state_dict"] = {WRAPPERS.sub("", name): value for name, value in weights.items()}
+    return entries if weights_only else entries | _training_state(checkpoint)
 
 
 def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that resuming needs besides weights. An unfinished epoch does not count."""
     states = ("optimizer", "scaler", "ema_state_dict", "ema_updates")
-    kept = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
+    entries = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
     amp = checkpoint.get("amp")
-    scale = apex_loss_scale(amp) if isinstance(amp, dict) and "scaler" not in kept else None
+    scale = apex_loss_scale(amp) if isinstance(amp, dict) and "scaler" not in entries else None
     if scale is not None:
-        kept["scaler"] = torch.amp.GradScaler("cpu", init_scale=scale).state_dict()
-    kept |= dict(_random_states(checkpoint))
-    alone = kept.pop("random_rng_state", None)
+        entries["scaler"] = torch.amp.GradScaler("cpu", init_scale=scale).state_dict()
+    entries |= dict(_random_states(checkpoint))
+    alone = entries.pop("random_rng_state", None)
     if alone is not None:
-        kept.setdefault("random_rng_states_all", alone[None])
+        entries.setdefault("random_rng_states_all", alone[None])
     if not checkpoint.get("epoch_complete", True):
-        kept["epoch"] = checkpoint["epoch"] - 1
-        kept["iteration"] = checkpoint["iteration"] - checkpoint["epoch_totals"]["iterations"]
-    return kept
+        entries["epoch"] = checkpoint["epoch"] - 1
+        entries["iteration"] = checkpoint["iteration"] - checkpoint["epoch_totals"]["iterations"]
+    return entries
 
 
 def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -286,23 +286,23 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
     if target.exists() and not force:
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
     checkpoint = load_checkpoint(source)
-    made = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
+    published = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
     if half:
-        made["state_dict"] = to_half(made["state_dict"], source)
-    odd = [name for name, value in made["state_dict"].items() if not isinstance(value, Tensor)]
+        published["state_dict"] = to_half(published["state_dict"], source)
+    odd = [name for name, value in published["state_dict"].items() if not isinstance(value, Tensor)]
     if odd and target.suffix == SAFETENSORS:
         raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {some(odd)}")
-    save_copy(target, made)
+    save_copy(target, published)
     contents = inspect(target)
     print(f"{target}: {contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}")
-    for note in _notes(contents, made):
+    for note in _notes(contents, published):
         print(f"note: {note}")
 
 
-def _notes(contents: Contents, made: Mapping[str, Any]) -> Iterator[str]:
+def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a file that readers of the published layout lack."""
-    absent = [key for key in ("config", "optimizer", "scaler") if key not in made]
-    empty = [key for key, value in _random_states(made) if value is None]
+    absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
+    empty = [key for key, value in _random_states(published) if value is None]
     if absent:
         yield f"without {', '.join(absent)}" + ("; training from it is a warm start" if "optimizer" in absent else "")
     if empty:

@@ -7,7 +7,7 @@
 # LJSPEECH_BYTES and LJSPEECH_CLIPS.
 #
 # Other recordings: bash scripts/prepare_dataset.sh --dataset FOLDER|LIST|asterisk [flags] [DATASET_PATH], which checks them, converts
-# what needs it and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts,
+# them where needed and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts,
 # CC-BY-SA 3.0, which are fetched as Debian packages (or found in the folder ASTERISK_SOUNDS) and need ffmpeg.
 set -euo pipefail
 

@@ -155,10 +155,10 @@ def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float
         if names:
             named = some([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
             print(f"left out, {what}: {len(names)} clips: {', '.join(named)}")
-    kept = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
-    if not kept:
+    within = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
+    if not within:
         raise DataError("no clip is within --min-duration and --max-duration")
-    return kept
+    return within
 
 
 def place_clips(
@@ -172,15 +172,15 @@ def place_clips(
     if inside:  # of the recordings there may be no other copy
         raise UsageError(f"--name: the copies would go to {folder}, where the recordings are; choose another name")
     targets = {recording.name: folder / f"{recording.name}.wav" for recording in recordings}
-    made = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
+    n_new = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
     said = ", ".join(changes(clips, treatment))
-    print(f"copies in {folder}: {said}; {made} made, {len(targets) - made} there already")
+    print(f"copies in {folder}: {said}; {n_new} made, {len(targets) - n_new} there already")
     return targets
 
 
 def write_lists(source: Source, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path) -> None:
     """Write the four filelists, their paths relative to the data set's folder where they are inside of it."""
-    kept = False
+    differs = False
     for part in ("train", "val"):
         chosen = [r for r in source.rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
         for kind in ("audio", "mel"):
@@ -188,15 +188,15 @@ def write_lists(source: Source, files: dict[str, Path], validation: set[str], da
             for recording in chosen:
                 path = files[recording.name]
                 rows.append(
-                    f"{listed(path if kind == 'audio' else mel_path_of(path), dataset_path)}|{recording.text}\n"
+                    f"{path_in_filelist(path if kind == 'audio' else mel_path_of(path), dataset_path)}|{recording.text}\n"
                 )
             target = filelist(folder, source.name, kind, part)
             content = "".join(rows)
-            outcome = write_filelist(target, content, wanted="what these flags give")
+            outcome = write_filelist(target, content, wanted="the output of these flags")
             print(f"filelists: {target}: {len(rows)} clips, {outcome}")
-            kept = kept or not has_lines(target, content)
-    if kept:
-        print("note: training reads the filelists as they are now, not what was just asked for")
+            differs = differs or not has_lines(target, content)
+    if differs:
+        print("note: training reads the filelists as they are now, without the settings of this command")
 
 
 def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
@@ -204,7 +204,7 @@ def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
     return folder / f"{name}_{kind}_text_{part}_filelist.txt"
 
 
-def listed(path: Path, dataset_path: Path) -> str:
+def path_in_filelist(path: Path, dataset_path: Path) -> str:
     """A path as a filelist has it. DataError if it has the character that ends a path there."""
     full, start = Path(os.path.abspath(path)), Path(os.path.abspath(dataset_path))
     text = full.relative_to(start).as_posix() if full.is_relative_to(start) else full.as_posix()
@@ -262,7 +262,7 @@ def main(argv: list[str] | None = None) -> None:
     validation = held_out(list(clips), args.validation)
     recordings = [recording for recording in source.rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
-        listed(recording.path, dataset_path)
+        path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
     files = place_clips(recordings, clips, dataset_path / source.name / "wavs", treatment, args.num_workers)
     write_lists(source, files, validation, dataset_path, filelists)

@@ -171,7 +171,7 @@ def unspoken(text: str, options: Options) -> list[str]:
     return dropped_symbols(config.read_aloud(composed), config.text_cleaners, config.alphabet)
 
 
-def dropped(text: str, options: Options) -> list[str]:
+def find_dropped(text: str, options: Options) -> list[str]:
     """List the characters of a training text that have no symbol, each once, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
     return dropped_symbols(unicodedata.normalize("NFC", text), config.text_cleaners, config.alphabet)

@@ -15,67 +15,6 @@ import pytest
 
 from tests.recipe import ROOT
 
-# Files that still use the old words, by the beginning of their paths. The aim is an empty set: nothing new belongs here.
-PENDING = {
-    "benchmarks/torchscript.py",
-    "common/arguments.py",
-    "common/checkpoint.py",
-    "common/quality/attention.py",
-    "common/quality/words.py",
-    "common/training/interrupt.py",
-    "common/training/sampler.py",
-    "evaluate.py",
-    "scripts/prepare_dataset.sh",
-    "scripts/prepare_recordings.py",
-    "scripts/quickstart.py",
-    "tacotron2/data_function.py",
-    "tests/benchmarks/test_latency.py",
-    "tests/benchmarks/test_memory.py",
-    "tests/benchmarks/test_torchscript.py",
-    "tests/benchmarks/test_wer.py",
-    "tests/common/audio/test_audio_processing.py",
-    "tests/common/data/test_clip_report.py",
-    "tests/common/data/test_filelist.py",
-    "tests/common/data/test_mels.py",
-    "tests/common/data/test_recordings.py",
-    "tests/common/data/test_reports.py",
-    "tests/common/inference/test_evaluation.py",
-    "tests/common/inference/test_live.py",
-    "tests/common/inference/test_stages.py",
-    "tests/common/kernels/test_int8.py",
-    "tests/common/quality/test_evaluators.py",
-    "tests/common/quality/test_opinion.py",
-    "tests/common/quality/test_recogniser.py",
-    "tests/common/quality/test_report.py",
-    "tests/common/test_checkpoint_command.py",
-    "tests/common/test_layers.py",
-    "tests/common/training/test_checkpoint.py",
-    "tests/common/training/test_distributed.py",
-    "tests/common/training/test_interrupt.py",
-    "tests/common/training/test_log_files.py",
-    "tests/common/training/test_loop.py",
-    "tests/common/training/test_nvlog.py",
-    "tests/common/training/test_optimization.py",
-    "tests/common/training/test_plan.py",
-    "tests/common/training/test_sampler.py",
-    "tests/common/training/test_snapshot.py",
-    "tests/scripts/test_dataset_report.py",
-    "tests/tacotron2/fast/test_prepared.py",
-    "tests/tacotron2/test_decoder.py",
-    "tests/tacotron2/test_guard.py",
-    "tests/tacotron2/test_model.py",
-    "tests/test_architecture.py",
-    "tests/test_evaluate.py",
-    "tests/test_inference.py",
-    "tests/test_train.py",
-    "tests/waveglow/fast/test_prepared.py",
-    "tests/waveglow/test_data_function.py",
-    "tests/waveglow/test_model.py",
-    "tests/waveglow/test_state_dict.py",
-    "waveglow/fast/convolution.py",
-    "waveglow/fast/gated_layers.py",
-}
-
 # Not prose of the recipe: this list itself, and texts that are data.
 DATA = ("tests/test_words.py", "corpus/text/", "voice/text/", "phrases/", "filelists/")
 
@@ -287,9 +226,8 @@ def all_offences(paths: list[str]) -> list[Offence]:
 
 
 def test_the_word_list_holds():
-    """Every name, docstring, comment and page outside PENDING uses the words of CONTRIBUTING.md."""
-    paths = [path for path in tracked("*.py", "*.md", "*.sh") if not path.startswith(tuple(PENDING))]
-    report = "\n".join(map(str, all_offences(paths)))
+    """Every name, docstring, comment and page uses the words of CONTRIBUTING.md."""
+    report = "\n".join(map(str, all_offences(tracked("*.py", "*.md", "*.sh"))))
     assert not report, f"words to replace (CONTRIBUTING.md, Names and words):\n{report}"
 
 
@@ -336,5 +274,5 @@ def test_plain_english_passes(path, source):
     assert offences(path, source) == []
 
 
-if __name__ == "__main__":  # python -m tests.test_words: the whole list, with the files that are pending
+if __name__ == "__main__":  # python -m tests.test_words: the whole list
     print(*all_offences(tracked("*.py", "*.md", "*.sh")), sep="\n")

@@ -47,11 +47,11 @@ class Edits(NamedTuple):
     substituted: int
     deleted: int
     inserted: int
-    kept: int
+    unchanged: int
 
     @property
     def errors(self) -> Errors:
-        return Errors(self.substituted + self.deleted + self.inserted, self.kept + self.substituted + self.deleted)
+        return Errors(self.substituted + self.deleted + self.inserted, self.unchanged + self.substituted + self.deleted)
 
 
 def word_errors(reference: str, hypothesis: str) -> Errors:

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 
 
 class StopRequest:
-    """Context manager: the first signal sets `requested`; a later one ends the process at once."""
+    """Context manager: the first signal sets `is_requested`; a later one ends the process at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
     ECHO = 2.0  # seconds in which torchrun passes on a Ctrl-C that the terminal sent to each process already
@@ -22,7 +22,7 @@ class StopRequest:
         self._since = math.inf
 
     @property
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether a signal has come."""
         return self.signal is not None
 

@@ -173,7 +173,7 @@ def steady_rate(rates: list[float]) -> float:
 
 def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
     """Whether any process was asked to stop."""
-    return distributed.all_sum(torch.tensor(float(stop.requested), device=dist.device), dist).item() > 0
+    return distributed.all_sum(torch.tensor(float(stop.is_requested), device=dist.device), dist).item() > 0
 
 
 def build_state(
@@ -336,7 +336,7 @@ def _train_batches(
     clock = time.perf_counter()
     for batches, waited in log.progress(_steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
         moved = [to_device(batch, state.dist.device) for batch in batches]
-        result = train_step(state, moved, stop.requested, timer is not None and timer.due)
+        result = train_step(state, moved, stop.is_requested, timer is not None and timer.due)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)

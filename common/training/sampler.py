@@ -69,19 +69,21 @@ class EpochBatches(Sampler[list[Key]]):
 
     def _global_batches(self) -> list[list[int]]:
         if not self.training:
-            return self._split(list(range(len(self.lengths))))
+            return self._cut_into_batches(list(range(len(self.lengths))))
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
         if not self.bucket_batches:
-            return self._split(order)[: self.batches_per_epoch()]
+            return self._cut_into_batches(order)[: self.batches_per_epoch()]
         pool = self.bucket_batches * self.global_size
         clip_order = order[: self.batches_per_epoch() * self.global_size]  # left-outs are random, not the longest
         batches: list[list[int]] = []
         for start in range(0, len(clip_order), pool):
-            batches += self._split(sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index]))
+            batches += self._cut_into_batches(
+                sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index])
+            )
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
-    def _split(self, order: list[int]) -> list[list[int]]:
+    def _cut_into_batches(self, order: list[int]) -> list[list[int]]:
         return [order[i : i + self.global_size] for i in range(0, len(order), self.global_size)]
 
 
