@@ -28,7 +28,7 @@ from tacotron2.text.reading.reader import read_english
 
 # English converted to spoken words before the cleaners, or as it stands, as in the published recipe
 TEXT_READINGS = ("spoken", "as-published")
-# inference converts a phrase three times: to cut, encode and plot it
+# cached, since inference converts a phrase three times: to cut, encode and plot it
 _read_english = lru_cache(maxsize=256)(read_english)
 
 
