@@ -130,7 +130,7 @@ def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
     names = list(map(str, checkpoint["state_dict"]))
     wrappers = {match[0] for name in names if (match := WRAPPERS.match(name))}
     remarks = [f"names begin with {wrapper} (DistributedDataParallel)" for wrapper in sorted(wrappers)]
-    remarks += [said for pattern, said in LAYOUTS.items() if any(map(pattern.search, names))]
+    remarks += [remark for pattern, remark in LAYOUTS.items() if any(map(pattern.search, names))]
     return remarks + (["state of Apex amp"] if checkpoint.get("amp") else [])
 
 

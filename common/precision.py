@@ -133,7 +133,7 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def capture_graph(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Capture `work` as a CUDA graph and return its replay; on a CPU return `work` itself.
 
     `work` must read and write the same tensors at each call. The capture runs it a few times and leaves the state of the random

@@ -122,8 +122,8 @@ def _run(command: Sequence[str], folder: Path) -> None:
     """Run a tool in a folder. Raises DataError with the last line of its output if it fails."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise DataError(f"{Path(command[0]).name}: {said}")
+        message = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise DataError(f"{Path(command[0]).name}: {message}")
 
 
 def read_transcripts(path: Path) -> dict[str, str]:

@@ -173,8 +173,8 @@ def place_clips(
         raise UsageError(f"--name: the copies would go to {folder}, where the recordings are; choose another name")
     targets = {recording.name: folder / f"{recording.name}.wav" for recording in recordings}
     n_new = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
-    said = ", ".join(changes(clips, treatment))
-    print(f"copies in {folder}: {said}; {n_new} made, {len(targets) - n_new} there already")
+    summary = ", ".join(changes(clips, treatment))
+    print(f"copies in {folder}: {summary}; {n_new} made, {len(targets) - n_new} there already")
     return targets
 
 

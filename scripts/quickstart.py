@@ -227,7 +227,7 @@ def voice_flags(prefix: str) -> list[str]:
 
 
 def last_checkpoint(part: Part) -> Path:
-    """Where training left a part's model."""
+    """Return the path of a part's last checkpoint."""
     return OUTPUT / part.name / f"checkpoint_{part.name}_last.pt"
 
 

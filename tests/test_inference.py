@@ -54,14 +54,14 @@ def numbers(folder: Path) -> dict[str, float]:
 
 
 def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
-    """Flags that make the tiny models say the phrases into a folder."""
+    """Flags to synthesise the phrases with the tiny models into a folder."""
     folder.mkdir(exist_ok=True)
     words = ["-i", phrases(folder, lines or PHRASES), "-o", folder, "--cpu"]
     return [*words, "--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
 
 
 class Quickstart(NamedTuple):
-    """Where the recipe's commands left what they made, and what they printed."""
+    """Folder of the outputs of the recipe's commands, and their printed text."""
 
     folder: Path
     printed: dict[str, str]

@@ -28,18 +28,23 @@ PEOPLE_ONLY = "a person does that; write: takes, receives, reads, its input is"
 WORDS = {
     r"hear|hears|heard|hearing|overhears?": PEOPLE_ONLY,
     r"judge|judges|judged|judging": "write: evaluate, score, measure",
+    r"wish|wishes|wished": "write: request, option",
     r"in chorus": "write: all ranks together",
+    r"tells? of|tells the truth|(?:which|that) is said": "write: describes, names, prints a note",
     r"speaks? of": "write: names, describes, contains",
     r"(?:knows?|sees?) (?:no|nothing)": "write: has no, supports no",
-    r"(?:models?|tensors?|process(?:es)?|layers?|weights|networks?|(?:en|de)coders?|flows?|checkpoints?|kernels?)"
-    r" (?:knows?|wants?|asks?|sees?|says|said|listens?|thinks?|tells?|told)": PEOPLE_ONLY,
+    r"(?:models?|tensors?|process(?:es)?|layers?|weights|networks?|(?:en|de)coders?|flows?|checkpoints?|kernels?|parsers?"
+    r"|samplers?|optimizers?|functions?|files?|scripts?|flags?) (?:(?:does|do|can)(?: not|not|n't) )?"
+    r"(?:knows?|wants?|asks?|sees?|says?|said|listens?|thinks?|tells?|told|remembers?|forgets?)": PEOPLE_ONLY,
 }
 WORD_RULES = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), advice) for words, advice in WORDS.items()]
-NAME_RULES = [(re.compile(rf"(?:^|_)(?:{words})(?:_|$)"), advice) for words, advice in list(WORDS.items())[:2]]
+NAME_RULES = [(re.compile(rf"(?:^|_)(?:{words})(?:_|$)"), advice) for words, advice in list(WORDS.items())[:3]]
 
 # A clause that opens with "what" hides its subject. In prose: at its beginning, after a mark, in a heading, an item or a cell.
 OPENER = re.compile(r"(?:\A|[.!?:;,(—]\s+|\n\s*\n|(?:\A|\n)\s*(?:[-*|#]+|\d+\.)\s+|\|\s*)\s*(?P<word>[Ww]hat)\b")
 OPENER_ADVICE = "begin with the subject or an imperative; name the thing"
+# A docstring is no indirect question either.
+QUESTION = re.compile(r"\A\s*(?P<word>Whether|Which(?:ever)?|Whatever|Where|How|Why|Who(?:ever)?)\b")
 
 # Alone they describe something else and name nothing.
 PARTICIPLES = frozenset(
@@ -90,6 +95,7 @@ class Prose(NamedTuple):
     line: int
     text: str
     openers: bool = True
+    is_docstring: bool = False
 
 
 def tracked(*patterns: str) -> list[str]:
@@ -137,7 +143,7 @@ def shell_comments(source: str) -> Iterator[Prose]:
 def python_prose(source: str, tree: ast.AST, with_strings: bool) -> Iterator[Prose]:
     """Docstrings and comments, and where asked for, strings that are sentences."""
     docs = docstrings(tree)
-    yield from (Prose(node.lineno, node.value) for node in docs.values() if isinstance(node.value, str))
+    yield from (Prose(node.lineno, str(node.value), is_docstring=True) for node in docs.values())
     yield from comment_blocks(source)
     for node in ast.walk(tree) if with_strings else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
@@ -193,10 +199,12 @@ def name_offences(path: str, tree: ast.AST) -> Iterator[Offence]:
 
 
 def prose_offences(path: str, prose: Prose) -> Iterator[Offence]:
-    """Words of the list, and clauses that open with "what"."""
+    """Words of the list, clauses that open with "what", and docstrings that open as a question."""
     matches = [(match, match.start(), advice) for rule, advice in WORD_RULES for match in rule.finditer(prose.text)]
     if prose.openers:
         matches += [(match, match.start("word"), OPENER_ADVICE) for match in OPENER.finditer(prose.text)]
+    if prose.is_docstring and (match := QUESTION.match(prose.text)):
+        matches.append((match, match.start("word"), OPENER_ADVICE))
     for match, place, advice in matches:
         yield Offence(path, prose.line + prose.text.count("\n", 0, place), prose.text[place : match.end()], advice)
 
@@ -246,9 +254,13 @@ def test_the_word_list_holds():
         ("a.py", "def test_a_clip_is_heard(): ...\n", 1, "test_a_clip_is_heard"),
         ("a.py", '"""What a model needs."""\n', 1, "What"),
         ("a.py", '"""Settings.\n\nThe first: what a model needs.\n"""\n', 3, "what"),
+        ("a.py", 'def f():\n    """Whether it is."""\n', 2, "Whether"),
+        ("a.py", "def f(wishes): ...\n", 1, "wishes"),
+        ("a.py", "# an older one is moved aside, which is said\n", 1, "which is said"),
         ("a.py", "x = 1\n# A block.\n# What a model needs.\n", 3, "What"),
         ("a.py", 'x = f"{1} ranks speak of it in chorus {2}"\n', 1, "speak of"),
         ("a.md", "# Title\n\nText.\n\n- What it does\n", 5, "What"),
+        ("a.py", '"""A model does not know of them."""\n', 1, "model does not know"),
         ("a.md", "```\nthe model knows nothing\n```\n", 2, "knows nothing"),
         ("a.sh", "echo\n# What it does\n", 2, "What"),
     ],
@@ -265,6 +277,7 @@ def test_an_offence_is_found_with_its_line(path, source, line, word):
         ("a.py", '"""Shorten texts to what fits."""\n'),
         ("a.py", "seed = speed = 1\n\n\ndef feed(): ...\n\n\ndef kept_frames(): ...\n"),
         ("a.py", "# the heart of the matter\n"),
+        ("a.py", "# Where a file is missing, it is made.\n"),
         ("a.py", "# A rule whose line breaks before\n# what follows.\n"),
         ("tests/a.py", 'TEXT = "I heard that what you said is true."\n'),
         ("a.md", "```\nWhat a command\n```\n\nThey show what fits.\n"),

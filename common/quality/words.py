@@ -30,7 +30,7 @@ NUMBERS = inflect.engine()
 
 
 class Errors(NamedTuple):
-    """How many words or characters are wrong, and how many the reference has."""
+    """Number of wrong words or characters, and number of those in the reference."""
 
     errors: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls

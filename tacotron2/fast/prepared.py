@@ -189,7 +189,7 @@ class FreeSteps:
         self.chunk_views = [
             (*self.masks[i], self.outputs[i], self.weights[i], self.gates[i]) for i in range(self.chunk)
         ]
-        self.run = precision.capture_graph(self._run, like.device)
+        self.run = precision.repeatable(self._run, like.device)
 
     def start(self, memory: Memory) -> None:
         """Begin with a batch's texts, from zeros."""

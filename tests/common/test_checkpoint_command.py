@@ -252,7 +252,7 @@ def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
 
 
 def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
-    """The published recipe goes on with the epoch after the file's, whatever else the file says."""
+    """The published recipe goes on with the epoch after the file's, whatever its other entries are."""
     totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
     half_way = load_checkpoint(train_tiny_model("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
     out = tmp_path / "out.pt"

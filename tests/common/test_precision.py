@@ -170,7 +170,7 @@ def test_on_a_gpu() -> None:
 
 def test_work_is_repeated_as_it_is_on_a_cpu() -> None:
     total = torch.zeros(())
-    again = precision.capture_graph(lambda: total.add_(1), CPU)
+    again = precision.repeatable(lambda: total.add_(1), CPU)
     for _ in range(3):
         again()
     assert total == 3
@@ -182,7 +182,7 @@ def test_work_is_recorded_on_a_gpu() -> None:
     """Replays do what the work does, and draw new random numbers each time."""
     device = torch.device("cuda", 0)
     source, drawn = torch.zeros(4, device=device), torch.zeros(4, device=device)
-    again = precision.capture_graph(lambda: torch.add(source, torch.rand(4, device=device), out=drawn), device)
+    again = precision.repeatable(lambda: torch.add(source, torch.rand(4, device=device), out=drawn), device)
     seen = []
     for start in (10.0, 10.0, 20.0):
         source.fill_(start)

@@ -129,7 +129,7 @@ def test_the_fast_way_is_the_plain_way(lengths: tuple[int, ...], r: int, chunk: 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("chunk", [None, 1, 4])
 def test_gates_and_guards_end_as_plainly(early: bool, chunk: int | None) -> None:
-    """Whichever comes first: lengths as a loop finds them in what a run without a guard returns."""
+    """The first reason counts; lengths equal those that a loop finds in the outputs of a run without a guard."""
     decoder = make_decoder(decoder_no_early_stopping=not early, gate_threshold=0.5, n_frames_per_step=2)
     batch = inputs(6, 1, 3, 2, 4, 2, 3)
     decoder.early_stopping = False

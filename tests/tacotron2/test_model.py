@@ -240,7 +240,7 @@ def test_outputs_have_the_published_names_and_order(small_model, make_batch):
 
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_a_masked_clip_is_as_if_alone(small_model, make_batch, r):
-    """Whatever lies in the padding of texts and mels."""
+    """The padding of texts and mels has no effect on it."""
     model = small_model(mask_padding=True, n_frames_per_step=r)
     batch = make_batch([6, 4, 3], [4, 7, 5])
     past = torch.arange(7) >= batch.mel_lengths[:, None]

@@ -1,4 +1,4 @@
-"""Which items make which batch: complete, repeatable, the same on any number of processes, and resumable."""
+"""Batches of an epoch: complete, repeatable, the same on any number of processes, and resumable."""
 
 from __future__ import annotations
 
