@@ -102,7 +102,7 @@ def make_state(
 
 
 def pace_of(spec: ModelSpec, args: argparse.Namespace, training: DataLoader) -> Pace:
-    """Return the steps of an epoch, the size of a step, and the batch size that the model's learning rate was chosen for."""
+    """Return the steps of an epoch, the size of a step, and the batch size behind the model's learning rate."""
     usual = spec.training.batch_size_amp if args.amp else spec.training.batch_size
     return Pace(sampler_of(training).batches_per_epoch(), sampler_of(training).global_size, usual)
 

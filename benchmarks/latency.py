@@ -8,8 +8,8 @@ A model without a checkpoint gets random weights, with the same speed. A random 
 --mel-frames; the default is the published tables' ratio of 602 frames (6.99 s) to 128 characters. (LJSpeech has 5.7 frames a
 character.) A trained gate ends each clip.
 
-The table gives the latency of a batch from text to sound, its percentiles, samples of sound a second, and for one clip the mel
-frames, the seconds, and RTF as in the published tables: seconds of sound / latency, above 1 if faster than real time.
+The table has the latency of a batch from text to sound, its percentiles, and samples of sound a second. For one clip it has the
+mel frames, the seconds, and RTF as in the published tables: seconds of sound / latency, above 1 if faster than real time.
 Throughput and RTF are ratios of averages. FP32 is TF32 where the GPU has it. The log has a record of every
 iteration, and the averages under the empty step. Ctrl-C ends the run with the table of the iterations so far, exit code 130.
 """
@@ -205,7 +205,7 @@ def summarise(
 
 
 def precision_name(device: torch.device, half: bool, int8: bool) -> str:
-    """Name the precision as the published tables do, BF16 for --fp16 on a CPU, with + INT8 where --int8 has an effect."""
+    """Name the precision as in the published tables; BF16 is --fp16 on a CPU, + INT8 an effective --int8."""
     name = {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
     return f"{name} + INT8" if int8 and not precision.int8_note(device) else name
 

@@ -6,8 +6,8 @@ Predicted mels are smoother than those of recordings. A vocoder fine-tuned on pr
     python train.py -m WaveGlow -o output/tuned -d output/predicted --load-mel-from-disk \\
         --warm-start output/checkpoint_WaveGlow_last.pt -lr 1e-5
 
-Each clip is teacher-forced (Shen et al. 2018, section 3.3). Reads filelists of mels, as scripts/prepare_mels.sh makes them, and
-writes OUTPUT/FOLDER/mels/ID.pt for each DATASET_PATH/FOLDER/mels/ID.pt, with a link to the recordings at OUTPUT/FOLDER/wavs.
+Each clip is teacher-forced (Shen et al. 2018, section 3.3). Reads filelists of mels, as scripts/prepare_mels.sh makes them.
+For each DATASET_PATH/FOLDER/mels/ID.pt writes OUTPUT/FOLDER/mels/ID.pt; OUTPUT/FOLDER/wavs is a link to the recordings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def read_clips(filelists: Iterable[Path], options: Options) -> list[TextMelDatas
 
 
 def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output: Path, audio: AudioConfig) -> None:
-    """Create a folder below output for every folder of mels, with the same settings, and a link to the recordings beside it."""
+    """Create a folder below output for every folder of mels, with its settings and a link to the recordings."""
     folders = sorted({Path(row.path).parent for dataset in datasets for row in dataset.utterances})
     if wrong := [str(folder) for folder in folders if folder.name != "mels"]:
         raise DataError(f"{', '.join(wrong)}: expected rows FOLDER/mels/ID.pt|text, of mels beside their FOLDER/wavs")

@@ -224,7 +224,7 @@ def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
 
 
 def _update_link(link: Path, target: Path) -> None:
-    """Replace `link` by a relative link to `target` in one step, or by a copy where the file system has no links."""
+    """Replace `link` in one step by a relative link to `target`, or by a copy on file systems without links."""
     temporary = link.with_name(f"{link.name}.tmp")
     try:
         temporary.unlink(missing_ok=True)
