@@ -72,7 +72,10 @@ def main(argv: list[str] | None = None) -> None:
     for prefix, voice in voices.items():
         print(f"{prefix}{voice_line(voice)}", flush=True)
         outputs |= synthesise(items, voice, prefix)
-    systems = [evaluate_system(name, items, made, speed, evaluators, rate) for name, (made, speed) in outputs.items()]
+    systems = [
+        evaluate_system(name, items, renditions, speed, evaluators, rate)
+        for name, (renditions, speed) in outputs.items()
+    ]
     settings = {
         f"{prefix}{voice_line(voice)}": own_flags(args, SPECS) | voice.settings() for prefix, voice in voices.items()
     }

@@ -34,8 +34,8 @@ from common.training.loop import (
     RunTotals,
     TrainState,
     build_state,
+    is_stop_requested,
     log_epoch,
-    stop_everywhere,
     train_epoch,
 )
 from common.training.memory import explain_out_of_memory
@@ -53,7 +53,7 @@ from models import REGISTRY, get_model
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse flags, join the other processes, train to --epochs; returns the exit code."""
+    """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
     with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop:
         finished = run(args, spec, dist, stop)
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest) -> bool:
-    """Build or restore the state and train; returns False if a signal ended it early, after saving."""
+    """Build or restore the state and train. Returns False if a signal ended the run early, after a save."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
     precision.keep_freed_memory(dist.device)
     threads = precision.balance_threads(dist.device)
@@ -69,15 +69,15 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
-    state, begun = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
+    state, start_note = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
     state.threads = threads
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     if start.path:
         snapshot.check_data_options(start.checkpoint, start.path, args)
-        begun = snapshot.restore(state, start.checkpoint, start.path)
+        start_note = snapshot.restore(state, start.checkpoint, start.path)
         if not resumes_here:
-            state.saved = []  # its files lie in another folder
-    del start  # a copy of all weights and averages
+            state.saved = []  # the checkpoints of that run are in another folder
+    del start  # frees a copy of all weights and averages
     with explain_out_of_memory(lambda: memory_advice(state, args)):
         if args.dry_run:
             plan = describe_plan(state, loaders.training, args)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
             return True
         with open_log(args, dist, state.iteration if resumes_here else 0) as log:
             log.parameters(vars(args))
-            for sentence in describe(state, loaders, begun, args):
+            for sentence in describe(state, loaders, start_note, args):
                 log.say(sentence)
             return fit(state, loaders, args, log, stop)
 
@@ -93,26 +93,29 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
 def make_state(
     spec: ModelSpec, args: argparse.Namespace, dist: Dist, pace: Pace, warm: bool = True
 ) -> tuple[TrainState, str]:
-    """A model with its first weights, fresh or from --warm-start, its criterion and optimizer; and a phrase on the weights."""
+    """Build the model with initial weights, random or from --warm-start, its criterion and optimizer.
+
+    Returns the state and a phrase that describes the weights.
+    """
     config = spec.config_from_options(vars(args))
     model = get_model(spec.name, config, not args.disable_uniform_initialize_bn_weight)
-    begun = "starting at epoch 0"
+    start_note = "starting at epoch 0"
     if warm and args.warm_start:
-        begun = warm_start(model, spec, args.warm_start, vars(args), args.ignore_layers)
+        start_note = warm_start(model, spec, args.warm_start, vars(args), args.ignore_layers)
     freeze(model, args.freeze)
     spec.prepare_training(model, vars(args))
     criterion = get_loss_function(spec.name, options=vars(args))
-    return build_state(spec, model, criterion, args, dist, pace), begun
+    return build_state(spec, model, criterion, args, dist, pace), start_note
 
 
 def pace_of(spec: ModelSpec, args: argparse.Namespace, training: DataLoader) -> Pace:
-    """How large a step is, how many make an epoch, and what the model's learning rate was chosen for."""
+    """Return the steps of an epoch, the size of a step, and the batch size behind the model's learning rate."""
     usual = spec.training.batch_size_amp if args.amp else spec.training.batch_size
     return Pace(sampler_of(training).batches_per_epoch(), sampler_of(training).global_size, usual)
 
 
 def open_log(args: argparse.Namespace, dist: Dist, steps_done: int) -> Log:
-    """Open the run's log on the main process, a silent one elsewhere; steps_done is 0 unless the run resumes in --output."""
+    """Open the run's log on the main process and a NullLog elsewhere; steps_done is 0 unless the run resumes in --output."""
     if not dist.is_main:
         return NullLog()
     path, tensorboard = log_path(args.output, args.log_file), args.output / "tensorboard" / args.model_name
@@ -123,15 +126,15 @@ def open_log(args: argparse.Namespace, dist: Dist, steps_done: int) -> Log:
     return log
 
 
-def describe(state: TrainState, loaders: Loaders, begun: str, args: argparse.Namespace) -> list[str]:
-    """Lines about the run: the model, its data and first weights, and unusual settings."""
+def describe(state: TrainState, loaders: Loaders, start_note: str, args: argparse.Namespace) -> list[str]:
+    """List lines that describe the run: the model, its data, its initial weights, and unusual settings."""
     weights = list(state.model.parameters())
     total, trained = sum(w.numel() for w in weights), sum(w.numel() for w in weights if w.requires_grad)
     frozen = f", {trained:,} of them trained," if trained < total else ""
     clips, held_out = len(loaders.training.dataset), len(loaders.validation.dataset)  # type: ignore[arg-type]
     lines = [
         f"{state.spec.name}: {total:,} parameters{frozen} on {state.dist.world_size} x {state.dist.device.type}; "
-        f"{clips} clips for training, {held_out} for validation; {begun}"
+        f"{clips} clips for training, {held_out} for validation; {start_note}"
     ]
     factor = batch_factor(state.optimization, state.pace)
     if factor != 1:
@@ -146,10 +149,10 @@ def describe(state: TrainState, loaders: Loaders, begun: str, args: argparse.Nam
 
 
 def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log, stop: StopRequest) -> bool:
-    """Train from the state's epoch to --epochs; returns False if a signal ended it early, after saving."""
+    """Train from the state's epoch to --epochs. Returns False if a signal ended the run early, after a save."""
     if state.epoch >= args.epochs:
         log.say(f"nothing left to train: {state.epoch} epochs are done; raise --epochs, now {args.epochs}, to go on")
-    if state.totals.iterations == 0 and not patient(state, args, log):
+    if state.totals.iterations == 0 and not may_continue(state, args, log):
         return True
     show = state.dist.is_main and not args.shard  # a sharded model cannot run on rank 0 alone
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if show else None
@@ -163,13 +166,13 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
             if ending is Ending.STOP:
                 return False
         totals.add(log_epoch(state, log))
-        last, stopping = epoch + 1 == args.epochs, stop_everywhere(stop, state.dist)
+        last, stopping = epoch + 1 == args.epochs, is_stop_requested(stop, state.dist)
         if last or epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
-            found = {"loss": totals.validation["val_loss"]}
+            measures = {"loss": totals.validation["val_loss"]}
             if checkup.due(epoch, last):
-                found = checkup(state, args, log) | found
-            last = not keep_best(state, found, args, log) or last
+                measures = checkup(state, args, log) | measures
+            last = not update_best_checkpoint(state, measures, args, log) or last
         state.totals = EpochTotals()
         saved = ""
         if last or stopping or epoch % args.epochs_per_checkpoint == 0:
@@ -185,26 +188,31 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
 
 
 def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> str:
-    """Write a checkpoint, unless this run only measures speed; returns a sentence on how to go on from it."""
+    """Write a checkpoint, unless the run only measures speed. Returns a sentence on how to resume from it."""
     if args.bench_class.startswith("perf"):
         return f"--bench-class {args.bench_class} saves nothing"
     path = snapshot.save(state, args, epoch_complete)
     return f"saved {path}; add --resume-from-last to the same command to go on"
 
 
-def keep_best(state: TrainState, found: Mapping[str, float], args: argparse.Namespace, log: Log) -> bool:
-    """Save the weights if they are the best so far, where --best-by was measured; returns whether there is patience to go on."""
-    if args.best_by not in found:
+def update_best_checkpoint(
+    state: TrainState, measures: Mapping[str, float], args: argparse.Namespace, log: Log
+) -> bool:
+    """Save the weights if they are the best so far by --best-by. Returns False where early stopping ends the run.
+
+    `measures` without --best-by change nothing.
+    """
+    if args.best_by not in measures:
         return True
-    if state.best.by != args.best_by:  # numbers of another measure say nothing here
+    if state.best.by != args.best_by:  # values of different measures do not compare
         state.best = Best(by=args.best_by)
-    if update_best(state, BEST_BY[args.best_by] * found[args.best_by]) and not args.bench_class.startswith("perf"):
+    if update_best(state, BEST_BY[args.best_by] * measures[args.best_by]) and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
-    return patient(state, args, log)
+    return may_continue(state, args, log)
 
 
-def patient(state: TrainState, args: argparse.Namespace, log: Log) -> bool:
-    """Whether there is a reason to go on; says so where there is none."""
+def may_continue(state: TrainState, args: argparse.Namespace, log: Log) -> bool:
+    """Return False, and log the reason, after --early-stop-patience validations without a better one."""
     if args.early_stop_patience is None or state.best.since < args.early_stop_patience:
         return True
     log.say(

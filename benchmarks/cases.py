@@ -181,7 +181,7 @@ def decoding(setting: Setting, request: Request, numbers: str) -> Case:
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
     plain, model = (make_ready("acoustic", args, device, how) for how in (None, request))
-    scripted = plain._replace(model=torchscript.scripted(plain.model))
+    scripted = plain._replace(model=torchscript.script_decoder(plain.model))
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript profiles the first run and optimises in the second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)

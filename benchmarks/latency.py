@@ -1,17 +1,17 @@
-"""Time speech synthesis as the published latency tables do: text -> mels -> audio -> denoised audio, again and again.
+"""Time speech synthesis as in the published latency tables: repeated runs of text -> mels -> audio -> denoised audio.
 
     python -m benchmarks.latency --wn-channels 256 --fp16 -bs 4             # full-size models with random weights
     python -m benchmarks.latency --tacotron2 T --waveglow W                 # trained ones
     python -m benchmarks.latency --wn-channels 256 --cpu --num-iters 5
 
-A model without a checkpoint gets random weights: its speed is the same. Only a random gate means nothing, so the decoder then
-runs for --mel-frames, by default as many as the published tables have for their sentences: 602 for 128 characters, 6.99 s of
-speech. (All of LJSpeech: 5.7 frames a character.) Trained gates end clips by themselves.
+A model without a checkpoint gets random weights, with the same speed. A random gate is meaningless, so the decoder then runs for
+--mel-frames; the default is the published tables' ratio of 602 frames (6.99 s) to 128 characters. (LJSpeech has 5.7 frames a
+character.) A trained gate ends each clip.
 
-The table gives the latency of a batch from text to sound, its percentiles, samples of sound a second, and for one clip the mel
-frames, the seconds, and RTF as the published tables mean it: seconds of sound / latency, above 1 where faster than real time.
-Throughput and RTF are ratios of averages. FP32 is TF32 where the GPU has it. Every iteration is a record of the log, and the
-averages are the one with the empty step. Ctrl-C ends the run with the table of what was measured so far, exit code 130.
+The table has the latency of a batch from text to sound, its percentiles, and samples of sound a second. For one clip it has the
+mel frames, the seconds, and RTF as in the published tables: seconds of sound / latency, above 1 if faster than real time.
+Throughput and RTF are ratios of averages. FP32 is TF32 where the GPU has it. The log has a record of every
+iteration, and the averages under the empty step. Ctrl-C ends the run with the table of the iterations so far, exit code 130.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from synthesizer import Checkpoint, Synthesizer, load
 
 # B batch, T frames
 
-# Neither digits nor abbreviations nor signs that a cleaner would change: a character is a symbol.
+# Without digits, abbreviations or signs that a cleaner changes, so that each character is one symbol.
 SENTENCE = (
     "Every morning the old ferry leaves the harbour at first light, carries the market people across the bay, "
     "and waits on the far side until the bells of the town have called everyone home again. "
@@ -103,14 +103,14 @@ def open_log(args: argparse.Namespace) -> NvLog:
 
 
 def select_spec(role: str, args: argparse.Namespace) -> ModelSpec:
-    """The model of a role: the one whose checkpoint is given, or else the first; --vocoder decides between several."""
+    """Select the model of a role: the one with a checkpoint, or else the first; --vocoder decides between several."""
     specs = [spec for spec in REGISTRY.values() if spec.role == role]
     specs = [spec for spec in specs if spec.flag == args.vocoder] or specs
     return next((spec for spec in specs if getattr(args, spec.flag)), specs[0])
 
 
 def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> LoadedModel:
-    """A role's model from its checkpoint, or with random weights and, where it ends clips by a gate, without one."""
+    """Load a role's model from its checkpoint, or build it with random weights and without a gate's effect."""
     spec = select_spec(role, args)
     if path := getattr(args, spec.flag):
         return load(Checkpoint(spec, path), synthesis_config(args, given, REGISTRY.values()), device)
@@ -121,8 +121,8 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
-    """How long a decoder without a gate runs. UsageError where the frames asked for are more than it may make."""
-    per_step = max(1, args.n_frames_per_step)  # the model refuses numbers below 1
+    """Return the steps of a decoder without a gate. Raises UsageError where --mel-frames exceed --max-decoder-steps."""
+    per_step = max(1, args.n_frames_per_step)  # for numbers below 1, which the model refuses
     frames = args.mel_frames or max(1, round(FRAMES_PER_CHARACTER * args.input_length))
     steps = math.ceil(frames / per_step)
     if args.mel_frames and steps > args.max_decoder_steps:
@@ -133,14 +133,14 @@ def decoder_steps(args: argparse.Namespace) -> int:
 
 
 def sentence(length: int) -> str:
-    """English of so many characters: SENTENCE, repeated and cut."""
+    """Return an English text of `length` characters: SENTENCE, repeated and cut."""
     return "".join(itertools.islice(itertools.cycle(SENTENCE), length))
 
 
 def synthesise(
     texts: list[str], acoustic: LoadedModel, vocoder: Vocoder, device: torch.device, half: bool
 ) -> Iteration:
-    """Speak a batch of texts once, as inference.py does, and time it."""
+    """Synthesise a batch of texts once, as inference.py does, and time it."""
 
     def stages() -> tuple[int, dict[str, float]]:
         mels, numbers = mels_from_texts(texts, acoustic, device, half)
@@ -153,7 +153,7 @@ def synthesise(
 
 
 def measure(say: Callable[[], Iteration], args: argparse.Namespace, log: Log) -> tuple[list[Iteration], bool]:
-    """Iterate, and log all but the warm-up; returns what was measured and whether Ctrl-C ended it."""
+    """Iterate, and log all iterations after the warm-up. Returns them, and True if Ctrl-C ended the run."""
     done: list[Iteration] = []
     try:
         for number in log.progress(range(-args.warmup, args.num_iters), "iterations"):
@@ -188,7 +188,7 @@ def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, 
 def summarise(
     latencies: Sequence[float], frames: Sequence[int], batch_size: int, audio: AudioConfig
 ) -> dict[str, float]:
-    """The table's numbers for latencies in seconds and mel frames of whole batches; the last three are a clip's."""
+    """Compute the table's numbers from latencies in seconds and mel frames of whole batches; the last three are of one clip."""
     latency, mels = float(np.mean(latencies)), float(np.mean(frames))
     samples = mels * audio.hop_length  # frames to samples, of a batch
     seconds = samples / audio.sampling_rate / batch_size
@@ -205,13 +205,13 @@ def summarise(
 
 
 def precision_name(device: torch.device, half: bool, int8: bool) -> str:
-    """As the published tables call it, or BF16, which --fp16 is on a CPU that computes in it; + INT8 where that has an effect."""
+    """Name the precision as in the published tables; BF16 is --fp16 on a CPU, + INT8 an effective --int8."""
     name = {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
     return f"{name} + INT8" if int8 and not precision.int8_note(device) else name
 
 
 def table(summary: Mapping[str, float], batch_size: int, input_length: int, number_format: str) -> str:
-    """A Markdown table of one row under the published columns."""
+    """Format a Markdown table of one row with the published columns."""
     columns = {
         "Batch size": str(batch_size),
         "Input length": str(input_length),
@@ -233,11 +233,11 @@ def table(summary: Mapping[str, float], batch_size: int, input_length: int, numb
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The flags of a measurement, inference.py's where they mean the same, and the models' own."""
+    """Build the parser: flags of the measurement, flags of inference.py, and the models' own."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.latency",
         usage="%(prog)s [flags]  (-h lists them)",
-        description="Time speech synthesis as the published latency tables do; Ctrl-C prints what was measured so far.",
+        description="Time speech synthesis as in the published latency tables; Ctrl-C prints the results so far.",
         allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
@@ -246,13 +246,13 @@ def make_parser() -> argparse.ArgumentParser:
     for spec in REGISTRY.values():
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: random weights)")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
-    add("--vocoder", choices=vocoders, help="which vocoder (default: the one with a checkpoint, or the first)")
+    add("--vocoder", choices=vocoders, help="the vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
     add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
     add_preparation_arguments(parser)
     add_plain_argument(parser)
-    add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
     add("--log-file", default="nvlog.json", help="its name inside --output; an older one is moved aside")
     add_audio_arguments(parser)
@@ -267,13 +267,13 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     add("-il", "--input-length", type=positive, default=128, help="characters of each text")
     iterations = f"(default: {ITERATIONS_GPU} on a GPU, {ITERATIONS_CPU} on a CPU)"
     add("--num-iters", type=positive, help=f"iterations that are measured {iterations}")
-    add("--warmup", type=int, default=3, help="iterations before them that are not")
+    add("--warmup", type=int, default=3, help="iterations before the measured ones")
     frames = f"(default: {FRAMES_PER_CHARACTER} a character)"
-    add("--mel-frames", type=positive, help=f"frames that a decoder of random weights makes of each text {frames}")
+    add("--mel-frames", type=positive, help=f"frames of each text with a decoder of random weights {frames}")
 
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """All options, and those that the command line names. UsageError lists what cannot work."""
+    """Parse the flags; returns all options, and those on the command line. Raises UsageError for values that cannot work."""
     parser = make_parser()
     args = parser.parse_args(argv)
     numbers = ("warmup", "sigma_infer", "denoising_strength")

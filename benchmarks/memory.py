@@ -1,10 +1,10 @@
-"""Measure what `--recompute` saves of WaveGlow's training step and what it costs, by the number of flows, in one run.
+"""Measure the memory that `--recompute` saves in a training step of WaveGlow, and the time it costs, by number of flows.
 
     python -m benchmarks.memory                          # full size, one clip of 8000 samples, 4, 8 and 12 flows
     python -m benchmarks.memory --channels 256 --flows 12 --batch-size 4
 
-A row has the bytes of tensors at the highest point of a step (forward, loss, backward) above the weights, without and with
---recompute, the gradients' share of them, and the times: medians of --repeats steps, the two taking turns.
+A row has the peak bytes of tensors in a step (forward, loss, backward) above the weights, without and with --recompute; the bytes
+of the gradients among them; and the times, medians of --repeats alternating steps.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 class TrainingStep:
-    """One step of a model on random clips: its peak, or its time."""
+    """One training step on random clips, to measure its peak memory or its time."""
 
     def __init__(self, args: argparse.Namespace, n_flows: int, device: torch.device) -> None:
         self.device = device
@@ -75,18 +75,18 @@ class TrainingStep:
         self.criterion(self.model(self.mels, self.audio), self.audio).backward()
 
     def prepare(self, recompute: bool) -> None:
-        """Without gradients, as after an optimizer's step."""
+        """Select the model and free the gradients, as after an optimizer step."""
         self.model = self.models[recompute]
         self.model.zero_grad(set_to_none=True)
         precision.synchronize(self.device)
 
     def peak(self, recompute: bool) -> int:
-        """Bytes above what is there before the step."""
+        """Measure the peak bytes above those before the step."""
         self.prepare(recompute)
         return measure_peak(self.device, self)
 
     def seconds(self, recompute: bool) -> float:
-        """Seconds of the step."""
+        """Time the step in seconds."""
         self.prepare(recompute)
         start = time.perf_counter()
         self()

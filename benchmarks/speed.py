@@ -41,7 +41,7 @@ from common.files import atomic_write
 from common.inference.vocoders import time_call
 from common.tables import markdown_table
 
-TITLES = ("what", "reference", "ours", "ratio", "limit", "share of it")
+TITLES = ("measurement", "reference", "ours", "ratio", "limit", "share of it")
 
 
 @dataclass(frozen=True, kw_only=True)

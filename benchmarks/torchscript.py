@@ -1,6 +1,6 @@
 """Tacotron 2's free run as TorchScript: the plain step in a scripted loop, the reference of the prepared decoder.
 
-model = scripted(model)
+model = script_decoder(model)
 model.infer(ids, lengths)
 """
 
@@ -18,8 +18,8 @@ from tacotron2.model import Tacotron2
 # B batch, S symbols, K decoder steps, E encoder channels, D decoder LSTM size
 
 
-def scripted(model: Tacotron2) -> Tacotron2:
-    """The same model with the same weights, and a decoder whose infer is scripted."""
+def script_decoder(model: Tacotron2) -> Tacotron2:
+    """Return the same model with a decoder whose infer is scripted."""
     return shallow_copy(model, Tacotron2, decoder=ScriptedDecoder.of(model.decoder))
 
 
@@ -30,13 +30,13 @@ class ScriptedDecoder(Decoder):
     def of(cls, decoder: Decoder) -> ScriptedDecoder:
         """Script a plain decoder's step in a loop."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript, which is what this measures
+            warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript, which this benchmark measures
             loop = torch.jit.script(DecoderLoop(decoder))
         return shallow_copy(decoder, cls, loop=loop)
 
     @torch.no_grad()
     def infer(self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
-        """The plain decoder's infer, to rounding."""
+        """Compute the plain decoder's infer, up to rounding."""
         outputs, alignments, steps = self.loop(values, text_lengths, max_steps or self.max_decoder_steps)  # type: ignore[operator]
         mels, gates = self.project(outputs)
         return DecoderOutput(mels, gates, alignments, steps * self.n_frames_per_step)

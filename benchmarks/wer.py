@@ -1,9 +1,9 @@
 """Measure how well a speech recogniser understands audio: word and character error rates against the text.
 
-`bash scripts/evaluation.sh` installs the recogniser and what counts the errors; then
+`bash scripts/evaluation.sh` installs the recogniser and the package that counts the errors; then
 
     .venv/bin/python -m benchmarks.wer --filelist filelists/clock_audio_text_val_filelist.txt --dataset-path ./
-    .venv/bin/python -m benchmarks.wer --audio output/ --text phrases/clock.txt      # what inference.py wrote
+    .venv/bin/python -m benchmarks.wer --audio output/ --text phrases/clock.txt      # output of inference.py
     .venv/bin/python -m benchmarks.wer --audio one.wav two.wav --text two_lines.txt
 
 The recogniser is Moonshine (common/quality/recogniser.py). The size `tiny` comes with its package; `base`:
@@ -30,7 +30,7 @@ from common.quality.words import Edits, character_edits, normalise, word_edits
 
 
 class Pair(NamedTuple):
-    """One recording and what it should say."""
+    """A recording and its text."""
 
     audio: Path
     text: str
@@ -56,7 +56,7 @@ def pairs_of_text(audio: list[Path], text_file: Path, suffix: str) -> Iterator[P
 
 
 def transcribe(recogniser: Recogniser, path: Path) -> str:
-    """The words in an audio file of any rate."""
+    """Return the recognised words of an audio file of any rate."""
     audio = read_audio(path, None)
     return recogniser(audio.samples.numpy(), audio.rate)
 

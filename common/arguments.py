@@ -17,7 +17,7 @@ ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Defaults after each help text, except where there is none to show."""
+    """Help formatter that appends defaults, except None, False and empty ones."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or action.default is False or action.default in ([], ""):
@@ -25,32 +25,32 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_help_string(action)
 
 
-class Retired(argparse.Action):
-    """Accept a flag that does nothing any more, and say so once."""
+class IgnoreFlag(argparse.Action):
+    """Accept a flag without effect, and print a note once."""
 
     def __call__(self, parser, namespace, values, option_string=None):
-        said = parser.__dict__.setdefault("retired_flags_said", set())
-        if option_string not in said:
+        printed = parser.__dict__.setdefault("retired_flags_said", set())
+        if option_string not in printed:
             print(f"note: {option_string} has no effect here; it can be left out")
-            said.add(option_string)
+            printed.add(option_string)
 
 
 def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list[argparse.Action]:
-    """The flags that a function adds to a parser."""
+    """Return the flags that a function adds to a parser."""
     parser = argparse.ArgumentParser(add_help=False)
     add_arguments(parser)
     return parser._actions
 
 
 def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the switch from the fast paths to their references."""
+    """Add --plain, which switches the fast ways off."""
     parser.add_argument(
         "--plain", action="store_true", help="plain PyTorch steps in place of the fast ways: slower, to compare with"
     )
 
 
 def add_preparation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the switch to 8 bits."""
+    """Add --int8."""
     parser.add_argument(
         "--int8",
         action="store_true",
@@ -60,11 +60,11 @@ def add_preparation_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
-    """Accept those flags that the parser does not know, to no effect."""
+    """Accept, without effect, those flags that the parser does not define."""
     known = {flag for action in parser._actions for flag in action.option_strings}
     for flag in flags:
         if flag not in known:
-            parser.add_argument(flag, action=Retired, nargs="*", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+            parser.add_argument(flag, action=IgnoreFlag, nargs="*", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +90,7 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
 def log_path(output: Path, log_file: str) -> Path:
     """Find the file that --log-file names: inside --output, unless it already begins with --output or is absolute."""
     path = Path(log_file)
-    return path if path.is_relative_to(output) else output / path  # an absolute path replaces the folder
+    return path if path.is_relative_to(output) else output / path  # `/` drops output where path is absolute
 
 
 def positive(text: str) -> int:
@@ -102,7 +102,7 @@ def positive(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """An argparse type: a seed that every generator here takes, even multiplied and added to."""
+    """An argparse type: a seed in the range of all generators, also after multiplication and addition."""
     value = int(text)
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{value}, expected 0 to 2^32 - 1")
@@ -110,10 +110,10 @@ def seed(text: str) -> int:
 
 
 def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
-    """The command-line words that a JSON file of {group: {flag: value}} stands for.
+    """Convert a JSON file of {group: {flag: value}} to command-line words.
 
-    true stands for the bare flag; false for --no-FLAG where the parser has it, else for nothing, as null; a list for several
-    values. Raises UsageError that names the file and each place in it that the parser refuses.
+    true is the bare flag; false is --no-FLAG where the parser has it, else nothing, like null; a list is several values. Raises
+    UsageError that names the file and each entry that the parser refuses.
     """
     try:
         groups = json.loads(path.read_text(encoding="utf-8"))
@@ -148,7 +148,7 @@ def _words(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:
 
 
 def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | None:
-    """Why the parser would refuse a flag and its value; None where it takes them."""
+    """Return the parser's error for a flag and its value; None where it accepts them."""
     if not any(flag in action.option_strings for action in parser._actions):
         return f"no such flag, {flag}"
     parser.exit_on_error = False
@@ -162,7 +162,7 @@ def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | No
 
 
 def given_options(parser: argparse.ArgumentParser, argv: list[str]) -> dict[str, Any]:
-    """Only the options that the command line names, without the others' defaults."""
+    """Return only the options that the command line names, without defaults."""
     unset = object()
     blank = argparse.Namespace(**{action.dest: unset for action in parser._actions})
     return {name: value for name, value in vars(parser.parse_args(argv, blank)).items() if value is not unset}

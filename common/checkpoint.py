@@ -1,4 +1,4 @@
-"""Look into a checkpoint of any layout (inspect), or write it as the published recipe does or as safetensors (convert)."""
+"""Describe a checkpoint of any layout (inspect), or write it in the published layout or as safetensors (convert)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from common.errors import DataError, UsageError, exit_on_user_error
 from common.precision import apex_loss_scale
 from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
 
-BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # statistics of BatchNorm: in a state_dict, not learnt
-RANDOM_STATES = re.compile("rng_state")  # two keys today, others in older files
+BUFFERS = (
+    "running_mean",
+    "running_var",
+    "num_batches_tracked",
+)  # statistics of BatchNorm: in a state_dict, but not trainable
+RANDOM_STATES = re.compile("rng_state")  # two keys now, other names in older files
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
-# Layouts that differ in names of tensors alone; the published recipe reads the first alone.
+# Layouts that differ in the names of tensors only; the published recipe reads only the first.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"
 LAYOUTS = {
     re.compile(r"\.weight_v$"): WEIGHT_NORM,
@@ -30,13 +34,13 @@ LAYOUTS = {
     re.compile(r"\.in_layers\.\d+\.weight$"): "weight normalisation folded into weight",
     re.compile(r"\.cond_layer\."): "one fused cond_layer where others have cond_layers",
 }
-# Config keys that came later, and what the published models have built in instead.
+# Config keys that the published models lack, with their built-in values.
 ADDED_CONFIG = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_channels": None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
-    """One tensor of a state_dict; `nan` and `infinite` count its elements that are."""
+    """One tensor of a state_dict; `nan` and `infinite` count such elements."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,8 +56,8 @@ class Contents:
     file: str
     bytes: int
     layout: str
-    remarks: list[str]  # on the names of its tensors and on states of older libraries
-    model: str | None  # as the file's name has it
+    remarks: list[str]  # on names of tensors and states of older libraries
+    model: str | None  # in the file's name
     epoch: int | None
     epoch_complete: bool
     iteration: int | None
@@ -61,10 +65,10 @@ class Contents:
     config: Any
     data: Any
     parameters: int  # elements, without BatchNorm's statistics
-    parts: dict[str, int]  # the same by the first word of the names
+    parts: dict[str, int]  # parameters by the first word of the names
     dtypes: dict[str, int]  # elements of each
     learning_rates: list[float] | None
-    optimizer_states: int | None  # weights that the optimizer has averages of
+    optimizer_states: int | None  # number of weights with averages in the optimizer
     scaler: str | None
     random_states: dict[str, int]  # processes, by key
     other_keys: list[str]
@@ -77,12 +81,12 @@ class Contents:
 
 
 def inspect(path: Path) -> Contents:
-    """Read a checkpoint and describe it. DataError as load_checkpoint has it."""
+    """Read a checkpoint and describe it. Raises DataError as load_checkpoint does."""
     checkpoint = load_checkpoint(path)
     weights = {name: value for name, value in checkpoint["state_dict"].items() if isinstance(value, Tensor)}
-    learnt = {WRAPPERS.sub("", name): value.numel() for name, value in weights.items() if not name.endswith(BUFFERS)}
+    trainable = {WRAPPERS.sub("", name): value.numel() for name, value in weights.items() if not name.endswith(BUFFERS)}
     parts: Counter[str] = Counter()
-    for name, count in learnt.items():
+    for name, count in trainable.items():
         parts[name.partition(".")[0]] += count
     dtypes: Counter[str] = Counter()
     for value in weights.values():
@@ -98,7 +102,7 @@ def inspect(path: Path) -> Contents:
         remarks=_remarks(checkpoint),
         model=named[1] if named else None,
         epoch_complete=bool(checkpoint.get("epoch_complete", True)),
-        parameters=sum(learnt.values()),
+        parameters=sum(trainable.values()),
         parts=dict(parts),
         dtypes=dict(dtypes),
         learning_rates=groups,
@@ -126,12 +130,12 @@ def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
     names = list(map(str, checkpoint["state_dict"]))
     wrappers = {match[0] for name in names if (match := WRAPPERS.match(name))}
     remarks = [f"names begin with {wrapper} (DistributedDataParallel)" for wrapper in sorted(wrappers)]
-    remarks += [said for pattern, said in LAYOUTS.items() if any(map(pattern.search, names))]
+    remarks += [remark for pattern, remark in LAYOUTS.items() if any(map(pattern.search, names))]
     return remarks + (["state of Apex amp"] if checkpoint.get("amp") else [])
 
 
 def _optimizer(checkpoint: Mapping[str, Any]) -> tuple[list[float] | None, int | None]:
-    """Learning rates of its groups, and how many weights it has averages of."""
+    """Return the learning rates of the optimizer's groups, and the number of weights with averages."""
     optimizer = checkpoint.get("optimizer")
     if not isinstance(optimizer, Mapping):
         return None, None
@@ -152,7 +156,7 @@ def _random_states(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _processes(states: Any) -> int:
-    """How many generators' states there are: rows of a tensor, items of a list, or a single one."""
+    """Count the states of generators: rows of a tensor, items of a list, or a single one."""
     return 1 if isinstance(states, Tensor) and states.dim() == 1 else len(states)
 
 
@@ -209,7 +213,7 @@ def _faults(weight: Weight) -> str:
 
 
 def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested settings one a row, under a.b."""
+    """Yield nested settings as pairs (a.b, value)."""
     for name, value in settings.items() if isinstance(settings, Mapping) else ():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -218,7 +222,7 @@ def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_finite(contents: Contents) -> None:
-    """DataError that names the tensors with a NaN or an infinity."""
+    """Raise DataError that names the tensors with a NaN or an infinity, if there are any."""
     bad = contents.not_finite
     if bad:
         named = [f"{weight.name} ({_faults(weight).strip()})" for weight in bad]
@@ -229,41 +233,41 @@ def check_finite(contents: Contents) -> None:
 
 
 def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, Any]:
-    """A checkpoint under the published recipe's keys, plus what inference here needs (`data`) and where training stood.
+    """Convert a checkpoint to the published recipe's keys, plus `data` for inference and the counters of training.
 
-    Names lose `module.`; Apex's loss scale becomes a scaler's state, and a single random state a row of several.
+    Removes `module.` from names, converts Apex's loss scale to a scaler's state, and a single random state to a row.
     """
-    kept = {key: checkpoint[key] for key in DESCRIBED if key in checkpoint}
-    if isinstance(kept.get("config"), Mapping):
-        kept["config"] = {
-            key: value for key, value in kept["config"].items() if (key, value) not in ADDED_CONFIG.items()
+    entries = {key: checkpoint[key] for key in DESCRIBED if key in checkpoint}
+    if isinstance(entries.get("config"), Mapping):
+        entries["config"] = {
+            key: value for key, value in entries["config"].items() if (key, value) not in ADDED_CONFIG.items()
         }
     average = checkpoint.get("ema_state_dict")
-    weights = average if average and weights_only else checkpoint["state_dict"]  # whichever inference would take
-    kept["state_dict"] = {WRAPPERS.sub("", name): value for name, value in weights.items()}
-    return kept if weights_only else kept | _training_state(checkpoint)
+    weights = average if average and weights_only else checkpoint["state_dict"]  # as inference chooses
+    entries["state_dict"] = {WRAPPERS.sub("", name): value for name, value in weights.items()}
+    return entries if weights_only else entries | _training_state(checkpoint)
 
 
 def _training_state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that resuming needs besides weights. An unfinished epoch does not count."""
+    """Return the entries that resuming needs besides weights, without the counts of an unfinished epoch."""
     states = ("optimizer", "scaler", "ema_state_dict", "ema_updates")
-    kept = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
+    entries = {key: checkpoint[key] for key in states if checkpoint.get(key) is not None}
     amp = checkpoint.get("amp")
-    scale = apex_loss_scale(amp) if isinstance(amp, dict) and "scaler" not in kept else None
+    scale = apex_loss_scale(amp) if isinstance(amp, dict) and "scaler" not in entries else None
     if scale is not None:
-        kept["scaler"] = torch.amp.GradScaler("cpu", init_scale=scale).state_dict()
-    kept |= dict(_random_states(checkpoint))
-    alone = kept.pop("random_rng_state", None)
+        entries["scaler"] = torch.amp.GradScaler("cpu", init_scale=scale).state_dict()
+    entries |= dict(_random_states(checkpoint))
+    alone = entries.pop("random_rng_state", None)
     if alone is not None:
-        kept.setdefault("random_rng_states_all", alone[None])
+        entries.setdefault("random_rng_states_all", alone[None])
     if not checkpoint.get("epoch_complete", True):
-        kept["epoch"] = checkpoint["epoch"] - 1
-        kept["iteration"] = checkpoint["iteration"] - checkpoint["epoch_totals"]["iterations"]
-    return kept
+        entries["epoch"] = checkpoint["epoch"] - 1
+        entries["iteration"] = checkpoint["iteration"] - checkpoint["epoch_totals"]["iterations"]
+    return entries
 
 
 def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Floating-point tensors as float16, everything else as it is. DataError names those that float16 cannot hold."""
+    """Convert floating-point tensors to float16. Raises DataError that names tensors beyond float16's range."""
     half = {
         name: value.half() if isinstance(value, Tensor) and value.is_floating_point() else value
         for name, value in state_dict.items()
@@ -280,29 +284,29 @@ def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def convert(source: Path, target: Path, half: bool = False, weights_only: bool = False, force: bool = False) -> None:
-    """Write `source` to `target` in the published layout, or as safetensors where it is named so, and say what that leaves out."""
+    """Write `source` to `target` in the published layout, or as safetensors by its suffix; print the missing parts."""
     if target.is_dir():
         raise UsageError(f"OUT: {target} is a folder, expected a file, .pt or {SAFETENSORS}")
     if target.exists() and not force:
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
     checkpoint = load_checkpoint(source)
-    made = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
+    published = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
     if half:
-        made["state_dict"] = to_half(made["state_dict"], source)
-    odd = [name for name, value in made["state_dict"].items() if not isinstance(value, Tensor)]
+        published["state_dict"] = to_half(published["state_dict"], source)
+    odd = [name for name, value in published["state_dict"].items() if not isinstance(value, Tensor)]
     if odd and target.suffix == SAFETENSORS:
         raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {some(odd)}")
-    save_copy(target, made)
+    save_copy(target, published)
     contents = inspect(target)
     print(f"{target}: {contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}")
-    for note in _notes(contents, made):
+    for note in _notes(contents, published):
         print(f"note: {note}")
 
 
-def _notes(contents: Contents, made: Mapping[str, Any]) -> Iterator[str]:
+def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a file that readers of the published layout lack."""
-    absent = [key for key in ("config", "optimizer", "scaler") if key not in made]
-    empty = [key for key, value in _random_states(made) if value is None]
+    absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
+    empty = [key for key, value in _random_states(published) if value is None]
     if absent:
         yield f"without {', '.join(absent)}" + ("; training from it is a warm start" if "optimizer" in absent else "")
     if empty:
@@ -314,7 +318,7 @@ def _notes(contents: Contents, made: Mapping[str, Any]) -> Iterator[str]:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command's flags."""
+    """Parse the command's flags."""
     parser = argparse.ArgumentParser(prog="python -m common.checkpoint", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -322,7 +326,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         return commands.add_parser(name, help=does, description=does, allow_abbrev=False, formatter_class=HelpFormatter)
 
     kinds = f"checkpoint, .pt or {SAFETENSORS}"
-    look = command("inspect", "say what is in checkpoints; fails where weights are NaN or infinite")
+    look = command("inspect", "describe checkpoints; fails where weights are NaN or infinite")
     look.add_argument("file", type=Path, nargs="+", metavar="FILE", help=kinds)
     look.add_argument("--tensors", action="store_true", help="list every tensor")
     look.add_argument("--json", action="store_true", help="all of it, tensors included, as JSON, one line a file")
@@ -330,13 +334,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     rewrite.add_argument("file", type=Path, metavar="FILE", help=kinds)
     rewrite.add_argument("out", type=Path, metavar="OUT", help=f"file to write; {SAFETENSORS} at its end asks for that")
     rewrite.add_argument("--half", action="store_true", help="float16 weights: half the size, widened when read")
-    rewrite.add_argument("--weights-only", action="store_true", help="leave out what only resuming needs")
+    rewrite.add_argument("--weights-only", action="store_true", help="leave out the entries that only resuming needs")
     rewrite.add_argument("--force", action="store_true", help="replace OUT where it exists")
     return parser.parse_args(argv)
 
 
 def inspect_all(paths: list[Path], tensors: bool, as_json: bool) -> None:
-    """Print what is in each file, as text or as an object of JSON a line. One DataError for all that are not as they should be."""
+    """Print the contents of each file, as text or as one line of JSON. Raises one DataError for all bad files."""
     problems = []
     for path in paths:
         try:

@@ -1,7 +1,7 @@
-"""Fast ways: objects that compute what a plain model computes, sooner. Each model package lists its own in its fast/table.py.
+"""Fast ways: objects that compute the same as a plain model in less time. Each model package has a fast/table.py.
 
-A plain model does not know of them. A fast way for training holds the plain model's own parameters; one for inference holds copies
-in another arrangement, and the plain model stays as it was.
+A plain model never refers to them. A fast way for training has the plain model's own parameters. One for inference has rearranged
+copies, and the plain model stays unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request:
 
 
 def shallow_copy(model: nn.Module, as_class: type[Module], **children: nn.Module) -> Module:
-    """A shallow copy of a module as its own class or a subclass of it, with some children replaced; the module stays as it was.
+    """Copy a module as its own class or a subclass, with some children replaced; the module stays unchanged.
 
     The copy shares the module's parameters, buffers and other children, but neither its tables of them nor its hooks. Later
     changes of the module's attributes do not reach it.

@@ -18,12 +18,12 @@ from common.threads import FIXED, ThreadBalance
 
 # The first release with torch.compiler.is_exporting; fully_shard and get_total_norm came one release before.
 OLDEST_PYTORCH = "2.7"
-WARM_UP_CALLS = 3  # before recording a CUDA graph
+WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
 
 def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
-    """This process's GPU, or the CPU where there is none or it is asked for. UsageError where others have all the GPUs."""
+    """Return this process's GPU, or the CPU where there is no GPU or `cpu` is set. Raises UsageError with too few GPUs."""
     check_pytorch()
     if cpu or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -39,7 +39,7 @@ def pick_device(local_rank: int = 0, cpu: bool = False) -> torch.device:
 
 def check_pytorch() -> None:
     """Raise UsageError where PyTorch is older than OLDEST_PYTORCH."""
-    if torch.__version__ < f"{OLDEST_PYTORCH}.0a0":  # NVIDIA's images have such versions
+    if torch.__version__ < f"{OLDEST_PYTORCH}.0a0":  # versions in NVIDIA's images are like 2.7.0a0
         raise UsageError(
             f"PyTorch {torch.__version__} is installed, expected {OLDEST_PYTORCH} or later: install a newer one "
             "(pytorch.org has the builds for each GPU), or build the Docker image from a newer FROM_IMAGE_NAME"
@@ -52,7 +52,7 @@ def default_device() -> torch.device:
 
 
 def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> None:
-    """Set cuDNN as the flags say, and whether matrix products and convolutions round to TF32 where the GPU has it."""
+    """Set cuDNN's switches, and TF32 for matrix products and convolutions."""
     torch.backends.cudnn.enabled = cudnn_enabled
     torch.backends.cudnn.benchmark = cudnn_benchmark
     torch.backends.cudnn.allow_tf32 = tf32
@@ -60,9 +60,9 @@ def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> 
 
 
 def keep_freed_memory(device: torch.device) -> None:
-    """On a CPU, let the C library keep what tensors leave for the next ones; does nothing where that is not glibc.
+    """On a CPU, set glibc's malloc to reuse freed memory; does nothing with other C libraries.
 
-    By itself it gives large blocks back to the system, which clears each page of the next one anew: up to a fifth of a large
+    By default malloc returns large blocks to the system, which clears every page again: up to a fifth of the time of a large
     model's step.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device.type == "cpu" else None
@@ -79,22 +79,22 @@ def balance_threads(device: torch.device) -> ThreadBalance | None:
 
 
 def distributed_backend(device: torch.device) -> str:
-    """The collective libraries: Gloo for what lies in CPUs, and NCCL for what lies in GPUs."""
+    """Return the backends of collectives: Gloo for tensors on CPUs, NCCL for tensors on GPUs."""
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def has_fast_half(device: torch.device) -> bool:
-    """Whether half precision pays: on any GPU; on a CPU where oneDNN computes in bfloat16 (x86: from AVX-512 on).
+    """Return True where half precision is fast: on a GPU, or on a CPU where oneDNN computes in bfloat16 (x86: with AVX-512).
 
-    Without those instructions every number is converted, and a matrix product takes tens of times as long as in float32.
+    Without these instructions each number is converted, and a matrix product takes tens of times as long as in float32.
     """
     return device.type == "cuda" or private_ops.has_bfloat16()
 
 
 def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> torch.dtype | None:
-    """The type of mixed precision, or None for float32.
+    """Return the dtype of mixed precision, or None for float32.
 
-    The one named, else float16 on a GPU; on a CPU, which has no fast float16, bfloat16 where that is fast, else float32.
+    It is the one `named`, else float16 on a GPU; on a CPU bfloat16 where that is fast, else float32.
     """
     if not wanted:
         return None
@@ -106,12 +106,12 @@ def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> 
 
 
 def autocast(device: torch.device, half: torch.dtype | None) -> torch.autocast:
-    """Mixed precision in what half_dtype says."""
+    """Return the context of mixed precision in `half`, half_dtype's result."""
     return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None)
 
 
 def half_note(device: torch.device, half: torch.dtype | None) -> str:
-    """A note on the type that a request for half precision leads to; empty where it is the usual one."""
+    """Return a note on half precision where this CPU has no instructions for it; empty elsewhere."""
     if has_fast_half(device):
         return ""
     many_times = "this CPU has no bfloat16 instructions and would be many times slower with them emulated"
@@ -119,40 +119,41 @@ def half_note(device: torch.device, half: torch.dtype | None) -> str:
 
 
 def int8_note(device: torch.device) -> str:
-    """A note where --int8 has no effect; empty elsewhere."""
+    """Return a note where --int8 has no effect; empty elsewhere."""
     return (
         "" if reads_float16(device) else f"--int8: no effect on this {device.type.upper()}, it is for x86 CPUs (--cpu)"
     )
 
 
 def grad_scaler(device: torch.device, half: torch.dtype | None) -> torch.amp.GradScaler:
-    """Dynamic loss scaling where gradients are float16; bfloat16 has float32's range and needs none."""
+    """Return dynamic loss scaling, enabled for float16 only: bfloat16 has the range of float32."""
     return torch.amp.GradScaler(device.type, enabled=half == torch.float16)
 
 
 def apex_loss_scale(amp_state: dict) -> float | None:
-    """The loss scale in the state that NVIDIA Apex's amp left in older checkpoints."""
+    """Return the loss scale in NVIDIA Apex's amp state of an older checkpoint."""
     scalers = [state for name, state in amp_state.items() if name.startswith("loss_scaler")]
     return float(scalers[0]["loss_scale"]) if scalers else None
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device, so that a clock read next tells the truth."""
+    """Wait until the device has finished, so that a clock read next includes all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """`work`, which must read and write the same tensors at each call: on a GPU recorded as a CUDA graph, and replayed by calls.
+    """Capture `work` as a CUDA graph and return its replay; on a CPU return `work` itself.
 
-    Recording runs the work a few times; the random numbers it draws then are not missed by what comes after.
+    `work` must read and write the same tensors at each call. The capture runs it a few times and leaves the state of the random
+    numbers unchanged.
     """
     if device.type != "cuda":
         return work
     with separate_rng(device, 0):
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):  # libraries set themselves up in the first calls, which cannot be recorded
+        with torch.cuda.stream(stream):  # libraries initialise in their first calls, which a graph cannot capture
             for _ in range(WARM_UP_CALLS):
                 work()
         torch.cuda.current_stream(device).wait_stream(stream)
@@ -163,7 +164,7 @@ def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], N
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU's memory that tensors took at most since the last call; None on a CPU, which keeps no count."""
+    """Return the peak bytes of tensors on a GPU since the last call; None on a CPU, where PyTorch does not count them."""
     if device.type != "cuda":
         return None
     peak = torch.cuda.max_memory_allocated(device)
@@ -172,28 +173,28 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 def allocated_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU's memory that tensors take now; None on a CPU, which keeps no count."""
+    """Return the bytes of tensors on a GPU now; None on a CPU, where PyTorch does not count them."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else None
 
 
 def total_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU's memory in all; None on a CPU."""
+    """Return the bytes of a GPU's memory; None on a CPU."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def draw_seed() -> int:
-    """A seed that nobody chose."""
+    """Draw a seed from the system's random numbers."""
     return secrets.randbelow(2**31)
 
 
 def seed_everything(seed: int) -> None:
-    """Seed this process's generators, on all its devices."""
+    """Seed the generators of this process on all devices."""
     torch.manual_seed(seed)
 
 
 @contextmanager
 def separate_rng(device: torch.device, seed: int) -> Iterator[None]:
-    """Inside, random numbers start at `seed`; afterwards the generators go on where they were."""
+    """Context with generators seeded by `seed`; at its end they return to their previous states."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -201,17 +202,17 @@ def separate_rng(device: torch.device, seed: int) -> Iterator[None]:
 
 
 def rng_states(device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """State of the CPU's generator, and of the GPU's where this process uses one."""
+    """Return the states of the CPU's generator and of the GPU's; None for the latter on a CPU."""
     return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
 
 def restore_rng_states(device: torch.device, cpu_state: Tensor, gpu_state: Tensor | None) -> None:
-    """Put back what rng_states returned; a GPU's state is passed over on a CPU."""
-    torch.set_rng_state(cpu_state.cpu().byte().clone())  # of a view, a row say, it would read another part
+    """Restore the states that rng_states returned; on a CPU the GPU's is ignored."""
+    torch.set_rng_state(cpu_state.cpu().byte().clone())  # clone: set_rng_state reads a view's storage from its start
     if gpu_state is not None and device.type == "cuda":
         torch.cuda.set_rng_state(gpu_state.cpu().byte(), device)
 
 
 def gpu_count() -> int:
-    """GPUs this process may use."""
+    """Return the number of GPUs that this process may use."""
     return torch.cuda.device_count()

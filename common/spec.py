@@ -23,7 +23,7 @@ Config = TypeVar("Config")
 
 
 class Key(NamedTuple):
-    """Which item, and in which epoch: an item's random choices depend on both and on nothing else."""
+    """An item in an epoch; both alone determine the item's random choices."""
 
     epoch: int
     item: int
@@ -177,7 +177,7 @@ class ModelSpec:
 
     @property
     def role(self) -> Literal["acoustic", "vocoder"]:
-        """Which end of text -> mel -> audio it does."""
+        """The model's part of text -> mel -> audio: "acoustic" makes mels, "vocoder" audio."""
         return "acoustic" if isinstance(self.inference, AcousticInference) else "vocoder"
 
 

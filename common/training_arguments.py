@@ -1,4 +1,4 @@
-"""train.py's flags: those that every model shares, with the model's own after them."""
+"""train.py's flags: those of every model, then the model's own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from common.training.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
 from common.training.optimization import OptimizationConfig as Optimization
 from common.training.selection import pattern, rate_factor
 
-# Flags the published recipe parsed and ignored, for this model or for any, or that PyTorch's launcher has made pointless.
+# Flags that the published recipe parses and ignores, or that PyTorch's launcher replaces.
 RETIRED = (
     "--text-cleaners",
     "--use-saved-learning-rate",
@@ -41,7 +41,7 @@ RETIRED = (
 
 
 def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
-    """Add the flags every model's training shares; a model's own defaults come from its spec."""
+    """Add the flags that all models share; the defaults come from the model's spec."""
     _add_run(parser.add_argument_group("run"), defaults)
     _add_evaluation(parser.add_argument_group("evaluation"))
     _add_checkpoints(parser.add_argument_group("checkpoints"))
@@ -66,7 +66,7 @@ def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None
     group.add_argument("--epochs-per-validation", type=positive, default=1, help="the last epoch is always validated")
     group.add_argument("--seed", type=seed, help="of weights, dropout and data order; drawn and logged where not given")
     group.add_argument("--bench-class", default="", help="perf-train: measure the steady rate, write no checkpoints")
-    group.add_argument("--dry-run", action="store_true", help="say what a run would be and need, and end")
+    group.add_argument("--dry-run", action="store_true", help="print the plan of the run and its memory, and exit")
     group.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
     group.add_argument(
         "--early-stop-patience",
@@ -115,7 +115,12 @@ def _add_start(group: argparse._ArgumentGroup) -> None:
         help="take its weights, and begin at epoch 0 with a new optimizer",
     )
     group.add_argument(
-        "--ignore-layers", type=pattern, nargs="+", default=[], metavar="REGEX", help="weights it leaves as they start"
+        "--ignore-layers",
+        type=pattern,
+        nargs="+",
+        default=[],
+        metavar="REGEX",
+        help="weights of the model that keep their initial values",
     )
     group.add_argument(
         "--freeze",
@@ -123,7 +128,7 @@ def _add_start(group: argparse._ArgumentGroup) -> None:
         nargs="+",
         default=[],
         metavar="REGEX",
-        help="weights that training leaves as they are",
+        help="weights to exclude from training",
     )
     group.add_argument(
         "--lr-scale",
@@ -171,7 +176,7 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
     group.add_argument(
         "--disable-uniform-initialize-bn-weight",
         action="store_true",
-        help="start BatchNorm weights at 1, not uniform in [0, 1)",
+        help="initialise BatchNorm weights to 1, not uniformly in [0, 1)",
     )
 
 
@@ -181,13 +186,13 @@ def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) ->
         "--lr-scaling",
         choices=list(LR_SCALINGS),
         default=Optimization.lr_scaling,
-        help="let it grow with the clips of a step over the default --batch-size: by the square root, or in proportion",
+        help="scale it with the ratio of clips in a step to the default --batch-size: by the square root, or linearly",
     )
     group.add_argument(
         "--lr-schedule",
         choices=SCHEDULES,
         default=Optimization.lr_schedule,
-        help="by --anneal-steps, a cosine to 0, or not at all",
+        help="fall at --anneal-steps, by a cosine to 0, or not at all",
     )
     group.add_argument(
         "--anneal-steps",
@@ -221,7 +226,7 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--amp-dtype",
         choices=["float16", "bfloat16"],
-        help="its type, where it is not to be as --amp says; needs --amp",
+        help="its dtype, in place of --amp's choice; needs --amp",
     )
     add_plain_argument(group)
     group.add_argument("--no-tf32", action="store_true", help="keep float32 products exact on GPUs that have TF32")
@@ -229,19 +234,24 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
         "--cudnn-enabled", action=argparse.BooleanOptionalAction, default=True, help="use cuDNN on a GPU"
     )
     group.add_argument(
-        "--cudnn-benchmark", action="store_true", help="let cuDNN try algorithms; for inputs of equal size"
+        "--cudnn-benchmark",
+        action="store_true",
+        help="let cuDNN search for the fastest algorithms; for inputs of equal size",
     )
 
 
 def _add_scale(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--bucket-cap-mb", type=float, metavar="MB", help="gradients that processes average at a time (default: 25)"
+        "--bucket-cap-mb",
+        type=float,
+        metavar="MB",
+        help="size of the buckets in which gradients are averaged (default: 25)",
     )
     group.add_argument(
         "--grad-compression",
         choices=COMPRESSIONS,
         default=Scale.grad_compression,
-        help="how gradients travel between processes",
+        help="compression of gradients between processes",
     )
     group.add_argument(
         "--shard",
@@ -261,14 +271,14 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
         "--bucket-batches",
         type=int,
         default=0,
-        help="batches' worth of clips that are sorted by length before they are cut, which spares padding; 0: off",
+        help="sort clips by length within so many batches, which reduces padding; 0: off",
     )
 
 
 def parse_training_arguments(
     argv: list[str], registry: dict[str, ModelSpec], description: str
 ) -> tuple[argparse.Namespace, ModelSpec]:
-    """Parse train.py's command line: -m first, as it decides which other flags there are and their defaults."""
+    """Parse train.py's command line. -m comes first, since the other flags and their defaults depend on the model."""
     first = argparse.ArgumentParser(prog="train.py", description=description, allow_abbrev=False, add_help=False)
     first.add_argument("-m", "--model-name", choices=list(registry), help="the model to train; with -h, its flags")
     name = first.parse_known_args(argv)[0].model_name
@@ -280,7 +290,7 @@ def parse_training_arguments(
     spec = registry[name]
     parser = argparse.ArgumentParser(
         prog="train.py",
-        usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # all of them at each mistake would bury it
+        usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # a list of all flags would hide the message
         description=description,
         allow_abbrev=False,
         formatter_class=HelpFormatter,
@@ -298,7 +308,7 @@ def parse_training_arguments(
 
 
 def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
-    """Fill in the defaults that depend on other flags, and refuse what cannot work, all at once."""
+    """Set the defaults that depend on other flags. Raises one UsageError for all values that cannot work."""
     if args.batch_size is None:
         args.batch_size = defaults.batch_size_amp if args.amp else defaults.batch_size
     if args.anneal_factor is None:
@@ -308,7 +318,7 @@ def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
 
 
 def _wrong_numbers(args: argparse.Namespace) -> list[str]:
-    """Numbers that cannot work; NaN is in no range."""
+    """List the numbers out of range; NaN is in no range."""
     above_0, not_below_0 = (lambda x: 0 < x < math.inf, "more than 0"), (lambda x: 0 <= x < math.inf, "0 or more")
     ranges = {
         "learning_rate": above_0,
@@ -331,7 +341,7 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
 
 
 def _wrong_pairs(args: argparse.Namespace) -> list[str]:
-    """Flags that need another one, or exclude it."""
+    """List the flags that lack a flag they need, or exclude another one."""
     pairs = {
         "--amp-dtype: of no use without --amp": args.amp_dtype and not args.amp,
         "--cpu-offload: of no use without --shard": args.cpu_offload and not args.shard,

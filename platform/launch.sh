@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Started by every script of this folder: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]
+# Train with the published settings: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]. All scripts here call it.
 #
-# Settings are those that NVIDIA documents for its "Tacotron 2 And WaveGlow v1.10 For PyTorch": the recipe of each model here, the same
-# on every machine, and in the scripts the batch size of each GPU, from the tables of training performance on DGX-1 (V100 16 GB) and
-# DGX A100 (40 GB). It stays the same however many GPUs there are. TF32 has no flag: it is what an A100 does with float32.
-# Tacotron 2 reads the mels of scripts/prepare_mels.sh; --no-load-mel-from-disk and other file lists make it read audio.
-# Flags at the end of a command line win: bash platform/DGX1_waveglow_AMP_1NGPU_train.sh -o output/waveglow --epochs 10
+# Settings are from NVIDIA's documentation of its "Tacotron 2 And WaveGlow v1.10 For PyTorch". This file has the recipe of each model.
+# The other scripts have the batch size of each GPU, from the tables of training performance on DGX-1 (V100 16 GB) and DGX A100 (40 GB).
+# It does not depend on the number of GPUs. TF32 has no flag: an A100 computes float32 products in it.
+# Tacotron 2 reads the mels of scripts/prepare_mels.sh; with --no-load-mel-from-disk and other file lists it reads audio.
+# Flags at the end of a command line take precedence: bash platform/DGX1_waveglow_AMP_1NGPU_train.sh -o output/waveglow --epochs 10
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/environment.sh

@@ -1,7 +1,7 @@
-"""The Asterisk prompts as a data set: one professional speaker, 16 kHz, about 500 clips; fetched, never shipped.
+"""The Asterisk prompts as a data set: one professional speaker, 16 kHz, about 500 clips; downloaded, never shipped.
 
-They are the Debian packages asterisk-core-sounds-en and -g722: where these are not installed, apt and dpkg fetch and unpack
-them without root. Their licence, CC-BY-SA 3.0, asks who passes them on to name the speaker and to keep the licence.
+The Debian packages asterisk-core-sounds-en and -g722 contain them. Where these are not installed, apt and dpkg download and
+unpack them without root. Their licence, CC-BY-SA 3.0, requires attribution to the speaker and the same licence for copies.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from common.errors import DataError
 
 PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
 TRANSCRIPTS = "core-sounds-en.txt"
-# In a file system that has the packages, or under the folder that they are unpacked to.
+# Relative to / where the packages are installed, or to the folder they are unpacked to.
 SOUNDS_PLACE = Path("usr/share/asterisk/sounds/en_US_f_Allison")
 TRANSCRIPTS_PLACE = Path("usr/share/doc/asterisk-core-sounds-en", f"{TRANSCRIPTS}.gz")
 FOLDER_VARIABLE = "ASTERISK_SOUNDS"
 NOTICE = "Asterisk core sounds, spoken by Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it"
-NOT_SPEECH = re.compile(r"[\[(<]")  # around notes such as [ascending tones]
-FILES_AT_ONCE = 64  # per ffmpeg, whose start takes longer than a clip
+NOT_SPEECH = re.compile(r"[\[(<]")  # in notes such as [ascending tones]
+FILES_AT_ONCE = 64  # files of one ffmpeg process, whose start takes longer than a clip
 
 
 def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
-    """Rows of all prompts that are speech, decoded to folder/decoded/*.wav at 16 kHz; `folder` is the data set's own.
+    """Decode all prompts that are speech to folder/decoded/*.wav at 16 kHz, and return their rows.
 
     Raises:
-        DataError: ffmpeg or the prompts are missing and cannot be fetched, or ffmpeg refuses them.
+        DataError: ffmpeg is missing, the prompts cannot be downloaded, or ffmpeg cannot decode them.
     """
     ffmpeg = find_ffmpeg()
     try:
@@ -56,7 +56,7 @@ def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
 
 
 def find_ffmpeg() -> str:
-    """ffmpeg on PATH, or the one inside the package imageio-ffmpeg."""
+    """Find ffmpeg on PATH, or inside the package imageio-ffmpeg."""
     if found := shutil.which("ffmpeg"):
         return found
     try:
@@ -69,7 +69,7 @@ def find_ffmpeg() -> str:
 
 
 def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
-    """The folder of the prompts and the file of their transcripts: those that are named, installed, or fetched."""
+    """Find the folder of the prompts and the file of transcripts: given, installed, or else downloaded."""
     if given:
         files = [Path(given, TRANSCRIPTS), Path(given, f"{TRANSCRIPTS}.gz")]
         found = next((path for path in files if path.is_file()), None)
@@ -85,7 +85,7 @@ def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
 
 
 def fetch(target: Path) -> None:
-    """Download the packages and unpack them into `target`, which is there whole or not at all."""
+    """Download the packages and unpack them into `target`, completely or not at all."""
     wanted = " ".join(PACKAGES)
     if missing := [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]:
         raise DataError(
@@ -94,7 +94,7 @@ def fetch(target: Path) -> None:
         )
     print(f"asterisk: fetching {wanted}, 11 MB", flush=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(target, ignore_errors=True)  # of other versions, whose files lay elsewhere
+    shutil.rmtree(target, ignore_errors=True)  # may contain another version with other paths
     with tempfile.TemporaryDirectory(prefix="packages.", dir=target.parent) as staging:
         _download(Path(staging))
         for package in sorted(Path(staging).glob("*.deb")):
@@ -107,8 +107,8 @@ def fetch(target: Path) -> None:
 
 
 def _download(folder: Path) -> None:
-    """Fetch the packages with the lists of packages that the system has or, where it has none, with own ones."""
-    sandbox = ["-o", "APT::Sandbox::User=root"]  # apt's own user cannot write into other people's folders
+    """Download the packages with the system's package lists, or else with new lists in `folder`."""
+    sandbox = ["-o", "APT::Sandbox::User=root"]  # apt's own user cannot write into this folder
     try:
         _run(["apt-get", *sandbox, "download", *PACKAGES], folder)
     except DataError:
@@ -119,27 +119,27 @@ def _download(folder: Path) -> None:
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
-    """Run a tool in a folder; DataError with the last it said if it fails."""
+    """Run a tool in a folder. Raises DataError with the last line of its output if it fails."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise DataError(f"{Path(command[0]).name}: {said}")
+        message = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise DataError(f"{Path(command[0]).name}: {message}")
 
 
 def read_transcripts(path: Path) -> dict[str, str]:
-    """Prompt, such as digits/1 → what is said in it. Rows are `prompt: text`; those from a semicolon on are remarks."""
+    """Read transcripts by prompt, such as digits/1. Rows are `prompt: text`; rows that begin with a semicolon are comments."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     rows = [row.partition(":") for row in content.decode("utf-8", "replace").splitlines() if not row.startswith(";")]
     return {prompt.strip(): text.strip() for prompt, colon, text in rows if colon}
 
 
 def is_speech(text: str) -> bool:
-    """Whether a transcript is the words that are spoken, and nothing but them."""
+    """Return True if a transcript consists of spoken words alone."""
     return bool(text) and not NOT_SPEECH.search(text)
 
 
 def decode(pairs: Sequence[tuple[Path, Path]], ffmpeg: str, folder: Path) -> None:
-    """Make 16-bit wavs of those G.722 files whose wav is not there or older; all wavs lie in `folder`."""
+    """Decode the G.722 files whose wav is missing or older to 16-bit wavs in `folder`."""
     todo = [(g722, wav) for g722, wav in pairs if not (wav.is_file() and wav.stat().st_mtime >= g722.stat().st_mtime)]
     folder.mkdir(parents=True, exist_ok=True)
     bar = tqdm(total=len(todo), desc="decoding", unit="clip", disable=None)  # None: a bar on a terminal only

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Fetch the published checkpoints, Tacotron 2 and WaveGlow of 256 channels: bash scripts/download_checkpoints.sh [FOLDER].
+# Download the published checkpoints, Tacotron 2 and WaveGlow of 256 channels: bash scripts/download_checkpoints.sh [FOLDER].
 #
 # They go to FOLDER (checkpoints/ in the project's folder unless given); the contents of each are printed, then the command that speaks
-# with them. Safe to stop and to run again at any moment: a download goes on where it ended, and what is done is not done twice.
+# with them. Safe to stop and to run again at any moment: a download continues, and finished steps are not repeated.
 #
 # NGC's addresses could not be tried where this was written. TACOTRON2_URL and WAVEGLOW_URL name others; TACOTRON2_BYTES,
 # TACOTRON2_SHA256, WAVEGLOW_BYTES and WAVEGLOW_SHA256 are checked where they are given. Otherwise the size has to be the server's.
@@ -16,7 +16,7 @@ label=checkpoints
 # shellcheck source=scripts/download.sh
 . "$(dirname "$0")/download.sh"
 
-# The size of the whole file by the last answer that tells it, in an answer's headers; nothing where none does.
+# size_on_server HEADERS: print the size of the whole file from the last response that has it; empty without one.
 size_on_server() {
   tr -d '\r' <"$1" | awk '
     { sub(/^ +/, "") }
@@ -26,7 +26,7 @@ size_on_server() {
     END { print total }'
 }
 
-# download URL FILE: FILE.part grows over as many runs as it takes, and becomes FILE when the server has no more.
+# download URL FILE: append to FILE.part, over several runs if needed, until it has the server's size.
 download() {
   local url=$1 part=$2.part size total status=1
   while [ "$status" -ne 0 ]; do
@@ -35,7 +35,7 @@ download() {
     status=0
     fetch "$url" "$part" "$part.headers" || status=$?
     total=$(size_on_server "$part.headers" || true)
-    # where all of it was there, the server refused to add to it
+    # the server refuses a range after the end of a complete file
     if [ "$size" -gt 0 ] && [ -n "$total" ] && [ "$(size_of "$part")" -ge "$total" ]; then status=0; fi
     check_fetched "$status" "$url" "$part" "$size"
   done
@@ -43,7 +43,7 @@ download() {
   [ -z "${total:-}" ] || check_size "$part" "$total" "$url"
 }
 
-# get URL FILE BYTES SHA256: FILE is there and checked afterwards; BYTES and SHA256 may be empty.
+# get URL FILE BYTES SHA256: download FILE unless it exists, and check it; BYTES and SHA256 may be empty.
 get() {
   local file=$2
   if [ -e "$2" ]; then
@@ -74,6 +74,6 @@ check_tools "${needed[@]}"
 mkdir -p "$folder"
 get "$tacotron2_url" "$tacotron2" "${TACOTRON2_BYTES:-}" "${TACOTRON2_SHA256:-}"
 get "$waveglow_url" "$waveglow" "${WAVEGLOW_BYTES:-}" "${WAVEGLOW_SHA256:-}"
-"$python" -m common.checkpoint inspect "$tacotron2" "$waveglow" || fail "delete what cannot be used, see above, and run again"
+"$python" -m common.checkpoint inspect "$tacotron2" "$waveglow" || fail "delete the unusable files, see above, and run again"
 say "ready; they speak with"
 printf '  python inference.py --tacotron2 %q --waveglow %q --wn-channels 256 -i phrases/phrase.txt --fp16\n' "$tacotron2" "$waveglow"

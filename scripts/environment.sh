@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: a virtual environment in .venv with PyTorch and the packages of the given requirement files.
+# Functions for the other scripts, which source this file: a virtual environment in .venv with PyTorch and the given requirement files.
 # Safe to run again: nothing is installed twice. PYTHON chooses the interpreter, TORCH another PyTorch than the tested one.
 
 prepare_environment() {
@@ -11,7 +11,7 @@ prepare_environment() {
   if [ ! -x .venv/bin/python ]; then
     echo "environment: making .venv"
     if "$python" -c 'import torch' 2>/dev/null; then
-      "$python" -m venv --system-site-packages .venv # a container's own PyTorch stays the one in use
+      "$python" -m venv --system-site-packages .venv # use a container's own PyTorch
     else
       "$python" -m venv .venv
     fi
@@ -31,7 +31,7 @@ prepare_environment() {
   echo "environment: .venv is ready ($(.venv/bin/python -c 'import platform, torch; print("Python", platform.python_version() + ", PyTorch", torch.__version__)'))"
 }
 
-# Sets $python, which the scripts run the project's code with: .venv's if there is one, else the one on PATH, such as a container's.
+# project_python: set $python to .venv's interpreter if there is one, else to the one on PATH, such as a container's.
 project_python() {
   for python in .venv/bin/python python python3; do
     if command -v "$python" >/dev/null 2>&1; then return; fi

@@ -1,7 +1,7 @@
 """Make the embedded corpus: the words, the recordings, the filelists; the same bytes on every run.
 
     python scripts/make_corpus.py            # writes corpus/, filelists/ and phrases/clock.txt
-    python scripts/make_corpus.py --check    # makes it all in a temporary folder and compares: exit 1 on any difference
+    python scripts/make_corpus.py --check    # makes all files in a temporary folder and compares: exit 1 on any difference
 
 The voice is cmu_us_slt_arctic_hts of the Festival Speech Synthesis System. Debian packages: festival festvox-us-slt-hts
 vorbis-tools. Made with festival 2.5.0, festvox-us-slt-hts 0.2010.10.25, oggenc 1.4.2 over libvorbis 1.3.7, scipy 1.17;
@@ -28,14 +28,14 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parent.parent
 TEXT_DIR = ROOT / "corpus" / "text"
 VOICE = "cmu_us_slt_arctic_hts"
-# the lexicon has a flap in thirty but a hard t in forty, which the voice makes sound like `four g`
+# The lexicon has a flap in thirty but a hard t in forty, which sounds like `four g` with this voice.
 FLAPPED_FORTY = '(lex.add.entry \'("forty" nil (((f ao r) 1) ((d iy) 0))))'
 APT_PACKAGES = "festival festvox-us-slt-hts vorbis-tools"
 
 SAMPLING_RATE = 22050  # Hz, of the corpus
 VOICE_RATE = 32000  # Hz, of the voice
-GAIN = 1.1  # one for all clips, so that their natural levels stay
-MAX_PEAK = 0.9  # before encoding, which may add a little
+GAIN = 1.1  # the same for all clips, so that their relative levels stay
+MAX_PEAK = 0.9  # before encoding, which may raise it a little
 MARGIN = 0.06  # seconds of silence left at either end
 ACTIVE_DB = -45.0  # a frame is speech when its level is above the loudest frame's by this much
 VORBIS_QUALITY = "2"
@@ -47,7 +47,7 @@ class CorpusError(Exception):
 
 @dataclass(frozen=True)
 class Clip:
-    """One recording: `written` goes into the filelist, `spoken` is the same words as the voice is given them."""
+    """One recording: `written` is the text of the filelist, `spoken` the same words as input of the voice."""
 
     part: str  # clock or sentences
     split: str  # train or val
@@ -80,7 +80,7 @@ TEMPLATES = (
 )
 NAMING_TEMPLATES = tuple(template for template in TEMPLATES if "{relative}" in template)
 TRAIN_USES = 3  # of each minute
-# and more where a word would be rare: o'clock, quarter, half, minute, thirteen … nineteen
+# more where a word would be rare: o'clock, quarter, half, minute, thirteen … nineteen
 EXTRA_USES = {0: 14, 15: 12, 30: 10, 45: 6} | dict.fromkeys((1, 59), 4) | dict.fromkeys((13, 14, 16, 17, 18, 19), 3)
 VAL_MINUTES = (0, 15, 30, 45, 3, 11, 19, 24, 37, 42, 51, 56)
 UNSEEN_MINUTES = (30, 45, 6, 40, 52, 26, 15, 8, 18, 29, 33, 47)  # the first five are phrases/clock.txt
@@ -97,12 +97,12 @@ def number_words(number: int) -> str:
 
 
 def hour_name(hour: int) -> str:
-    """Name the hour 0 <= hour <= 24 as it is said in `ten past …`."""
+    """Name the hour 0 <= hour <= 24 as in `ten past …`."""
     return {0: "midnight", 12: "noon"}.get(hour % 24) or ONES[hour % 12]
 
 
 def relative_time(hour: int, minute: int) -> str:
-    """Say `a quarter past seven`, `twelve minutes to ten`, `noon`; hour in 0..23."""
+    """Format a time as `a quarter past seven`, `twelve minutes to ten`, `noon`; hour in 0..23."""
     if minute == 0:
         return hour_name(hour) if hour % 12 == 0 else f"{hour_name(hour)} o'clock"
     if minute == 30:
@@ -114,7 +114,7 @@ def relative_time(hour: int, minute: int) -> str:
 
 
 def digital_time(hour: int, minute: int) -> str:
-    """Say `six forty five`, `six oh five`, `six`; hour in 0..23."""
+    """Format a time as `six forty five`, `six oh five`, `six`; hour in 0..23."""
     spoken_hour = ONES[hour % 12 or 12]
     if minute == 0:
         return spoken_hour
@@ -192,7 +192,7 @@ def all_clips() -> list[Clip]:
         count = 0
         for split in ("train", "val"):
             if part == "clock":
-                # in lower case the voice may take the letter for the article
+                # in lower case the voice may read the letter as the article
                 rows = [(text, text.replace(" a m", " A M")) for text in clock_texts(split)]
             else:
                 rows = list(read_sentences(TEXT_DIR / f"sentences_{split}.txt"))
@@ -239,7 +239,7 @@ def trim(audio: np.ndarray, rate: int) -> np.ndarray:
     """Cut silence (N,) at both ends to MARGIN seconds."""
     size = rate // 200  # 5 ms
     margin, ramp = int(MARGIN * rate), 4 * size
-    # the voice may stop within the echo of a last s: fade it, and go on with the hush of the clip's own beginning
+    # The voice may stop within the decay of a last s: fade it out, and append the noise of the clip's beginning.
     faded = audio[-ramp:] * np.linspace(1, 0, ramp)
     audio = np.concatenate([audio[:-ramp], faded, audio[ramp : ramp + margin]])
     frames = audio[: len(audio) // size * size].reshape(-1, size)
@@ -257,7 +257,7 @@ def resample(audio: np.ndarray) -> np.ndarray:
 
 
 def finish(wave: Path) -> np.ndarray:
-    """Festival's wave file as a corpus has it: (N,) at SAMPLING_RATE, trimmed, louder by GAIN."""
+    """Convert festival's wave file for a corpus: (N,) at SAMPLING_RATE, trimmed, scaled by GAIN."""
     audio, rate = soundfile.read(wave)
     if rate != VOICE_RATE or audio.ndim != 1:
         raise CorpusError(f"{wave}: got {rate} Hz, shape {audio.shape}, expected {VOICE_RATE} Hz mono")
@@ -271,7 +271,7 @@ def encode(wave: Path, serial: int, target: Path) -> None:
         raise CorpusError(f"{wave.stem}: peak {np.abs(audio).max():.2f}, expected at most {MAX_PEAK}: lower GAIN")
     soundfile.write(wave, audio, SAMPLING_RATE, subtype="PCM_16")
     partial = target.with_name(target.name + ".partial")
-    settings = ["--quality", VORBIS_QUALITY, "--serial", str(serial)]  # a serial left to chance changes every page
+    settings = ["--quality", VORBIS_QUALITY, "--serial", str(serial)]  # a random serial would change every page
     subprocess.run(["oggenc", "--quiet", *settings, "--output", str(partial), str(wave)], check=True)
     os.replace(partial, target)
 
@@ -280,7 +280,7 @@ def encode(wave: Path, serial: int, target: Path) -> None:
 
 
 def text_files(clips: list[Clip], output: Path, filelists: Path, phrases: Path) -> dict[Path, list[str]]:
-    """Map every text file that is made to its lines."""
+    """Return the lines of every text file to write, by path."""
     files: dict[Path, list[str]] = {}
     for part in ("clock", "sentences"):
         for split in ("train", "val"):
@@ -350,7 +350,7 @@ def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output-dir", type=Path, default=ROOT / "corpus", help="folder of the recordings")
     parser.add_argument("--filelists-dir", type=Path, default=ROOT / "filelists", help="folder of the filelists")
     parser.add_argument("--phrases-dir", type=Path, default=ROOT / "phrases", help="folder of clock.txt")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a rerun would")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a rerun would change files")
     return parser.parse_args(arguments)
 
 

@@ -6,7 +6,7 @@
         --audio-filelist output/voice_corpus/audio_{train,val,test}.txt --mel-filelist output/voice_corpus/mel_{train,val,test}.txt
 
 Reads voice/text/{train,val,test}.txt, rows `id|written` or `id|written|spoken`; the speaker, the trimming and the resampling are
-those of scripts/make_corpus.py. Safe to run again: clips that are there are left as they are.
+those of scripts/make_corpus.py. Safe to run again: existing clips stay.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHUNK = 50  # clips of one festival process
 
 
 def read_clips(path: Path, split: str) -> list[Clip]:
-    """Rows `id|written` or `id|written|spoken` of a text file; CorpusError for any other."""
+    """Read rows `id|written` or `id|written|spoken` of a text file. Raises CorpusError for any other."""
     clips = []
     for number, line in enumerate(read_lines(path), start=1):
         name, *texts = line.split("|")
@@ -56,21 +56,19 @@ def read_clips(path: Path, split: str) -> list[Clip]:
 
 
 def speak_chunk(clips: Sequence[Clip], wavs: Path) -> int:
-    """Speak some clips to WAVS/ID.wav, 16 bits; the number of them."""
+    """Synthesise clips to WAVS/ID.wav, 16 bits. Returns their number."""
     with tempfile.TemporaryDirectory() as folder:
         for clip, wave in speak(list(clips), Path(folder)):
             partial = wavs / f"{clip.name}.wav.partial"
             audio = finish(wave)
-            audio *= min(
-                1.0, MAX_PEAK / np.abs(audio).max()
-            )  # a few of the thousands would clip: those are made quieter
+            audio *= min(1.0, MAX_PEAK / np.abs(audio).max())  # scale down the few clips that would clip
             soundfile.write(partial, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
             os.replace(partial, wavs / f"{clip.name}.wav")
     return len(clips)
 
 
 def make(clips: list[Clip], output: Path, workers: int) -> None:
-    """Speak what is missing and write the filelists."""
+    """Synthesise the missing clips and write the filelists."""
     wavs = output / "wavs"
     wavs.mkdir(parents=True, exist_ok=True)
     missing = [clip for clip in clips if not (wavs / f"{clip.name}.wav").exists()]

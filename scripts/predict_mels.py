@@ -1,13 +1,13 @@
-"""Write the mels that Tacotron 2 predicts for recorded clips, frame by frame in time with them, to train a vocoder on.
+"""Write mels that Tacotron 2 predicts for recorded clips, aligned with their frames, to train a vocoder on.
 
-A vocoder trained on the recordings' mels gets smoother ones in use. Fine-tuned on predicted mels, it gets the same input in both:
+Predicted mels are smoother than those of recordings. A vocoder fine-tuned on predicted mels has the same input in training and use:
 
     python -m scripts.predict_mels output/checkpoint_Tacotron2_last.pt filelists/ljs_mel_text_{train,val}_filelist.txt
     python train.py -m WaveGlow -o output/tuned -d output/predicted --load-mel-from-disk \\
         --warm-start output/checkpoint_WaveGlow_last.pt -lr 1e-5
 
-Each clip is teacher-forced (Shen et al. 2018, section 3.3). Reads filelists of mels, as scripts/prepare_mels.sh makes them, and
-writes OUTPUT/FOLDER/mels/ID.pt for each DATASET_PATH/FOLDER/mels/ID.pt, with a link to the recordings at OUTPUT/FOLDER/wavs.
+Each clip is teacher-forced (Shen et al. 2018, section 3.3). Reads filelists of mels, as scripts/prepare_mels.sh makes them.
+For each DATASET_PATH/FOLDER/mels/ID.pt writes OUTPUT/FOLDER/mels/ID.pt; OUTPUT/FOLDER/wavs is a link to the recordings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tacotron2.spec import SPEC
 
 
 def read_clips(filelists: Iterable[Path], options: Options) -> list[TextMelDataset]:
-    """The clips of each filelist. DataError names every row that cannot be used."""
+    """Read the clips of each filelist. Raises DataError that names every unusable row."""
     datasets = []
     for filelist in filelists:
         utterances = read_filelist(filelist)
@@ -48,7 +48,7 @@ def read_clips(filelists: Iterable[Path], options: Options) -> list[TextMelDatas
 
 
 def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output: Path, audio: AudioConfig) -> None:
-    """Beneath output, for every folder of mels one with the same settings, and beside it a link to the recordings."""
+    """Create a folder below output for every folder of mels, with its settings and a link to the recordings."""
     folders = sorted({Path(row.path).parent for dataset in datasets for row in dataset.utterances})
     if wrong := [str(folder) for folder in folders if folder.name != "mels"]:
         raise DataError(f"{', '.join(wrong)}: expected rows FOLDER/mels/ID.pt|text, of mels beside their FOLDER/wavs")
@@ -68,20 +68,20 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
 
 
 def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, device: torch.device) -> None:
-    """Write the mel that a model in evaluation mode predicts of each clip, as long as the recorded one."""
+    """Write a model's teacher-forced mel of each clip, with the recording's number of frames."""
     names = {str(Path(dataset.config.dataset_path, row.path)): row.path for row in dataset.utterances}
-    order = sorted(range(len(dataset)), key=lambda item: dataset.lengths[item])  # little padding in a batch
+    order = sorted(range(len(dataset)), key=lambda item: dataset.lengths[item])  # sorted, which reduces padding
     for start in tqdm(range(0, len(order), batch_size), desc="predict mels", unit="batch", disable=None):
         batch = dataset.collate([dataset[Key(0, item)] for item in order[start : start + batch_size]])
         batch = to_device(batch, device)
-        with torch.inference_mode(), separate_rng(device, start):  # the prenet drops out here too
+        with torch.inference_mode(), separate_rng(device, start):  # the prenet's dropout is active
             mels = model(*batch.inputs).mel_outputs_postnet.float().cpu()
         for name, mel, frames in zip(batch.names, mels, batch.mel_lengths.tolist(), strict=True):
             save_mel(output / names[name], mel[:, :frames])
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command's flags."""
+    """Parse the command's flags."""
     parser = argparse.ArgumentParser(
         prog="python -m scripts.predict_mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
@@ -92,12 +92,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
     )
     parser.add_argument("-bs", "--batch-size", type=positive, default=16, help="clips at once")
-    parser.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Predict every mel of the filelists, also those that are there: another checkpoint predicts others."""
+    """Predict every mel of the filelists; existing ones are replaced, since they may come from another checkpoint."""
     args = parse_args(argv)
     if args.output.resolve() == args.dataset_path.resolve():
         raise UsageError(f"--output {args.output}: is the dataset's own folder, whose mels would be lost; name another")

@@ -2,7 +2,7 @@
 
     python -m scripts.prepare_dataset LJSpeech-1.1    # called by scripts/prepare_dataset.sh, which downloads and unpacks it
 
-A list that is there already and differs from what would be written is somebody's work: it stays, and that is said.
+An existing list with other content may be edited by hand: it stays, and a message says so.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, decode_lines, read_lines
 
 CLIPS = 13100  # of LJSpeech-1.1
-SHOWN = 20  # bad rows or clips of one kind that a message names
+SHOWN = 20  # most rows or clips of one kind in a message
 CLIP_ID = re.compile(r"LJ\d{3}-\d{4}")
 KINDS = {"audio": "LJSpeech-1.1/wavs/{}.wav", "mel": "LJSpeech-1.1/mels/{}.pt"}  # from the dataset's folder
 
 
 def read_transcripts(metadata: Path) -> dict[str, str]:
-    """Clip id → normalised text, in the order of metadata.csv; the raw text where there is no normalised one, which is said.
+    """Read normalised texts by clip id, in the order of metadata.csv; prints a note where the raw text replaces a missing one.
 
-    Rows are `id|raw|normalised`, where a quotation mark is a character like any other. DataError names every bad row.
+    Rows are `id|raw|normalised`; quotation marks are plain characters. Raises DataError that names every bad row.
     """
     transcripts: dict[str, str] = {}
     problems, fallbacks = [], []
@@ -47,7 +47,7 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
 
 
 def read_split(path: Path) -> dict[str, list[str]]:
-    """List name → clip ids, in order. The file's first lines describe its form; DataError names what does not follow it."""
+    """Read clip ids by name of the list, in order, in the format of the file's first lines. Raises DataError for other words."""
     split: dict[str, list[str]] = {}
     names: list[str] = []
     clips: dict[str, list[str]] = {}  # heading → all ids below it
@@ -72,10 +72,10 @@ def read_split(path: Path) -> dict[str, list[str]]:
 
 
 def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expected: int) -> dict[str, list[str]]:
-    """List name → the ids it gets, `train` being all that are not held out.
+    """Choose the ids of each list; `train` has all that are not held out.
 
-    DataError if metadata.csv has another number of clips than expected, or lacks some of the split's. A stand-in for the corpus,
-    smaller than LJSpeech-1.1, may lack them.
+    Raises DataError if metadata.csv has another number of clips than expected, or lacks clips of the split. A smaller stand-in for
+    LJSpeech-1.1 may lack such clips.
     """
     if len(transcripts) != expected:
         raise DataError(f"metadata.csv: {len(transcripts)} clips, expected {expected}")
@@ -90,7 +90,7 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
 
 
 def write_filelist(path: Path, content: str, wanted: str = "the standard one") -> str:
-    """Write a list whole or not at all, unless there is one; returns what became of it, `wanted` saying what it should be."""
+    """Write a list, completely or not at all, unless it exists. Returns the outcome; `wanted` names the content for it."""
     if path.exists():
         if has_lines(path, content):
             return "there already"
@@ -104,31 +104,31 @@ def write_filelist(path: Path, content: str, wanted: str = "the standard one") -
 
 
 def has_lines(path: Path, content: str) -> bool:
-    """Return True if a file holds these lines, whatever ends them. DataError if it cannot be read."""
+    """Return True if a file has these lines, with any line ends. Raises DataError if it cannot be read."""
     return decode_lines(path).texts == content.removesuffix("\n").split("\n")
 
 
 def some(items: list[str]) -> list[str]:
-    """The first items, and how many more there are."""
+    """Return the first items, and the number of the others."""
     rest = len(items) - SHOWN
     return items[:SHOWN] + ([f"… and {rest} more"] if rest > 0 else [])
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command's flags."""
+    """Parse the command's flags."""
     parser = argparse.ArgumentParser(prog="python -m scripts.prepare_dataset", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("corpus", type=Path, help="the unpacked folder, with metadata.csv and wavs/")
-    parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="where the lists go")
-    parser.add_argument("--split", type=Path, default=Path("filelists/ljs_split.txt"), help="which clips are held out")
+    parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="folder of the lists")
     parser.add_argument(
-        "--clips", type=int, default=CLIPS, help="that there must be; fewer than LJSpeech's for a stand-in"
+        "--split", type=Path, default=Path("filelists/ljs_split.txt"), help="file that lists the held-out clips"
     )
+    parser.add_argument("--clips", type=int, default=CLIPS, help="expected number of clips; smaller for a stand-in")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Check the corpus, and write every list that is not there."""
+    """Check the corpus, and write every missing list."""
     args = parse_args(argv)
     transcripts = read_transcripts(args.corpus / "metadata.csv")
     lists = choose_clips(transcripts, read_split(args.split), args.clips)

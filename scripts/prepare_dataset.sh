@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Get LJSpeech-1.1 ready for training: bash scripts/prepare_dataset.sh [DATASET_PATH]. 2.7 GB to download, 7 GB of disk in all.
+# Prepare LJSpeech-1.1 for training: bash scripts/prepare_dataset.sh [DATASET_PATH]. 2.7 GB to download, 7 GB of disk in all.
 #
 # Downloads the archive to DATASET_PATH (the project's folder unless given), checks it, unpacks it to DATASET_PATH/LJSpeech-1.1 and
-# writes filelists/ljs_*_filelist.txt. Safe to stop and to run again at any moment: a download goes on where it ended, and what is
-# done is not done twice. LJSPEECH_URL names a mirror; an archive other than the published one has its LJSPEECH_SHA256,
-# LJSPEECH_BYTES and LJSPEECH_CLIPS.
+# writes filelists/ljs_*_filelist.txt. Safe to stop and to run again at any moment: a download continues, and finished
+# steps are not repeated. LJSPEECH_URL names a mirror; LJSPEECH_SHA256, LJSPEECH_BYTES and LJSPEECH_CLIPS describe an archive other
+# than the published one.
 #
 # Other recordings: bash scripts/prepare_dataset.sh --dataset FOLDER|LIST|asterisk [flags] [DATASET_PATH], which checks them, converts
-# what needs it and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts,
+# them where needed and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts,
 # CC-BY-SA 3.0, which are fetched as Debian packages (or found in the folder ASTERISK_SOUNDS) and need ffmpeg.
 set -euo pipefail
 
@@ -23,7 +23,7 @@ label=dataset
 clips_in() { if [ -d "$1/wavs" ]; then find -L "$1/wavs" -type f -name 'LJ*.wav' | wc -l | tr -d ' '; else echo 0; fi; }
 
 check_space() {
-  local unpacked=$((bytes * 3 / 2)) needed free # the recordings take a good 1.4 times the archive
+  local unpacked=$((bytes * 3 / 2)) needed free # the recordings take a little more than 1.4 times the archive
   needed=$(((bytes - $(size_of "$archive") + unpacked) / 1000000))
   free=$(($(df -Pk "$dataset" | awk 'NR == 2 { print $4 }') * 1024 / 1000000))
   [ "$free" -ge "$needed" ] || fail "$dataset: $free MB free, $needed MB needed;" \
@@ -51,7 +51,7 @@ unpack() {
   say "unpacking, which takes some minutes"
   staging=$archive.unpacking
   trap 'rm -rf "$staging"' EXIT
-  rm -rf "$staging" # of a run that was killed
+  rm -rf "$staging" # left by a killed run
   mkdir "$staging"
   tar -xjf "$archive" --no-same-owner -C "$staging" || fail "$archive: cannot be unpacked into $dataset, see above"
   found=$(clips_in "$staging/LJSpeech-1.1")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Make the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [NAME] [DATASET_PATH] [audio flags].
-# NAME is ljs (the default), clock, sentences, or what scripts/prepare_dataset.sh --dataset called another corpus.
+# Compute the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [NAME] [DATASET_PATH] [audio flags].
+# NAME is ljs (the default), clock, sentences, or the name of another corpus, from scripts/prepare_dataset.sh --dataset.
 # Safe to run again: mels that are newer than their audio stay as they are (delete them where audio settings change).
 set -euo pipefail
 dataset=.

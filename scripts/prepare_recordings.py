@@ -1,12 +1,12 @@
-"""Get recordings ready for training: check every clip, convert what needs it, write the filelists.
+"""Prepare recordings for training: check every clip, convert clips where needed, write the filelists.
 
     bash scripts/prepare_dataset.sh --dataset voice/                       # voice/metadata.csv, voice/wavs/ID.wav
     bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
     bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs ffmpeg
 
-metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac or ogg. Clips that can be trained on stay where
-they are; if any has to be changed, 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to stop and to run again at any moment.
-A filelist that is there already and differs from what would be written stays, and that is said.
+metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac or ogg. If all clips are usable as
+they are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to stop and to run again at any moment.
+An existing filelist with other content stays, and a message says so.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from scripts import asterisk
 from scripts.prepare_dataset import has_lines, some, write_filelist
 
 ASTERISK = "asterisk"
-TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names whose filelists belong to another corpus
+TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
 VALIDATION = 0.05  # of the clips
 
 
 class Source(NamedTuple):
-    """Where rows come from, and what their corpus is called."""
+    """Rows with their file or folder, and the name of the corpus."""
 
     place: str
     name: str
@@ -71,7 +71,7 @@ def seconds(text: str) -> float:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command's flags."""
+    """Parse the command's flags."""
     parser = argparse.ArgumentParser(
         prog="bash scripts/prepare_dataset.sh",
         description=__doc__,
@@ -109,7 +109,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def find_source(args: argparse.Namespace, dataset_path: Path) -> Source:
-    """Read the rows of what --dataset names; UsageError where it names nothing, or the corpus cannot be called so."""
+    """Read the rows of --dataset. Raises UsageError where it does not exist, or its name cannot be used."""
     path = args.relative_to / args.dataset
     fetched = args.dataset == ASTERISK
     if not (fetched or path.exists()):
@@ -134,7 +134,7 @@ def find_source(args: argparse.Namespace, dataset_path: Path) -> Source:
 
 
 def check(source: Source, treatment: Treatment, workers: int) -> dict[str, Clip]:
-    """Clip name → what a check found of it; DataError with all rows that cannot be used."""
+    """Check all clips and return them by name. Raises DataError with all unusable rows."""
     clips = check_clips(source.rows, treatment, workers)
     bad = source.rows.problems
     if bad:
@@ -148,23 +148,23 @@ def check(source: Source, treatment: Treatment, workers: int) -> dict[str, Clip]
 
 
 def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float | None) -> dict[str, Clip]:
-    """The clips whose lengths in seconds are within the limits; says which are left out. DataError if none is left."""
+    """Select the clips with lengths within the limits in seconds, and print the others. Raises DataError if none remains."""
     short = [name for name, clip in clips.items() if shortest and clip.seconds < shortest]
     long = [name for name, clip in clips.items() if longest and clip.seconds > longest]
     for names, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
         if names:
             named = some([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
             print(f"left out, {what}: {len(names)} clips: {', '.join(named)}")
-    kept = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
-    if not kept:
+    within = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
+    if not within:
         raise DataError("no clip is within --min-duration and --max-duration")
-    return kept
+    return within
 
 
 def place_clips(
     recordings: Sequence[Recording], clips: dict[str, Clip], folder: Path, treatment: Treatment, workers: int
 ) -> dict[str, Path]:
-    """Clip name → the file to train on: the recording itself or, if any has to be changed, its copy in `folder`."""
+    """Return the file to train on by name of the clip: the recording or, if any clip has to be converted, its copy in `folder`."""
     if not needs_copies(clips.values(), treatment):
         print("every clip can be trained on as it is: no copies")
         return {recording.name: recording.path for recording in recordings}
@@ -172,15 +172,15 @@ def place_clips(
     if inside:  # of the recordings there may be no other copy
         raise UsageError(f"--name: the copies would go to {folder}, where the recordings are; choose another name")
     targets = {recording.name: folder / f"{recording.name}.wav" for recording in recordings}
-    made = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
-    said = ", ".join(changes(clips, treatment))
-    print(f"copies in {folder}: {said}; {made} made, {len(targets) - made} there already")
+    n_new = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
+    summary = ", ".join(changes(clips, treatment))
+    print(f"copies in {folder}: {summary}; {n_new} made, {len(targets) - n_new} there already")
     return targets
 
 
 def write_lists(source: Source, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path) -> None:
-    """Write the four filelists, their paths relative to the data set's folder where they are inside of it."""
-    kept = False
+    """Write the four filelists; paths inside the data set's folder are relative to it."""
+    differs = False
     for part in ("train", "val"):
         chosen = [r for r in source.rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
         for kind in ("audio", "mel"):
@@ -188,24 +188,24 @@ def write_lists(source: Source, files: dict[str, Path], validation: set[str], da
             for recording in chosen:
                 path = files[recording.name]
                 rows.append(
-                    f"{listed(path if kind == 'audio' else mel_path_of(path), dataset_path)}|{recording.text}\n"
+                    f"{path_in_filelist(path if kind == 'audio' else mel_path_of(path), dataset_path)}|{recording.text}\n"
                 )
             target = filelist(folder, source.name, kind, part)
             content = "".join(rows)
-            outcome = write_filelist(target, content, wanted="what these flags give")
+            outcome = write_filelist(target, content, wanted="the output of these flags")
             print(f"filelists: {target}: {len(rows)} clips, {outcome}")
-            kept = kept or not has_lines(target, content)
-    if kept:
-        print("note: training reads the filelists as they are now, not what was just asked for")
+            differs = differs or not has_lines(target, content)
+    if differs:
+        print("note: training reads the filelists as they are now, without the settings of this command")
 
 
 def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
-    """Where a corpus's list is: kind audio or mel, part train or val."""
+    """Return the path of a corpus's list: kind audio or mel, part train or val."""
     return folder / f"{name}_{kind}_text_{part}_filelist.txt"
 
 
-def listed(path: Path, dataset_path: Path) -> str:
-    """A path as a filelist has it. DataError if it has the character that ends a path there."""
+def path_in_filelist(path: Path, dataset_path: Path) -> str:
+    """Format a path for a filelist. Raises DataError if it contains the separator of filelists."""
     full, start = Path(os.path.abspath(path)), Path(os.path.abspath(dataset_path))
     text = full.relative_to(start).as_posix() if full.is_relative_to(start) else full.as_posix()
     if "|" in text:
@@ -232,7 +232,7 @@ def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rat
     lists = {kind: [str(filelist(folder, name, kind, part)) for part in ("train", "val")] for kind in ("audio", "mel")}
     if folder == FILELISTS:
         mels = ["bash", "scripts/prepare_mels.sh", name, start, *audio]
-    else:  # that script has no flag for another folder
+    else:  # that script has no flag for other folders
         mels = ["python", "-m", "common.data.mels", "--dataset-path", start, *audio]
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
     train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]
@@ -253,7 +253,7 @@ def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rat
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Check, convert, list."""
+    """Check and convert the clips, and write the filelists."""
     args = parse_args(argv)
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
     source = find_source(args, dataset_path)
@@ -262,7 +262,7 @@ def main(argv: list[str] | None = None) -> None:
     validation = held_out(list(clips), args.validation)
     recordings = [recording for recording in source.rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
-        listed(recording.path, dataset_path)
+        path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
     files = place_clips(recordings, clips, dataset_path / source.name / "wavs", treatment, args.num_workers)
     write_lists(source, files, validation, dataset_path, filelists)

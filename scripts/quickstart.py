@@ -228,7 +228,7 @@ def voice_flags(prefix: str) -> list[str]:
 
 
 def last_checkpoint(part: Part) -> Path:
-    """Where training left a part's model."""
+    """Return the path of a part's last checkpoint."""
     return OUTPUT / part.name / f"checkpoint_{part.name}_last.pt"
 
 
@@ -238,8 +238,8 @@ def length_ratio() -> float:
     phrases = OUTPUT / "held_out_phrases.txt"
     phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
     speak("griffin-lim", phrases, OUTPUT / "held_out")
-    made = sum(soundfile.info(str(OUTPUT / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
-    return made / sum(soundfile.info(path).duration for path, _ in rows)
+    seconds = sum(soundfile.info(str(OUTPUT / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
+    return seconds / sum(soundfile.info(path).duration for path, _ in rows)
 
 
 def table(spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> str:

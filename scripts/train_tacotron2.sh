@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Train Tacotron 2 on every GPU, or on the CPU: bash scripts/train_tacotron2.sh [train.py flags]. Checkpoints and logs land in output/.
-# Mixed precision, on the mels of scripts/prepare_mels.sh. Flags at the end win: --no-amp trains in float32; --no-load-mel-from-disk
-# with other --training-files and --validation-files reads audio. Batch size and annealing follow the precision.
+# Train Tacotron 2 on every GPU, or on the CPU: bash scripts/train_tacotron2.sh [train.py flags]. Checkpoints and logs go to output/.
+# Mixed precision, on the mels of scripts/prepare_mels.sh. Flags at the end take precedence: --no-amp trains in float32;
+# --no-load-mel-from-disk with other --training-files and --validation-files reads audio. Batch size and annealing follow the precision.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/environment.sh

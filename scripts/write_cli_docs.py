@@ -105,7 +105,7 @@ def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
 
 
 def show(default: object) -> str:
-    """Write a default as one would type it; nothing where there is none."""
+    """Format a default as on a command line; empty where there is none."""
     if default is None or default is False or default in ("", [], argparse.SUPPRESS):
         return ""
     if isinstance(default, (list, tuple)):
@@ -114,7 +114,7 @@ def show(default: object) -> str:
 
 
 def values_of(action: argparse.Action) -> str:
-    """Name the values that a flag takes: its choices, or one letter word; nothing for a switch or a positional."""
+    """Name the values that a flag takes: its choices, or a placeholder; empty for a switch or a positional."""
     if action.nargs == 0 or not action.option_strings or isinstance(action, argparse.BooleanOptionalAction):
         return ""
     if action.choices is not None:
@@ -204,7 +204,7 @@ def purpose_of(script: Path) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Write the page, or compare it with the one that is there."""
+    """Write the page, or compare it with the existing one."""
     parser = argparse.ArgumentParser(prog="python -m scripts.write_cli_docs", description=__doc__, allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     args = parser.parse_args(argv)

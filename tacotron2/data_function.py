@@ -28,7 +28,7 @@ from tacotron2.text.reading.reader import read_english
 
 # English converted to spoken words before the cleaners, or as it stands, as in the published recipe
 TEXT_READINGS = ("spoken", "as-published")
-# inference converts a phrase three times: to cut, encode and plot it
+# cached, since inference converts a phrase three times: to cut, encode and plot it
 _read_english = lru_cache(maxsize=256)(read_english)
 
 
@@ -171,7 +171,7 @@ def unspoken(text: str, options: Options) -> list[str]:
     return dropped_symbols(config.read_aloud(composed), config.text_cleaners, config.alphabet)
 
 
-def dropped(text: str, options: Options) -> list[str]:
+def find_dropped(text: str, options: Options) -> list[str]:
     """List the characters of a training text that have no symbol, each once, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
     return dropped_symbols(unicodedata.normalize("NFC", text), config.text_cleaners, config.alphabet)

@@ -9,7 +9,7 @@ from common.errors import UsageError
 from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
-from tacotron2.data_function import TextMelDataset, dropped, encode, pieces, spell, unspoken
+from tacotron2.data_function import TextMelDataset, encode, find_dropped, pieces, spell, unspoken
 from tacotron2.fast.table import WAYS
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
@@ -88,7 +88,7 @@ SPEC = ModelSpec(
         spell=spell,
         pieces=pieces,
         unspoken=unspoken,
-        dropped=dropped,
+        dropped=find_dropped,
         guard=use_guard,
         frame_limits=Tacotron2.frame_limits,
     ),

@@ -1,4 +1,4 @@
-"""The rules of the house, read off the source: who may import whom, what may be named where, and that a third model fits in."""
+"""The rules of the house, read off the source: allowed imports, names that belong to one part, and a third model that fits in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from common.spec import Key, ModelSpec, Preview, TrainingDefaults, VocoderInfere
 from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, flags, read_steps, succeed, train_tiny_model
 
-# What each part may import of the recipe, beside itself.
+# The parts of the recipe that each part may import, beside itself.
 MAY_IMPORT = {
     "common": set(),
     "tacotron2": {"common"},
@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "multiproc": {"common"},
 }
 PACKAGES = {"torch", "numpy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm", "scipy", "jinja2"}
-# What common/quality measures with where it is installed, so never at the top of a file.
+# Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
@@ -54,7 +54,7 @@ class Source(NamedTuple):
     tree: ast.Module
 
 
-def tracked() -> list[Path]:
+def tracked_files() -> list[Path]:
     """All Python files that git knows, or, outside of a checkout, all there are."""
     listing = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True)
     if listing.returncode == 0 and listing.stdout:
@@ -69,7 +69,7 @@ def read(path: Path) -> Source:
     return Source(str(place), place.parts[0].removesuffix(".py"), text, ast.parse(text))
 
 
-EVERYTHING = [read(path) for path in tracked()]
+EVERYTHING = [read(path) for path in tracked_files()]
 SOURCES = [source for source in EVERYTHING if source.part != "tests"]
 RECIPE = [source for source in SOURCES if source.part in MAY_IMPORT]
 SHARED = [source for source in RECIPE if source.part in ("common", "train", "synthesizer", "inference", "evaluate")]
@@ -113,7 +113,7 @@ def words(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def offences(sources: list[Source], rule: Any) -> list[str]:
-    """file:line: what, of everything that a rule finds in a syntax tree."""
+    """Every find of a rule in a syntax tree, as file:line: description."""
     return [f"{source.name}:{line}: {what}" for source in sources for line, what in rule(source.tree)]
 
 
@@ -219,14 +219,14 @@ def test_only_one_file_names_cuda() -> None:
 
 
 def test_what_every_model_shares_names_none() -> None:
-    def named(tree: ast.AST) -> list[tuple[int, str]]:
+    def model_names(tree: ast.AST) -> list[tuple[int, str]]:
         return [
             (line, word) for line, word in words(tree) if any(name.lower() in word.lower() for name in models.REGISTRY)
         ]
 
-    assert offences(SHARED, named) == []
+    assert offences(SHARED, model_names) == []
     (registry,) = [source for source in RECIPE if source.name == "models.py"]
-    assert {word.split(".")[0] for _, word in named(registry.tree)} == {"tacotron2", "waveglow"}
+    assert {word.split(".")[0] for _, word in model_names(registry.tree)} == {"tacotron2", "waveglow"}
     assert "".join(models.REGISTRY) == "Tacotron2WaveGlow"
 
 
@@ -304,7 +304,7 @@ def test_importing_does_nothing() -> None:
             if (
                 isinstance(node, ast.Attribute)
                 and ast.unparse(node) in ("sys.path", "os.environ")
-                and node in assigned(tree)
+                and node in assigned_nodes(tree)
             ):
                 yield node.lineno, f"changes {ast.unparse(node)}"
 
@@ -312,8 +312,8 @@ def test_importing_does_nothing() -> None:
     assert offences(SOURCES, path_edits) == []
 
 
-def assigned(tree: ast.AST) -> set[ast.AST]:
-    """What the top of a module assigns to."""
+def assigned_nodes(tree: ast.AST) -> set[ast.AST]:
+    """Targets of the assignments at the top of a module."""
     targets = [target for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign) for target in node.targets]
     return {node for target in targets for node in ast.walk(target)}
 
@@ -329,7 +329,7 @@ def test_every_module_says_what_it_is() -> None:
     assert [source.name for source in SOURCES if not ast.get_docstring(source.tree)] == []
 
 
-# A third model: what somebody would write to add one. It is a vocoder, one linear layer from a mel frame to its samples.
+# A third model, as somebody would write it. It is a vocoder, one linear layer from a mel frame to its samples.
 
 
 @dataclass(frozen=True)

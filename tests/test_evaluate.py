@@ -1,4 +1,4 @@
-"""evaluate.py and train.py --evaluate-every on tiny models: what is measured, where it lands, and what is refused."""
+"""evaluate.py and train.py --evaluate-every on tiny models: measures, their files, and refusals."""
 
 from __future__ import annotations
 
@@ -111,19 +111,19 @@ def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
     assert [item.text for item in items] == ["Room 7.", "5 + 7 = 12"]
 
 
-def test_judges_listen(tmp_path: Path) -> None:
+def test_evaluators_score_every_system(tmp_path: Path) -> None:
     skip_without_evaluators()
     out = succeed("evaluate.py", *words(tmp_path, "--vocoder", "griffin-lim"))
     systems = systems_of(tmp_path)
     assert list(systems) == ["recordings", "true mels, griffin-lim", "Tacotron2, griffin-lim"]
-    recorded, copied, made = (system["summary"] for system in systems.values())
-    assert recorded["wer"][0] < 0.3 < made["wer"][0]  # a model that trained for a few steps says nothing
+    recorded, copied, synthesised = (system["summary"] for system in systems.values())
+    assert recorded["wer"][0] < 0.3 < synthesised["wer"][0]  # a model that trained for a few steps says nothing
     assert recorded["mos"][0] > copied["mos"][0]
-    assert "mcd" not in recorded and 0 < copied["mcd"][0] < made["mcd"][0]
+    assert "mcd" not in recorded and 0 < copied["mcd"][0] < synthesised["mcd"][0]
     assert re.search(r"WER %.*CER %.*MOS.*MCD dB.*voicing %", out)
 
 
-def test_a_missing_judge_is_named_with_what_installs_it(tmp_path: Path) -> None:
+def test_a_missing_evaluator_is_named_with_the_script_that_installs_it(tmp_path: Path) -> None:
     if find_spec("moonshine_onnx"):
         pytest.skip("the recogniser is installed")
     result = run("evaluate.py", *words(tmp_path))
@@ -185,4 +185,4 @@ def test_training_lets_the_model_speak_and_chooses_the_best_by_it(tmp_path: Path
         ]
         for folder in (tmp_path, plain)
     ]
-    assert losses[0] == losses[1]  # training does not hear of it
+    assert losses[0] == losses[1]  # training does not depend on it

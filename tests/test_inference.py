@@ -49,19 +49,19 @@ def sounds(folder: Path) -> list[bytes]:
 
 
 def numbers(folder: Path) -> dict[str, float]:
-    """What the last run logged under the empty step."""
+    """The last run's values under the empty step."""
     return [data for step, data in read_steps(folder / "nvlog.json") if step == ()][-1]
 
 
 def tiny(folder: Path, lines: list[str] | None = None) -> list[object]:
-    """Flags that make the tiny models say the phrases into a folder."""
+    """Flags to synthesise the phrases with the tiny models into a folder."""
     folder.mkdir(exist_ok=True)
     words = ["-i", phrases(folder, lines or PHRASES), "-o", folder, "--cpu"]
     return [*words, "--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
 
 
 class Quickstart(NamedTuple):
-    """Where the recipe's commands left what they made, and what they printed."""
+    """Folder of the outputs of the recipe's commands, and their printed text."""
 
     folder: Path
     printed: dict[str, str]
@@ -109,8 +109,8 @@ def quickstart(tmp_path_factory) -> Quickstart:
 
 def test_training_leaves_checkpoints_links_logs_and_pictures(quickstart: Quickstart) -> None:
     left = {path.name for path in (quickstart.folder / "output").iterdir()}
-    made = {f"checkpoint_{model}_{name}.pt" for model in MODELS for name in ("0", "1", "best", "last")}
-    assert left == {*made, "nvlog.json", "nvlog_1.json", "tensorboard"}  # a log a model
+    checkpoints = {f"checkpoint_{model}_{name}.pt" for model in MODELS for name in ("0", "1", "best", "last")}
+    assert left == {*checkpoints, "nvlog.json", "nvlog_1.json", "tensorboard"}  # a log a model
     for model in MODELS:
         link = quickstart.folder / "output" / f"checkpoint_{model}_last.pt"
         assert link.readlink() == Path(f"checkpoint_{model}_1.pt")
@@ -172,7 +172,7 @@ def test_the_log_tells_the_settings_of_the_checkpoints(quickstart: Quickstart) -
 
 
 def test_the_same_seed_says_the_same_and_warming_up_does_not_matter(tmp_path: Path) -> None:
-    made = {}
+    outputs = {}
     for name, words in (
         ("a", []),
         ("b", ["--include-warmup"]),
@@ -181,11 +181,11 @@ def test_the_same_seed_says_the_same_and_warming_up_does_not_matter(tmp_path: Pa
         ("e", ["-d", 0]),
     ):
         succeed("inference.py", *tiny(tmp_path / name), *words)
-        made[name] = sounds(tmp_path / name)
-    assert len(made["a"]) == len(PHRASES)
-    assert made["a"] == made["b"]
+        outputs[name] = sounds(tmp_path / name)
+    assert len(outputs["a"]) == len(PHRASES)
+    assert outputs["a"] == outputs["b"]
     for other in "cde":
-        assert all(mine != theirs for mine, theirs in zip(made["a"], made[other], strict=True))
+        assert all(mine != theirs for mine, theirs in zip(outputs["a"], outputs[other], strict=True))
     assert numbers(tmp_path / "e")["denoiser_latency"] == 0.0
 
 
@@ -282,7 +282,7 @@ def test_a_long_phrase_is_spoken_in_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vocoder", ["griffin-lim", "waveglow"])
-def test_a_listener_hears_what_is_written(tmp_path: Path, vocoder: str) -> None:
+def test_a_stream_carries_the_written_audio(tmp_path: Path, vocoder: str) -> None:
     live, words = tmp_path / "live", ["--vocoder", vocoder, "--longest-piece", 50, "--max-decoder-steps", 4]
     printed = succeed("inference.py", *tiny(tmp_path, [LONG, "Two."]), *words, "--include-warmup", "--stream", live)
     assert f"sound goes to {live} as it is made: 22050 Hz, 16 bits, mono (aplay -f S16_LE -r 22050)" in printed
@@ -293,20 +293,20 @@ def test_a_listener_hears_what_is_written(tmp_path: Path, vocoder: str) -> None:
 
 def test_a_single_short_phrase_sounds_as_without_a_listener(tmp_path: Path) -> None:
     succeed("inference.py", *tiny(tmp_path / "alone", PHRASES[:1]))
-    succeed("inference.py", *tiny(tmp_path / "heard", PHRASES[:1]), "--stream", tmp_path / "live")
-    heard, alone = (sound(tmp_path / name / "audio_0.wav") for name in ("heard", "alone"))
-    assert len(heard) and np.abs(heard - alone).max() < 1e-3 * np.abs(alone).max()
+    succeed("inference.py", *tiny(tmp_path / "streamed", PHRASES[:1]), "--stream", tmp_path / "live")
+    streamed, alone = (sound(tmp_path / name / "audio_0.wav") for name in ("streamed", "alone"))
+    assert len(streamed) and np.abs(streamed - alone).max() < 1e-3 * np.abs(alone).max()
 
 
 def test_phrases_that_are_short_enough_are_what_they_are_without_a_limit(tmp_path: Path) -> None:
-    made = []
+    outputs = []
     for name, words in (("default", []), ("whole", ["--longest-piece", 0]), ("just", ["--longest-piece", 44])):
         assert max(map(len, PHRASES)) == 44
         succeed("inference.py", *tiny(tmp_path / name), *words)
-        made.append(sounds(tmp_path / name))
-    assert made[0] == made[1] == made[2]
+        outputs.append(sounds(tmp_path / name))
+    assert outputs[0] == outputs[1] == outputs[2]
     succeed("inference.py", *tiny(tmp_path / "cut"), "--longest-piece", 43)
-    assert sounds(tmp_path / "cut") != made[0]
+    assert sounds(tmp_path / "cut") != outputs[0]
 
 
 def test_a_line_of_many_pages_is_spoken(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""train.py as a whole, on tiny models: what a run leaves behind, and that stopping and going on changes no bit of it."""
+"""train.py as a whole, on tiny models: the files of a run, and that stopping and going on changes no bit of them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def steps(monkeypatch) -> list[tuple[str, ...]]:
     seen: list[tuple[str, ...]] = []
     step = common.training.loop.train_step
 
-    def watched(state: Any, batches: Any, *wishes: Any) -> Any:
+    def record_names(state: Any, batches: Any, *requests: Any) -> Any:
         seen.extend(batch.names for batch in batches)
-        return step(state, batches, *wishes)
+        return step(state, batches, *requests)
 
-    monkeypatch.setattr(common.training.loop, "train_step", watched)
+    monkeypatch.setattr(common.training.loop, "train_step", record_names)
     return seen
 
 
@@ -41,14 +41,14 @@ def stop_at(monkeypatch, number: int) -> None:
     """Send this process a Ctrl-C during its training step of that number."""
     step, count = common.training.loop.train_step, 0
 
-    def interrupted(state: Any, batches: Any, stop: bool, save: bool) -> Any:
+    def interrupt_step(state: Any, batches: Any, stop: bool, save: bool) -> Any:
         nonlocal count
         count += 1
         if count == number:
             signal.raise_signal(signal.SIGINT)
         return step(state, batches, stop or count == number, save)
 
-    monkeypatch.setattr(common.training.loop, "train_step", interrupted)
+    monkeypatch.setattr(common.training.loop, "train_step", interrupt_step)
 
 
 def differences(a: Any, b: Any, place: str = "") -> list[str]:
@@ -64,7 +64,7 @@ def differences(a: Any, b: Any, place: str = "") -> list[str]:
 
 
 def losses(folder: Path) -> list[tuple[Any, dict]]:
-    """What a run's log says, but for times and the whole run's totals."""
+    """Records of a run's log without times and the whole run's totals."""
     records = [(step, data) for step, data in read_steps(folder / "nvlog.json") if step != ()]
     return [(step, {key: value for key, value in data.items() if not TIMES.search(key)}) for step, data in records]
 
@@ -95,7 +95,7 @@ def test_four_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
                 stopped = run("train.py", *words, "--epochs", 4, "--resume-from-last")
             assert stopped.code == 130
             assert "stopped in mid-epoch: saved" in stopped.out
-            torch.manual_seed(12345)  # what another process might have drawn
+            torch.manual_seed(12345)  # another state of the random numbers than the run left
             out = succeed("train.py", *words, "--epochs", 4, "--resume-from-last")
             assert "resuming in epoch 2 after 1 iterations" in out
         taken[way], finals[way] = list(steps), load_checkpoint(folder / f"checkpoint_{model}_last.pt")
@@ -254,12 +254,12 @@ def test_a_run_from_another_folders_checkpoint_starts_a_log_of_its_own(tmp_path:
 
 
 def test_the_seed_decides_everything(tmp_path: Path) -> None:
-    made = {}
+    weights = {}
     for run_name, seed in (("a", 3), ("b", 3), ("c", 4)):
         succeed("train.py", *flags("Tacotron2", tmp_path / run_name), "--epochs", 1, "--seed", seed)
-        made[run_name] = load_checkpoint(tmp_path / run_name / "checkpoint_Tacotron2_last.pt")["state_dict"]
-    assert differences(made["a"], made["b"]) == []
-    assert len(differences(made["a"], made["c"])) > len(made["a"]) / 2
+        weights[run_name] = load_checkpoint(tmp_path / run_name / "checkpoint_Tacotron2_last.pt")["state_dict"]
+    assert differences(weights["a"], weights["b"]) == []
+    assert len(differences(weights["a"], weights["c"])) > len(weights["a"]) / 2
 
 
 def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -> None:

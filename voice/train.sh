@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned. Safe to stop and to run again.
-# First, once: the corpus and its mels, as scripts/make_voice_corpus.py says. The first two may share two cores, each in a terminal of
-# its own; "tuned", after them, trains that WaveGlow further, on mels two thirds of which are that Tacotron 2's predictions, which made
-# the shipped one no better (README.md). WaveGlow alone is faster in two processes of a thread and four clips each: PROCESSES=2.
+# First make the corpus and its mels once, as described in scripts/make_voice_corpus.py. Tacotron2 and WaveGlow can train at the same
+# time on two cores. "tuned" then trains that WaveGlow further; two thirds of its mels are predictions of that Tacotron 2. This did not
+# improve the shipped voice (README.md). WaveGlow alone is faster in two processes of one thread and four clips each: PROCESSES=2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus

@@ -1,4 +1,4 @@
-"""WaveGlow's data: rows of a filelist to (mel, audio) pairs of one random segment each."""
+"""Data of WaveGlow: convert filelist rows to pairs of mel and audio, of one random segment each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from common.data.mels import load_mel, mel_path_of
 from common.errors import DataError, UsageError
 from common.spec import Key, Options, from_options
 
-# Separates dither's random numbers from those that place the segment; a string's hash would differ from run to run.
+# Key of dither's random numbers, beside those of the segment's start; a string's hash differs from run to run.
 DITHER = 1
 
 # B batch, N samples, T frames, M mels
@@ -45,7 +45,7 @@ class WaveGlowDataConfig:
 
 
 class Item(NamedTuple):
-    """A segment: mel (M, T), audio (N,), the number of samples without padding, and the file they came from."""
+    """A segment: mel (M, T), audio (N,), the number of samples without padding, and the path of its file."""
 
     mel: Tensor
     audio: Tensor
@@ -75,7 +75,7 @@ class WaveGlowBatch(NamedTuple):
 
 
 class MelAudioDataset:
-    """Pairs of log-mel and audio; which segment of a clip is drawn depends on seed, epoch and index alone."""
+    """Pairs of log-mel and audio. The random segment of a clip depends on seed, epoch and index alone."""
 
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.config = from_options(WaveGlowDataConfig, options)
@@ -95,7 +95,7 @@ class MelAudioDataset:
         length = self.config.segment_length
         start = self._start(key, len(audio) - length)
         if self.config.load_mel_from_disk:
-            start -= start % self.audio.hop_length  # frames of the whole clip are centred at multiples of the hop
+            start -= start % self.audio.hop_length  # the cached mel's frames are centred at multiples of the hop
         segment = audio[start : start + length]
         padded = F.pad(segment, (0, length - len(segment)))
         noise = self.config.dither * torch.randn(length, generator=self._generator(key, DITHER))
@@ -105,7 +105,7 @@ class MelAudioDataset:
         return Path(self.config.dataset_path, self.utterances[item].path)
 
     def _check_mels(self) -> None:
-        """BadRows lists all clips without a cached mel."""
+        """Raise BadRows, which lists all clips without a cached mel."""
         mels = [mel_path_of(self._path(item)) for item in range(len(self))]
         absent = {
             item: f"no file {path}; `bash scripts/prepare_mels.sh` makes mels, or leave --load-mel-from-disk out"
@@ -117,7 +117,7 @@ class MelAudioDataset:
         check_settings((path.parent for path in mels), self.audio)
 
     def _mel(self, path: Path, audio: Tensor, start: int, segment: Tensor) -> Tensor:
-        """The segment's log-mel: computed from it, or cut from the cached one of the whole clip, then silence."""
+        """Return the segment's log-mel: computed, or cut from the clip's cached mel and padded with silence."""
         if not self.config.load_mel_from_disk:
             return self.stft.mel_spectrogram(segment[None])[0]
         mel_path, hop_length = mel_path_of(path), self.audio.hop_length
@@ -141,7 +141,7 @@ class MelAudioDataset:
         return torch.Generator().manual_seed(hash((self.config.seed, *key, *use)) % 2**63)
 
     def collate(self, items: list[Item]) -> WaveGlowBatch:
-        """Stack segments to a batch."""
+        """Stack segments into a batch."""
         return WaveGlowBatch(
             mels=torch.stack([item.mel for item in items]),
             audio=torch.stack([item.audio for item in items]),

@@ -1,4 +1,4 @@
-"""Audio in parts, the first one soon: each part is vocoded together with the frames around it that change it."""
+"""Streaming: audio in parts, with a short first part. Each part is vocoded with the frames around it that affect it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from waveglow.model import WaveGlow
 
 # M mels, T frames, N samples
 
-FIRST_FRAMES = 8  # of the first part; each one after it is twice as long, which repeats fewer and fewer frames
+FIRST_FRAMES = (
+    8  # of the first part; lengths double from part to part, so that a smaller share of frames is computed twice
+)
 MOST_FRAMES = 256
-N_REACHES = 2  # frames around a part, in half receptive fields of one flow; that of all flows is larger
+N_REACHES = 2  # frames around a part, in half receptive fields of one flow; the receptive field of all flows is larger
 
 
 def stream(model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-    """Vocode mels (1, M, T) into parts of the audio (1, N) of `model.infer` with the same seed, nearly: far frames are left out.
+    """Vocode mels (1, M, T) into parts (1, n) of audio. They approximate `model.infer` with the same seed: far frames are left out.
 
     Args:
         model: plain or prepared.
@@ -27,7 +29,7 @@ def stream(model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor
         finish: a function that postprocesses a part (1, n) with the audio around it and keeps its length.
     """
     config, frames = model.config, mels.shape[2]
-    unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # frames that are whole groups
+    unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # number of frames that make whole groups
     around = _round_up(N_REACHES * config.reach + math.ceil(config.upsample_kernel_size / config.hop_length), unit)
     n_groups = frames * config.hop_length // config.n_group
     z = torch.randn(1, config.n_group, n_groups, dtype=model.flow_dtype(), device=mels.device)
@@ -42,5 +44,5 @@ def stream(model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor
 
 
 def _round_up(number: int, unit: int) -> int:
-    """The next multiple of unit."""
+    """Round up to a multiple of unit."""
     return math.ceil(number / unit) * unit

@@ -100,7 +100,7 @@ def _check_header(name: str, channels: int, rate: int, expected_rate: int) -> No
 
 
 def _missing_wav_bytes(name: str) -> int:
-    """How much less the data chunk of a RIFF wav holds than it states; libsndfile plays such a file without a word."""
+    """Count the bytes missing from the data chunk of a RIFF wav; libsndfile reads such a file without an error."""
     with open(name, "rb") as file:
         if file.read(12)[:4] != b"RIFF":  # RIFX, RF64
             return 0
@@ -114,7 +114,7 @@ def _missing_wav_bytes(name: str) -> int:
 
 
 def _ogg_has_an_end(name: str) -> bool:
-    """Whether the last page of an Ogg file is whole and marked as the last; libsndfile stops at any page (RFC 3533)."""
+    """Return True if the last page of an Ogg file is complete and marked as the last (RFC 3533); libsndfile does not check it."""
     with open(name, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - OGG_LONGEST_PAGE))
         tail = file.read()

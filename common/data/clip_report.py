@@ -31,7 +31,7 @@ HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars,
 
 
 class Place(NamedTuple):
-    """Where a row is: the filelist as it was named, and the line from 1."""
+    """Place of a row: the filelist, and the line from 1."""
 
     filelist: str
     line: int
@@ -103,7 +103,7 @@ class Survey:
 
 
 class Outliers(NamedTuple):
-    """Which of some values are far from their median: their indices, farthest first, and how far in deviations."""
+    """Values far from the median of all: their indices, farthest first, and the distances in deviations."""
 
     median: float
     deviation: float  # median absolute
@@ -226,7 +226,7 @@ def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[
 
 
 def outliers(values: Floats) -> Outliers:
-    """Which values (C,) are more than OUTLIER_DEVIATIONS median absolute deviations from their median."""
+    """Find the values (C,) more than OUTLIER_DEVIATIONS median absolute deviations from their median."""
     median = float(np.median(values))
     distances = np.abs(values - median)
     deviation = float(np.median(distances))
@@ -269,5 +269,5 @@ def same_audio(clips: Sequence[Clip]) -> list[list[Clip]]:
 
 
 def lists_of(clips: Sequence[Clip]) -> Counter[str]:
-    """How many of some clips each filelist names."""
+    """Count the clips of each filelist."""
     return Counter(clip.row.place.filelist for clip in clips)

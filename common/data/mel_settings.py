@@ -1,4 +1,4 @@
-"""Which audio settings a folder of cached mels was made with: a JSON file beside them, as the tensors cannot tell."""
+"""Audio settings of a folder of cached mels, in a JSON file beside them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_EFFECT = {"max_wav_value"}  # on a mel
 
 
 def settings_of(config: AudioConfig) -> dict[str, Any]:
-    """The settings that a mel depends on."""
+    """Return the settings that affect a mel."""
     return {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
 
 
@@ -31,12 +31,12 @@ def write_settings(folder: Path, config: AudioConfig) -> None:
 
 
 def is_labelled(folder: Path) -> bool:
-    """Whether a folder says what its mels were made with; those of the published recipe do not."""
+    """Return True if a folder has the settings of its mels; folders of the published recipe have none."""
     return (folder / SETTINGS).exists()
 
 
 def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
-    """DataError where a labelled folder's mels were made with other settings than these."""
+    """Raise DataError where the mels of a labelled folder have other settings than these."""
     problems = []
     for folder in sorted(folder for folder in set(folders) if is_labelled(folder)):
         wanted, found = settings_of(config), _read(folder / SETTINGS)

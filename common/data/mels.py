@@ -57,7 +57,7 @@ def save_mel(path: Path, mel: Tensor) -> None:
 
 
 def mel_path_of(audio_path: Path) -> Path:
-    """Where the mel of a clip lies: LJSpeech-1.1/wavs/ID.wav -> LJSpeech-1.1/mels/ID.pt."""
+    """Return the path of a clip's mel: LJSpeech-1.1/wavs/ID.wav -> LJSpeech-1.1/mels/ID.pt."""
     return audio_path.parent.parent / "mels" / f"{audio_path.stem}.pt"
 
 

@@ -178,7 +178,7 @@ def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Cli
 
 
 def needs_copies(clips: Iterable[Clip], treatment: Treatment) -> bool:
-    """Whether any recording cannot be trained on as it is, or is to be trimmed."""
+    """Return True if any recording has to be converted or trimmed."""
     return treatment.trim_silence or any((c.rate, c.channels) != (treatment.sampling_rate, 1) for c in clips)
 
 
@@ -249,7 +249,7 @@ def held_out(names: Sequence[str], validation: float) -> set[str]:
 def changes(clips: Mapping[str, Clip], treatment: Treatment) -> list[str]:
     """In words, how many clips are changed and in which way."""
     rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
-    said = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
+    phrases = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
     mixed = sum(clip.channels > 1 for clip in clips.values())
-    said += [f"{mixed} mixed down to mono"] if mixed else []
-    return said + (["silent ends cut"] if treatment.trim_silence else [])
+    phrases += [f"{mixed} mixed down to mono"] if mixed else []
+    return phrases + (["silent ends cut"] if treatment.trim_silence else [])

@@ -122,9 +122,9 @@ def save_figure(path: Path, figure: Figure) -> None:
 
 
 def attention_focus(alignments: Tensor, lengths: Tensor) -> Tensor:
-    """How sharply each item attends (B,): the mean, over its decoder steps, of the step's largest weight.
+    """Compute the focus of each item's attention (B,): the mean, over its decoder steps, of the step's largest weight.
 
-    1 is attention on one symbol at a time, 1/S attention spread evenly; a model that reads is above about 0.5.
+    1 is attention on one symbol at a time, 1/S attention spread evenly; intelligible speech is above about 0.5.
 
     Args:
         alignments: attention weights (B, T, S); steps past an item's length do not count.

@@ -18,13 +18,13 @@ SMOOTHED = 3  # steps of the median that takes out a single step's glance elsewh
 
 
 class Reading(NamedTuple):
-    """How one text was read.
+    """Measures of one text's alignment.
 
     focus: the mean over steps of the largest weight, 1/S to 1.
     monotonicity: the share of steps that do not go back by more than one symbol from the step before; 1 for a single step.
     coverage: the share of symbols whose weights add up to half a step or more.
-    skips: how often the position jumps past more than FAR symbols that were not yet read, those at the start included; what
-        is unread at the end lowers the coverage alone.
+    skips: how often the position jumps past more than FAR symbols that were not yet read, those at the start included; symbols
+        that stay unread at the end lower the coverage alone.
     repeats: how often the position returns by more than FAR symbols in one step, to text that was read before.
     """
 
@@ -88,5 +88,5 @@ def _repeats(positions: np.ndarray, symbols: int) -> int:
 
 
 def _runs(flags: np.ndarray) -> int:
-    """How many stretches of True there are."""
+    """Count the runs of True."""
     return int(np.sum(flags[1:] & ~flags[:-1]) + flags[0])

@@ -1,4 +1,4 @@
-"""How close speech is to a recording of the same text: mel-cepstral distortion, and the pitch along the same alignment.
+"""Distance of speech from a recording of the same text: mel-cepstral distortion, and the pitch along the same alignment.
 
 Spectral envelope and pitch are WORLD's (Morise et al. 2016): CheapTrick, and DIO refined by StoneMask, which takes a tenth of
 Harvest's time. Both clips are brought onto one time axis by dynamic time warping of their mel-cepstra.
@@ -25,7 +25,7 @@ DECIBEL = 10 / math.log(10)
 
 
 class Likeness(NamedTuple):
-    """How far a clip is from the recording it should sound like.
+    """Distance of a clip from the recording of its text.
 
     mcd: mel-cepstral distortion in dB, the mean over the warping path.
     f0_rmse: root of the mean squared difference of pitch in Hz, over the path's steps voiced in both; nan if there are none.

@@ -1,4 +1,4 @@
-"""How natural listeners would find speech: Distill-MOS (Stahl and Gamper 2025, arXiv:2502.05356), no reference needed."""
+"""Predicted opinion score of speech: Distill-MOS (Stahl and Gamper 2025, arXiv:2502.05356), without a reference."""
 
 from __future__ import annotations
 

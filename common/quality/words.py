@@ -30,7 +30,7 @@ NUMBERS = inflect.engine()
 
 
 class Errors(NamedTuple):
-    """How many words or characters are wrong, and how many the reference has."""
+    """Number of wrong words or characters, and number of those in the reference."""
 
     errors: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
@@ -47,11 +47,11 @@ class Edits(NamedTuple):
     substituted: int
     deleted: int
     inserted: int
-    kept: int
+    unchanged: int
 
     @property
     def errors(self) -> Errors:
-        return Errors(self.substituted + self.deleted + self.inserted, self.kept + self.substituted + self.deleted)
+        return Errors(self.substituted + self.deleted + self.inserted, self.unchanged + self.substituted + self.deleted)
 
 
 def word_errors(reference: str, hypothesis: str) -> Errors:

@@ -1,7 +1,7 @@
-"""Checkpoints: written whole or not at all, read without running what is in them, old layouts included.
+"""Checkpoints: written whole or not at all, and read, old layouts included, without running code from them.
 
-Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest. Weights alone
-may also lie in a .safetensors file, with what DESCRIBED names as JSON in its metadata.
+Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest. A
+.safetensors file contains weights alone, with the entries of DESCRIBED as JSON in its metadata.
 """
 
 from __future__ import annotations
@@ -34,77 +34,77 @@ DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
-    """The checkpoint written after `epoch`."""
+    """Return the path of the checkpoint written after `epoch`."""
     return Path(output_dir) / f"checkpoint_{model_name}_{epoch}.pt"
 
 
 def last_link(output_dir: Path, model_name: str) -> Path:
-    """The link to the newest checkpoint."""
+    """Return the path of the link to the newest checkpoint."""
     return Path(output_dir) / f"checkpoint_{model_name}_last.pt"
 
 
 def best_path(output_dir: Path, model_name: str) -> Path:
-    """The weights with the lowest validation loss."""
+    """Return the path of the weights with the lowest validation loss, or the best --best-by."""
     return Path(output_dir) / f"checkpoint_{model_name}_best.pt"
 
 
 def find_last(output_dir: Path, model_name: str) -> Path | None:
-    """The newest checkpoint: where the link leads, or else the file of the highest epoch; None where there is none."""
+    """Find the newest checkpoint: the link's target, or else the file of the highest epoch; None where there is none."""
     return next(iter(find_all(output_dir, model_name)), None)
 
 
 def find_all(output_dir: Path, model_name: str) -> list[Path]:
-    """The newest checkpoint, and those of the epochs before it, the newest first."""
+    """List the newest checkpoint and those of the epochs before it, the newest first."""
     link, epochs = last_link(output_dir, model_name), _epochs(output_dir, model_name)
     if not link.exists():  # follows the link: False where it dangles
         return [checkpoint_path(output_dir, model_name, epoch) for epoch in epochs]
-    leads_to = re.fullmatch(r".*_(\d+)\.pt", link.resolve().name)
-    before = [epoch for epoch in epochs if not leads_to or epoch < int(leads_to[1])]
+    linked = re.fullmatch(r".*_(\d+)\.pt", link.resolve().name)
+    before = [epoch for epoch in epochs if not linked or epoch < int(linked[1])]
     return [link, *(checkpoint_path(output_dir, model_name, epoch) for epoch in before)]
 
 
 def prune(output_dir: Path, model_name: str, epochs: list[int], keep: int) -> list[int]:
-    """Delete the checkpoints of these epochs, in the order they were written in, but for the last `keep`; returns those."""
+    """Delete the checkpoints of these epochs, in order of their saving, except the last `keep`. Returns the epochs that remain."""
     for epoch in epochs[:-keep]:
         checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
     return epochs[-keep:]
 
 
 def _epochs(output_dir: Path, model_name: str) -> list[int]:
-    """The epochs that have a checkpoint, the highest first."""
+    """List the epochs that have a checkpoint, the highest first."""
     name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+)\.pt")
     found = (name.fullmatch(path.name) for path in Path(output_dir).glob("*.pt"))
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
 def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None = None) -> None:
-    """Write `checkpoint` to `path` and point `link` at it; a failure at any moment leaves the old file and link alone.
+    """Write `checkpoint` to `path` and point `link` at it; a failure at any moment leaves the old file and link unchanged.
 
     Raises DataError where the system refuses to write (disk full, no permission).
     """
     path = Path(path)
     advice = "older checkpoints are untouched: free the disk or choose another --output, then --resume-from-last"
-    with _refusals(path, advice):
+    with _explain_write_errors(path, advice):
         with atomic_write(path) as file:
             torch.save(checkpoint, file)
         if link is not None:
-            _point(Path(link), path)
+            _update_link(Path(link), path)
 
 
 def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
-    """Write a checkpoint that was made from another; to a .safetensors file only its weights and what DESCRIBED names.
+    """Write a converted checkpoint; a .safetensors file gets only the weights and the entries of DESCRIBED.
 
     Raises DataError where the system refuses to write, UsageError where the package safetensors is missing.
     """
     path = Path(path)
-    with _refusals(path, "free the disk or choose another place"):
+    with _explain_write_errors(path, "free the disk or choose another place"):
         if path.suffix != SAFETENSORS:
             with atomic_write(path) as file:
                 torch.save(dict(checkpoint), file)
             return
         package = _safetensors(path, ".torch")
         described = {key: json.dumps(checkpoint[key], default=plain) for key in DESCRIBED if key in checkpoint}
-        weights = {  # names that share memory, or views of other tensors, are refused there
+        weights = {  # safetensors refuses tensors that share memory, and views
             name: value.clone(memory_format=torch.contiguous_format) for name, value in checkpoint["state_dict"].items()
         }
         content = package.save(weights, metadata={"format": "pt", **described})
@@ -113,7 +113,7 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
-    """Read a checkpoint without running code from it. A bare state_dict, all tensors, comes back as {"state_dict": …}.
+    """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
 
     Raises DataError where the file is missing, cut short, no checkpoint, or pickles anything but plain data; UsageError where a
     .safetensors file is given and the package safetensors is missing.
@@ -128,7 +128,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     try:
         with torch.serialization.safe_globals(_plain_data()):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-    except Exception as error:  # bytes that are no pickle raise whatever they happen to spell
+    except Exception as error:  # bytes that are no pickle raise any kind of error
         raise DataError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, dict):
         raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
@@ -141,23 +141,23 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
 
 
 def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights under the model's own names (no leading `module.` or `module.1.`), half precision as float32."""
-    return {WRAPPERS.sub("", name): _widen(value) for name, value in state_dict.items()}
+    """Return the weights under the model's own names (no leading `module.` or `module.1.`), half precision as float32."""
+    return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
 
 
 def current_layout(
     checkpoint: Mapping[str, Any], upgrade: Callable[[dict[str, Tensor]], dict[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """A checkpoint's weights in today's names and float32, whichever published layout they came in."""
+    """Convert a checkpoint's weights of any published layout to the current names and to float32."""
     return upgrade(clean_state_dict(checkpoint["state_dict"]))
 
 
 def load_weights(
     model: nn.Module, state_dict: Mapping[str, Any], path: Path, load: Callable[..., Any] = nn.Module.load_state_dict
 ) -> None:
-    """Load `state_dict`, read from `path`, into `model`: every weight, and no other; by load(model, state_dict).
+    """Load `state_dict`, read from `path`, into `model` by load(model, state_dict).
 
-    Raises DataError with the names that are missing or unknown and the shapes that differ, all at once.
+    Raises one DataError with all names that are missing or unknown, and all shapes that differ.
     """
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = {name: tuple(getattr(value, "shape", ())) for name, value in state_dict.items()}
@@ -176,19 +176,19 @@ def load_weights(
 
 
 def some(items: Iterable[str]) -> str:
-    """The first few of some names, and how many more there are."""
+    """Join the first few of some names, and the number of the others."""
     names = list(items)
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def plain(value: Any) -> Any:
-    """json's `default`: NumPy's numbers, arrays and tensors as Python's numbers and lists, anything else as its text."""
+    """The `default` of json: convert NumPy's numbers, arrays and tensors to numbers and lists, other values to strings."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _safetensors(path: Path, part: str = "") -> ModuleType:
-    """An optional package: nothing but files of its kind needs it."""
+    """Import the optional package safetensors. Raises UsageError where it is not installed."""
     try:
         return importlib.import_module(f"safetensors{part}")
     except ImportError:
@@ -202,29 +202,29 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
     try:
         with package.safe_open(path, framework="pt", device=str(map_location)) as file:
             metadata = file.metadata() or {}
-            # copies, because products round otherwise where numbers begin at odd addresses, as they do in the file
-            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            # copies, since products round differently with the unaligned addresses of the file
+            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
         described = {key: json.loads(metadata[key]) for key in DESCRIBED if key in metadata}
-    except Exception as error:  # the package has errors of its own, and old versions raise plain ones
+    except Exception as error:  # the package's own errors, or plain ones in old versions
         raise DataError(_unreadable(path, error)) from error
     return {**described, "state_dict": weights}
 
 
 @contextmanager
-def _refusals(path: Path, advice: str) -> Iterator[None]:
-    """Turn the system's refusal to write `path` into a DataError that ends in advice."""
+def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
+    """Convert an error of writing `path` to a DataError that ends in advice."""
     try:
         yield
     except (OSError, RuntimeError) as error:
-        # torch.save, closing its archive on a full disk, covers the system's error with one of its own.
+        # On a full disk torch.save raises a RuntimeError, whose context is the system's error.
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
         raise DataError(f"{path}: cannot write the checkpoint ({cause.strerror}); {advice}") from error
 
 
-def _point(link: Path, target: Path) -> None:
-    """Make `link` a relative link to `target` in one step, or a copy of it where the file system has no links."""
+def _update_link(link: Path, target: Path) -> None:
+    """Replace `link` in one step by a relative link to `target`, or by a copy on file systems without links."""
     temporary = link.with_name(f"{link.name}.tmp")
     try:
         temporary.unlink(missing_ok=True)
@@ -240,12 +240,12 @@ def _point(link: Path, target: Path) -> None:
 
 
 def _plain_data() -> list[Any]:
-    """The classes, all inert, that old checkpoints hold besides tensors: containers, NumPy's arrays and numbers."""
+    """List the classes besides tensors that old checkpoints contain: containers, NumPy's arrays and numbers. None runs code."""
     containers = [OrderedDict, dict, list, tuple, set, int, float, _codecs.encode]
     dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
     array = np.empty(0).__reduce__()[0]
     number = np.float64(0).__reduce__()[0]
-    # NumPy 2 moved its core: a file names whichever place its writer had.
+    # NumPy 2 renamed its core; a file has the name of its writer's version.
     moved = [
         (function, f"numpy.{core}.multiarray.{name}")
         for core in ("core", "_core")
@@ -255,7 +255,7 @@ def _plain_data() -> list[Any]:
 
 
 def _default_dict(*_factory: type) -> dict[Any, Any]:
-    """An old file's defaultdict as a dict, since the weights-only reader fills no other kind."""
+    """Replace an old file's defaultdict by a dict, the only mapping that the weights-only reader fills."""
     return {}
 
 
@@ -287,6 +287,6 @@ def _unreadable(path: Path, error: Exception) -> str:
     return f"{path}: no checkpoint, or one cut short ({path.stat().st_size} bytes; {reason}); copy or save it again"
 
 
-def _widen(value: Any) -> Any:
+def _to_float32(value: Any) -> Any:
     half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
     return value.float() if half else value

@@ -1,4 +1,4 @@
-"""A few held-out lines that a model in training synthesises every few epochs, measured as in the quality report."""
+"""Evaluation during training: a few held-out lines, synthesised every few epochs and scored as in the quality report."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from common.training.loop import TrainState
 from common.training.nvlog import Log
 
 Row = TypeVar("Row")
-# the measures that select checkpoints, and the sign with which lower is better
+# measures that select checkpoints, with the sign that makes lower better
 BEST_BY = {
     "loss": 1.0,
     "wer": 1.0,
     "mcd": 1.0,
     "mos": -1.0,
 }
-SEED = 0  # of dropout and noise, the same at each checkup, so that figures compare
+SEED = 0  # of dropout and noise; constant, so that checkups compare
 
 
 class Checkup:
-    """Synthesises and measures some validation lines on the main process; the others receive the figures."""
+    """Synthesises and scores some validation lines on the main process, and sends the scores to the others."""
 
     def __init__(self, args: argparse.Namespace, is_main: bool) -> None:
         self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))
@@ -61,20 +61,22 @@ class Checkup:
             self.items = [held_out(row, args.dataset_path, self.audio) for row in rows]
             with precision.separate_rng(
                 torch.device("cpu"), SEED
-            ):  # an evaluator draws weights before it loads its own
-                self.evaluators = Evaluators()  # DataError now, not after an epoch, where something is not installed
+            ):  # an evaluator draws random weights before it loads its own
+                self.evaluators = Evaluators()  # raises DataError at once, not after an epoch, if a package is missing
 
     def due(self, epoch: int, last: bool) -> bool:
-        """Whether the validation after this epoch is followed by a checkup."""
+        """Return True if a checkup follows the validation after this epoch."""
         return bool(self.every) and (last or epoch % self.every == 0)
 
     def __call__(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
-        """Synthesise, measure and log; return the measures by their names, the same on every process."""
+        """Synthesise, score and log. Returns the measures by name, the same on every process."""
         found = dict.fromkeys(BEST_BY, math.nan)
         if self.evaluators is not None:
             found |= self._measure(state, options, log)
         values = torch.tensor([found[name] if self.evaluators else 0.0 for name in BEST_BY], dtype=torch.float64)
-        agreed = distributed.all_sum(values.to(state.dist.device), state.dist).tolist()  # of one process and zeros
+        agreed = distributed.all_sum(
+            values.to(state.dist.device), state.dist
+        ).tolist()  # only the main process adds non-zero values
         return dict(zip(BEST_BY, agreed, strict=True))
 
     @torch.no_grad()
@@ -86,7 +88,7 @@ class Checkup:
                 outputs, speed = self._speak(
                     LoadedModel(state.spec, state.eval_model, vars(options)), state.dist.device
                 )
-        except DataError as error:  # the mels of an untrained model may be beyond a transform
+        except DataError as error:  # mels of an untrained model may overflow a transform
             log.say(f"no evaluation this time: {error}")
             return {}
         system = evaluate_system("checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate)
@@ -97,7 +99,7 @@ class Checkup:
         return found
 
     def _speak(self, loaded: LoadedModel, device: torch.device) -> tuple[list[Rendition], float]:
-        """An acoustic model's texts through Griffin-Lim, or a vocoder's copies of the recordings."""
+        """Synthesise an acoustic model's texts through Griffin-Lim, or a vocoder's audio from the recordings' mels."""
         if loaded.spec.role == "vocoder":
             vocoder = NeuralVocoder(loaded, self.audio, device, False, SynthesisConfig.sigma_infer, DENOISING_STRENGTH)
             return renditions_from_true_mels(self.items, vocoder, self.audio, device, SEED)
@@ -110,16 +112,16 @@ class Checkup:
 
 
 def spread(rows: Sequence[Row], count: int) -> list[Row]:
-    """At most `count` rows, evenly spaced over all."""
+    """Select at most `count` rows, spread evenly spaced over all."""
     count = min(count, len(rows))
     return [rows[number * len(rows) // count] for number in range(count)]
 
 
 def held_out(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOutLine:
-    """A row's text, with its recording where it names one and not a cached mel."""
+    """Return a row's text, with its recording unless the row names a cached mel."""
     return HeldOutLine(row.text, None if is_mel(row) else load_audio(Path(dataset_path, row.path), audio.sampling_rate))
 
 
 def is_mel(row: Utterance) -> bool:
-    """Whether a row names a cached mel, which cannot be listened to."""
+    """Return True if a row names a cached mel, not a recording."""
     return row.path.endswith(".pt")

@@ -1,4 +1,4 @@
-"""One process or many, by the same calls: each is a no-op where there is only one."""
+"""Process group and collectives; each call is a no-op in a single process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from common.precision import distributed_backend, pick_device
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-PEER_IS_GONE = ("closed by peer", "Connection reset by peer")  # Gloo's words, which have no type of their own
+PEER_IS_GONE = ("closed by peer", "Connection reset by peer")  # in Gloo's messages; it raises plain RuntimeErrors
 
 
 class Dist(NamedTuple):
-    """This process's place: rank among all, local_rank on its machine, and its device."""
+    """Rank of this process among all, local_rank on its machine, number of processes, and device."""
 
     rank: int
     local_rank: int
@@ -33,24 +33,24 @@ class Dist(NamedTuple):
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes logs and checkpoints."""
+        """True for the process that writes logs and checkpoints."""
         return self.rank == 0
 
 
 @contextmanager
 def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
-    """Join the other processes that torchrun (or multiproc.py) started, if it did; leave them at the end.
+    """Join the process group of torchrun or multiproc.py, if there is one; destroy it at the end.
 
-    With `always` a process by itself makes a group of one. Inside, keep models to functions that return before the end.
-    DataError where another process is gone: it has said why, and this one's traceback would bury that.
+    With `always`, a single process forms a group of one. Models must go out of scope before the end.
+    Raises DataError where another process ended: that one prints the reason, which a traceback here would hide.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
-    launched = "RANK" in os.environ
-    if not launched and not always:
+    is_launched = "RANK" in os.environ
+    if not is_launched and not always:
         yield Dist(0, 0, 1, device)
         return
-    store, rank, world_size = _meeting_place() if launched else (torch_dist.HashStore(), 0, 1)
+    store, rank, world_size = _rendezvous() if is_launched else (torch_dist.HashStore(), 0, 1)
     torch_dist.init_process_group(distributed_backend(device), store=store, rank=rank, world_size=world_size)
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
@@ -59,17 +59,17 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
             raise
         raise DataError("another process of this run ended, for the reason it gave") from None
     finally:
-        # Whatever else holds the group has to go first: where DistributedDataParallel is the last to let go, it keeps Python's
-        # lock while it waits for Gloo's thread, and that one for Python's lock.
+        # Free DistributedDataParallel before the group. As the group's last owner, its destructor deadlocks: it holds Python's
+        # global lock while it waits for Gloo's thread, which needs that lock.
         gc.collect()
         torch_dist.destroy_process_group()
 
 
-def _meeting_place() -> tuple[torch_dist.Store, int, int]:
-    """Where the processes of this launch find each other, this one's rank, and their number.
+def _rendezvous() -> tuple[torch_dist.Store, int, int]:
+    """Return the store through which the processes of this launch connect, the rank, and the world size.
 
-    torchrun keeps one store over all its restarts. Under the same names a process would find the addresses of those that are
-    dead, and wait for them.
+    torchrun uses one store for all its restarts. A prefix per restart separates the addresses of the current processes from those
+    of dead ones.
     """
     store, rank, world_size = next(torch_dist.rendezvous("env://"))
     name = f"restart_{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
@@ -77,17 +77,16 @@ def _meeting_place() -> tuple[torch_dist.Store, int, int]:
 
 
 def launch_id() -> str | None:
-    """The name of a launch of several processes, the same after a restart; None without one."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's own word for no name
+    """Return torchrun's name of the launch, which restarts keep; None without one."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's value for a launch without a name
     return None if name == "none" else name
 
 
 def wrap(model: nn.Module, dist: Dist, *, bucket_cap_mb: float | None = None, compression: str = "none") -> nn.Module:
-    """The model as training calls it: averaging gradients over all processes, in buckets that overlap with the backward.
+    """Wrap a model in DistributedDataParallel, which averages gradients in buckets that overlap with the backward.
 
-    compression is one of COMPRESSIONS: float16 and bfloat16 halve what is sent, PowerSGD (Vogels et al. 2019,
-    arXiv:1905.13727) sends factors of rank 1 after its first thousand steps and feeds the error back. UsageError for bfloat16
-    between CPUs.
+    compression is one of COMPRESSIONS: float16 and bfloat16 halve the traffic. PowerSGD (Vogels et al. 2019, arXiv:1905.13727)
+    sends factors of rank 1 after its first thousand steps, with error feedback. Raises UsageError for bfloat16 between CPUs.
     """
     if dist.world_size == 1:
         return model
@@ -106,14 +105,14 @@ def wrap(model: nn.Module, dist: Dist, *, bucket_cap_mb: float | None = None, co
 
 
 def all_sum(tensor: Tensor, dist: Dist) -> Tensor:
-    """The sum of every process's tensor, on every process."""
+    """Sum a tensor over all processes, in place; every process gets the sum."""
     if dist.world_size > 1:
         torch_dist.all_reduce(tensor)
     return tensor
 
 
 def gather(value: Any, dist: Dist) -> list[Any]:
-    """Every process's value by rank, on every process; tensors have to be on the CPU."""
+    """Gather the value of each process, in order of rank, on every process; tensors must be on the CPU."""
     if dist.world_size == 1:
         return [value]
     values: list[Any] = [None] * dist.world_size
@@ -122,7 +121,7 @@ def gather(value: Any, dist: Dist) -> list[Any]:
 
 
 def broadcast(value: Any, dist: Dist) -> Any:
-    """The main process's value, on every process."""
+    """Send the main process's value to every process."""
     if dist.world_size == 1:
         return value
     values = [value]

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request to stop after the current step, so that a run can save before it ends; saving by the clock."""
+"""Stop requests by Ctrl-C and SIGTERM, which let a run save before it ends; a timer for saving by the clock."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from types import FrameType, TracebackType
 
 
 class StopRequest:
-    """Context manager: the first signal sets `requested`; a later one ends the process at once."""
+    """Context manager: the first signal sets `is_requested`; a later one ends the process at once."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
-    ECHO = 2.0  # seconds in which torchrun passes on a Ctrl-C that the terminal sent to each process already
+    ECHO = 2.0  # seconds; within them torchrun forwards a Ctrl-C that the terminal has sent to each process already
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._calls = itertools.count()  # in one step, where a second signal may come inside the first's handler
+        self._calls = itertools.count()  # next() is atomic: a second signal may interrupt the first's handler
         self._since = math.inf
 
     @property
-    def requested(self) -> bool:
-        """Whether a signal has come."""
+    def is_requested(self) -> bool:
+        """True after the first signal."""
         return self.signal is not None
 
     @property
     def exit_code(self) -> int:
-        """130 after Ctrl-C, as shells expect; 0 after SIGTERM, by which a scheduler takes a machine back."""
+        """130 after Ctrl-C, as shells expect; 0 after SIGTERM, which schedulers send to free a machine."""
         return 130 if self.signal == signal.SIGINT else 0
 
     def __enter__(self) -> StopRequest:
@@ -49,7 +49,7 @@ class StopRequest:
 
 
 class SaveTimer:
-    """Says when a checkpoint is due by the clock."""
+    """Timer of checkpoints by the clock."""
 
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
@@ -57,9 +57,9 @@ class SaveTimer:
 
     @property
     def due(self) -> bool:
-        """Whether so many minutes have passed since the last restart."""
+        """True once `minutes` have passed since the last restart."""
         return time.monotonic() - self._since >= 60 * self.minutes
 
     def restart(self) -> None:
-        """Count from now on."""
+        """Start the interval anew."""
         self._since = time.monotonic()

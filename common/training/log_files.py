@@ -7,9 +7,8 @@ Several runs may share one --output. Each run has a log of its own, and OUTPUT/n
 - TensorBoard has one folder a model, OUTPUT/tensorboard/MODEL. A fresh run of the same model renames it to MODEL_1 and so on.
 
 A log belongs to the model that its first PARAMETER record `model_name` names. A log without one belongs to no model and is moved
-aside. Of several logs of a model, a resumed run continues the newest that holds the step its checkpoint was saved after, or else
-the newest. Files are only renamed, one after the other: a process that is killed in between leaves all of them, and the next run
-finds its own again.
+aside. Of several logs of a model, a resumed run continues the newest that has its checkpoint's last step, or else the newest.
+Files are renamed one after the other. A process killed in between loses none, and the next run finds its own log.
 """
 
 from __future__ import annotations

@@ -39,13 +39,13 @@ from common.training.optimization import (
 from common.training.sampler import sampler_of
 from common.training.selection import train_mode
 
-SMALLEST_SCALE = 1e-3  # of the loss under float16; healthy runs stay above 1
-WARM_UP = 10  # iterations that the steady rate passes over
+SMALLEST_SCALE = 1e-3  # of float16's loss scale; a stable run stays above 1
+WARM_UP = 10  # first iterations, left out of the steady rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig:
-    """Options of how processes share the work, and the defaults of their flags."""
+    """Options of distributed training and mixed precision, and the defaults of their flags."""
 
     shard: bool = False
     cpu_offload: bool = False
@@ -56,14 +56,14 @@ class ScaleConfig:
 
 @dataclass
 class EpochTotals:
-    """Sums over the iterations of an epoch so far, kept in a checkpoint made in mid-epoch."""
+    """Sums over the iterations of an epoch so far; a checkpoint in mid-epoch stores them."""
 
     iterations: int = 0
-    clips: int = 0  # how far into the epoch's order of clips
+    clips: int = 0  # position in the epoch's order of clips
     loss: float = 0.0
     items: float = 0.0
     seconds: float = 0.0
-    waited: float = 0.0  # seconds of them in which the step waited for its batch
+    waited: float = 0.0  # the part of the seconds in which the step waited for its batch
     skipped: int = 0  # iterations whose gradient overflowed float16
 
     def add(self, clips: int, result: StepResult, seconds: float, waited: float) -> None:
@@ -78,9 +78,9 @@ class EpochTotals:
 
 
 class Best(NamedTuple):
-    """The lowest validation loss so far, when it was, and how many validations have come since without a lower one.
+    """The lowest validation loss so far, its epoch, and the number of validations since then.
 
-    With --best-by another measure, `by`, takes the loss's place, its sign turned where more is better.
+    With --best-by, the measure `by` replaces the loss, negated where higher is better.
     """
 
     loss: float = math.inf
@@ -91,12 +91,12 @@ class Best(NamedTuple):
 
 @dataclass
 class TrainState:
-    """All that training changes, and what it needs to change it."""
+    """State of a training run: models, optimizer, scaler, counters and totals."""
 
     spec: ModelSpec
-    model: nn.Module  # plain; the one in checkpoints
-    trained: nn.Module  # a fast way over the same parameters, in DistributedDataParallel on several processes
-    eval_model: nn.Module  # for validation: a fast way over the average, or else over the model
+    model: nn.Module  # the plain model, stored in checkpoints
+    trained: nn.Module  # a fast way with the same parameters; wrapped in DistributedDataParallel on several processes
+    eval_model: nn.Module  # for validation: a fast way with the weights of the average, or else of the model
     average: AveragedModel | None  # of the model's weights over time
     criterion: Criterion
     optimizer: torch.optim.Optimizer
@@ -104,7 +104,7 @@ class TrainState:
     pace: Pace
     scaler: torch.amp.GradScaler
     dist: Dist
-    half: torch.dtype | None  # of mixed precision; None: float32
+    half: torch.dtype | None  # dtype of mixed precision; None: float32
     threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
     epoch: int = 0
     iteration: int = 0  # optimizer steps since the start
@@ -115,7 +115,7 @@ class TrainState:
 
     @property
     def progress(self) -> float:
-        """Epochs done, the share of the current one included."""
+        """Number of epochs done, with the fraction of the current one."""
         return self.epoch + self.totals.clips / (self.pace.steps_per_epoch * self.pace.global_batch)
 
     @property
@@ -125,15 +125,18 @@ class TrainState:
 
 
 class Ending(Enum):
-    """Why train_epoch came back."""
+    """Reason why train_epoch returned."""
 
     EPOCH = auto()
     STOP = auto()
-    SAVE = auto()  # in mid-epoch, to be called again
+    SAVE = auto()  # a checkpoint is due in mid-epoch; train_epoch has to be called again
 
 
 class StepResult(NamedTuple):
-    """Means over all processes: the loss and its terms by name; the gradient's norm before clipping; items of all processes."""
+    """Means over all processes of the loss, its terms by name, and the gradient's norm before clipping; the sum of items.
+
+    stop and save are True if any process requested it.
+    """
 
     loss: float
     terms: dict[str, float]
@@ -169,21 +172,21 @@ class RunTotals:
 
 
 def steady_rate(rates: list[float]) -> float:
-    """The median of the iterations' rates without the first ones, which load code, fill caches and start the loader."""
+    """Return the median rate without the first iterations, which load code, fill caches and start the loader."""
     return statistics.median(rates[WARM_UP:] or rates[len(rates) // 2 :])
 
 
-def stop_everywhere(stop: StopRequest, dist: Dist) -> bool:
-    """Whether any process was asked to stop."""
-    return distributed.all_sum(torch.tensor(float(stop.requested), device=dist.device), dist).item() > 0
+def is_stop_requested(stop: StopRequest, dist: Dist) -> bool:
+    """Return True if any process has received a stop signal."""
+    return distributed.all_sum(torch.tensor(float(stop.is_requested), device=dist.device), dist).item() > 0
 
 
 def build_state(
     spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist, pace: Pace
 ) -> TrainState:
-    """The state at the start of training, on this process's device.
+    """Build the state at the start of training, on this process's device.
 
-    `model` is plain, has its first weights, and is frozen where it has to be. UsageError for flags that exclude each other.
+    `model` is the plain model with its initial weights, after freezing. Raises UsageError for flags that exclude each other.
     """
     scale = from_options(ScaleConfig, vars(args))
     optimization = from_options(OptimizationConfig, vars(args))
@@ -215,10 +218,10 @@ def build_state(
 
 
 def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dtype | None:
-    """The type of mixed precision, None for float32. UsageError for a compression of gradients that float16 breaks."""
+    """Return the dtype of mixed precision, None for float32. Raises UsageError for PowerSGD with float16."""
     half = precision.half_dtype(device, amp, scale.amp_dtype)
     if scale.shard and half == torch.float16:
-        return torch.bfloat16  # PyTorch scales no loss for sharded gradients
+        return torch.bfloat16  # PyTorch's loss scaling does not support sharded gradients
     if scale.grad_compression == "powersgd" and half == torch.float16:
         raise UsageError(
             "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
@@ -228,9 +231,9 @@ def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dt
 
 
 def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:
-    """The fast way to train a plain model that its options choose; with --plain the model itself.
+    """Return the fast way to train a plain model that the options select, or with --plain the model itself.
 
-    UsageError for --recompute with --plain.
+    Raises UsageError for --recompute with --plain.
     """
     plain, recompute = options.get("plain", False), options.get("recompute", False)
     if plain and recompute:
@@ -241,15 +244,16 @@ def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | N
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """A NamedTuple batch with its tensors on the device."""
+    """Move the tensors of a NamedTuple batch to the device."""
     moved = (x.to(device, non_blocking=True) if isinstance(x, Tensor) else x for x in batch)
     return type(batch)(*moved)
 
 
 def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, save: bool = False) -> StepResult:
-    """Forward and backward on each batch, and one optimizer step by the mean of their gradients.
+    """Run forward and backward on each batch, then one optimizer step with the mean gradient.
 
-    DataError where the loss or the gradient is not a number. stop and save are this process's wishes.
+    stop and save are requests of this process; the result has those of all. Raises DataError where the loss or the gradient is
+    not finite.
     """
     set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
     parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
@@ -270,7 +274,7 @@ def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, 
 
 
 def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> dict[str, Tensor]:
-    """Add a batch's share of the gradient; returns the loss's terms. Only the last batch waits for other processes."""
+    """Add a batch's gradient and return the loss's terms. Only the last batch averages gradients over all processes."""
     with nullcontext() if last else sharding.accumulate_only(state.trained):
         with precision.autocast(state.dist.device, state.half):
             outputs = state.trained(*batch.inputs)
@@ -281,7 +285,7 @@ def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> di
 
 
 def _overflow_may_pass(state: TrainState) -> bool:
-    """Whether the scaler will skip this step and lower its scale; at a tiny scale no gradient is too large, it is NaN."""
+    """Return True if the scaler skips this step and lowers its scale. At a tiny scale a gradient cannot overflow: it is NaN."""
     return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
 
 
@@ -291,13 +295,13 @@ def _reduce(
     terms: Mapping[str, Tensor],
     grad_norm: Tensor,
     batches: Sequence[Batch],
-    wishes: tuple[bool, bool],
+    requests: tuple[bool, bool],
 ) -> StepResult:
-    """The report of a step, in one all-reduce and one host sync."""
+    """Reduce the figures of a step over all processes, with one all-reduce and one host sync."""
     device = state.dist.device
     means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
     items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
-    counts = torch.tensor([float(wish) for wish in wishes], device=device)
+    counts = torch.tensor([float(request) for request in requests], device=device)
     values = torch.cat((means / state.dist.world_size, items[None].float(), counts))
     total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
     *numbers, item_sum, stops, saves = total
@@ -320,7 +324,7 @@ def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batches: 
 def train_epoch(
     state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None = None
 ) -> Ending:
-    """Train on the rest of the current epoch's batches, or until a stop or a save is due."""
+    """Train on the remaining batches of the current epoch, or until a stop or a save is due."""
     ending = _train_batches(state, loader, log, stop, timer)
     for model in (state.model, state.eval_weights):
         sharding.share_buffers(model)
@@ -340,7 +344,7 @@ def _train_batches(
         if state.threads and (line := state.threads.adjust()):
             log.say(line)
         moved = [to_device(batch, state.dist.device) for batch in batches]
-        result = train_step(state, moved, stop.requested, timer is not None and timer.due)
+        result = train_step(state, moved, stop.is_requested, timer is not None and timer.due)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
@@ -353,7 +357,7 @@ def _train_batches(
 
 
 def _steps(loader: Iterable[Any], size: int) -> Iterator[tuple[list[Any], float]]:
-    """The batches of each optimizer step, and the seconds they were waited for."""
+    """Yield the batches of each optimizer step, and the seconds spent waiting for them."""
     batches = iter(loader)
     while True:
         start = time.perf_counter()
@@ -385,7 +389,7 @@ def _show_iteration(state: TrainState, result: StepResult, wait_share: float, lo
         "data_wait_share": wait_share,
     }
     if state.scaler.is_enabled():
-        shown["loss_scale"] = state.scaler.get_scale()  # host sync; the step has waited for the GPU already
+        shown["loss_scale"] = state.scaler.get_scale()  # host sync; the step has synchronised already
     peak = precision.peak_memory(state.dist.device)
     if peak is not None:
         shown["gpu_memory_gb"] = peak / 1e9
@@ -393,7 +397,7 @@ def _show_iteration(state: TrainState, result: StepResult, wait_share: float, lo
 
 
 def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
-    """Record the epoch's means; returns them."""
+    """Log and return the epoch's means."""
     totals = state.totals
     data: dict[str, float] = {
         "train_loss": totals.loss / totals.iterations,

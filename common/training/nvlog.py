@@ -1,9 +1,8 @@
 """The run's log: DLLL lines in a file, readable lines on stdout, TensorBoard, and a progress bar on a terminal.
 
-One record a line, `DLLL ` and then strict JSON. JSON has no NaN or infinity, and Python's own spelling of them stops
-other readers, so they are written as the strings "NaN", "Infinity" and "-Infinity": float() takes them back in Python,
-Number() in JavaScript, read_log here. Only the main rank holds an NvLog; the others hold a NullLog, so that no caller
-asks which rank it is on.
+One record a line, `DLLL ` and then strict JSON. JSON has no NaN or infinity, and other readers refuse
+Python's spelling of them. They are written as the strings "NaN", "Infinity" and "-Infinity", which float() in Python and
+Number() in JavaScript read. The main rank has an NvLog, the others a NullLog, so that no caller depends on the rank.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Metric(NamedTuple):
-    """How a number is shown: its unit ("" for none) and the format spec of its value."""
+    """Display of a number: its unit ("" for none) and the format spec of its value."""
 
     unit: str
     format: str
@@ -49,7 +48,7 @@ class Metric(NamedTuple):
 
 LOSS, RATE, SECONDS = Metric("", ".5f"), Metric("items/s", ".1f"), Metric("s", ".4f")
 
-METRICS = {  # by the end of the name, so that a new model's numbers have their units as well
+METRICS = {  # by the end of the name, so that numbers of a new model have units too
     "loss": LOSS,
     "items_per_sec": RATE,
     "items/sec": RATE,
@@ -68,10 +67,10 @@ class Log:
         """Record `data` at `step`: (), (epoch,), (epoch, iteration) or (epoch, iteration, val_iteration)."""
 
     def metadata(self, metric: str, metadata: Mapping[str, str]) -> None:
-        """Record a metric's "unit" and "format" (a format spec such as ".3f"), and show it so from now on."""
+        """Record a metric's "unit" and "format" (a format spec such as ".3f"), and use them for its values from now on."""
 
     def parameters(self, flags: Mapping[str, Any]) -> None:
-        """Record each flag under the step "PARAMETER"; a value JSON has no word for becomes its str()."""
+        """Record each flag under the step "PARAMETER"; a value that JSON cannot represent is written as its str()."""
 
     def scalars(self, tag_prefix: str, values: Mapping[str, float | int], step: int) -> None:
         """Add each value to TensorBoard as `tag_prefix/name`."""
@@ -83,14 +82,14 @@ class Log:
         """Add a waveform (N,) in [-1, 1] (clipped to it) to TensorBoard."""
 
     def say(self, sentence: str) -> None:
-        """Print a sentence for people, under no bar; it is no record."""
+        """Print a sentence for the user, above any bar; it is not recorded."""
 
     def progress(self, iterable: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
-        """Pass `iterable` through, under a bar of `total` (its length where None) steps where bars are shown."""
+        """Iterate over `iterable` with a bar of `total` steps (None: its length), where bars are shown."""
         return iterable
 
     def close(self) -> None:
-        """Write out what is pending and close the files; a second call does nothing."""
+        """Flush and close the files; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -100,18 +99,18 @@ class Log:
 
 
 class NullLog(Log):
-    """The log of every rank but the main one: it writes nothing anywhere."""
+    """The log of every rank but the main one; it writes nothing."""
 
 
 class NvLog(Log):
-    """The main rank's log. Appends to `path`, so that a resumed run goes on in the file of the one before.
+    """The main rank's log. Appends to `path`, so that a resumed run continues its file.
 
     Args:
-        path: the file of DLLL records; its folder is made where missing.
-        tensorboard_dir: where TensorBoard's event files go; None for no TensorBoard.
+        path: the file of DLLL records; a missing folder is created.
+        tensorboard_dir: folder of TensorBoard's event files; None for no TensorBoard.
         progress: show bars on stderr, in place of the stdout lines of single iterations (the file has them all);
             None shows them where stdout and stderr are both a terminal, so that a piped or saved stdout is complete.
-        purge_step: on resuming, the first step to be done again; TensorBoard then hides what was logged from there on.
+        purge_step: on resuming, the first step to repeat; TensorBoard hides values logged from this step on.
 
     Raises DataError, here and in `log`, where the file cannot be written.
     """
@@ -133,7 +132,7 @@ class NvLog(Log):
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _end_last_line(self.path)
-            # Unbuffered: a killed run loses no record, and closing does not try again what a full disk refused.
+            # Unbuffered: a killed run loses no record, and closing after a full disk does not write again.
             self._file = self.path.open("ab", buffering=0)
         except OSError as error:
             raise _unwritable(self.path, error) from error
@@ -162,7 +161,7 @@ class NvLog(Log):
 
     def figure(self, tag: str, figure: Figure, step: int) -> None:
         if self._writer is not None:
-            # Not add_figure: it goes through pyplot, whose global state wants a display.
+            # Not add_figure: it uses pyplot, which needs a display.
             self._writer.add_image(tag, figure_pixels(figure), step, dataformats="HWC")
 
     def audio(self, tag: str, waveform: Tensor, step: int, sampling_rate: int) -> None:
@@ -224,14 +223,14 @@ class NvLog(Log):
         self.say(f"DLL {stamp} - {step} {' '.join(self._format(name, value) for name, value in data.items())}")
 
     def _write(self, record: dict[str, Any]) -> str:
-        """Append one record under the time of now; returns its "datetime"."""
+        """Append one record with the current time. Returns its "datetime"."""
         now = time.time()
         stamp = datetime.fromtimestamp(now).isoformat(sep=" ", timespec="microseconds")
         elapsed = time.monotonic() - self._start
         times = {"timestamp": f"{now:.6f}", "datetime": stamp, "elapsedtime": f"{elapsed:.6f}"}
         rest = f"{PREFIX}{json.dumps({**times, **record}, allow_nan=False)}\n".encode()
         try:
-            while rest:  # a full disk may take a part, and says so at the next try
+            while rest:  # a full disk may accept a part and fail at the next write
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             raise _unwritable(self.path, error) from error
@@ -249,7 +248,7 @@ class NvLog(Log):
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All records of a log, in order, with non-finite numbers as floats again; one that is still being written is left out.
+    """Read all records of a log, with non-finite numbers as floats; a record that is still being written is left out.
 
     Raises DataError for a file that cannot be read and, as `path:line`, for the first line that is not a record.
     """
@@ -258,18 +257,18 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot read the log ({error})") from error
     lines = text.split("\n")
-    if not lines[-1] or _is_torn(lines[-1]):  # the end of the last line, or the start of a record
+    if not lines[-1] or _is_torn(lines[-1]):  # empty after the last line feed, or an incomplete record
         lines.pop()
     return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
 def _is_torn(line: str) -> bool:
-    """Whether a last line without its end is the start of a record, as a killed run leaves it, and not the whole one."""
+    """Return True if a last line without a line feed is an incomplete record, as a killed run leaves it."""
     return (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None
 
 
 def parse_line(line: str) -> dict[str, Any] | None:
-    """The record of a line, None where there is none."""
+    """Parse the record of a line; None where it has none."""
     try:
         record = json.loads(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
     except json.JSONDecodeError:
@@ -294,7 +293,7 @@ def _number_again(value: Any) -> Any:
 
 
 def _json_safe(value: Any) -> Any:
-    """The same value in what strict JSON has: Path and the like become strings, NumPy's numbers Python's, NaN "NaN"."""
+    """Convert a value for strict JSON: NumPy's numbers to Python's, NaN to "NaN", a Path and other types to strings."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Real):
@@ -322,7 +321,7 @@ def _check_step(step: Step) -> None:
 
 
 def _end_last_line(path: Path) -> None:
-    """Let the next record start a line of its own: drop one that a killed run left half-written, else end the last line."""
+    """Prepare a file for appending: remove an incomplete last record, or add a missing line feed."""
     if not path.is_file():
         return
     content = path.read_bytes()

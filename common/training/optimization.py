@@ -18,7 +18,7 @@ from common.training.sharding import gather_full, shard_like
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
 SCHEDULES = ("step", "cosine", "constant")
-LR_SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}  # the power of the batch's growth that the rate grows by
+LR_SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}  # exponent: the rate grows by this power of the batch's growth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class OptimizationConfig:
 
 
 class Pace(NamedTuple):
-    """How large a step is and how many make an epoch."""
+    """Steps of an epoch, and the size of a step."""
 
     steps_per_epoch: int
     global_batch: int  # clips of all processes that one step of the optimizer takes
@@ -48,10 +48,10 @@ class Pace(NamedTuple):
 
 
 def rate_at(config: OptimizationConfig, pace: Pace, progress: float, iteration: int) -> float:
-    """The learning rate of the step with this number, from 0, when so many epochs are done.
+    """Return the learning rate of step `iteration` (from 0), with `progress` epochs done.
 
-    It falls by --lr-schedule from --learning-rate, which --lr-scaling adapts to the batch, and rises with the first --warmup-steps.
-    By epochs, not steps: these are others when a run goes on with another number of processes.
+    --lr-scaling adapts --learning-rate to the batch, --warmup-steps raise it from 0, and --lr-schedule lowers it. The schedule
+    counts epochs, since the number of steps depends on the number of processes.
     """
     rate = config.learning_rate * batch_factor(config, pace)
     if iteration < config.warmup_steps:
@@ -65,12 +65,12 @@ def rate_at(config: OptimizationConfig, pace: Pace, progress: float, iteration: 
 
 
 def batch_factor(config: OptimizationConfig, pace: Pace) -> float:
-    """The factor of --lr-scaling for the learning rate: the batch's growth over the usual one, to a power."""
+    """Return --lr-scaling's factor on the learning rate: the batch over the usual batch, to a power."""
     return (pace.global_batch / pace.usual_batch) ** LR_SCALINGS[config.lr_scaling]
 
 
 def annealed_rate(rate: float, epoch: float, milestones: Sequence[int], factor: float) -> float:
-    """The learning rate of an epoch: rate x factor^n after n milestones; a factor of 0.3 means 1, 0.3, 0.1, 0.03, 0.01 …"""
+    """Return rate x factor^n after n milestones; a factor of 0.3 means 1, 0.3, 0.1, 0.03, 0.01 …"""
     passed = sum(epoch >= milestone for milestone in milestones)
     if factor == 0.3:
         return rate * 0.1 ** (passed // 2) * (0.3 if passed % 2 else 1.0)
@@ -78,21 +78,21 @@ def annealed_rate(rate: float, epoch: float, milestones: Sequence[int], factor: 
 
 
 def clip_gradients(model: nn.Module, threshold: float | None) -> Tensor:
-    """Scale the gradients down to a norm of `threshold`, where theirs is larger; returns their norm before."""
+    """Scale the gradients down to a norm of at most `threshold`. Returns their norm before."""
     weights = list(model.parameters())
     norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
     total: Tensor = gather_full(norm)
-    # Where the norm is in the CPU's memory, to ask first costs nothing, and scaling by 1 a pass over all gradients.
+    # On a CPU the comparison is free, and it saves a pass over all gradients that scales by 1.
     if threshold is not None and (total.device.type != "cpu" or total + 1e-6 > threshold):
         nn.utils.clip_grads_with_norm_(weights, threshold, norm)
     return total
 
 
 def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.Optimizer:
-    """Adam over the weights that are not frozen, in a group for each factor of --lr-scale.
+    """Build Adam for the weights that are not frozen, with a group for each factor of --lr-scale.
 
-    Groups know their weights' names, by which a checkpoint's averages find them again. UsageError where Apex is asked for and is
-    not there.
+    Groups contain the names of their weights; restore_averages matches by them. Raises UsageError where Apex is requested but not
+    installed.
     """
     matching((name for name, _ in model.named_parameters()), [item.pattern for item in config.lr_scale], "--lr-scale")
     named: dict[float, list[tuple[str, nn.Parameter]]] = {}
@@ -107,7 +107,7 @@ def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group the rate times its own factor."""
+    """Set each group's learning rate to `rate` times the group's factor."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["lr_scale"]
 
@@ -123,10 +123,10 @@ def _apex_adam() -> Any:
 
 
 def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], names: Sequence[str]) -> int:
-    """Give each weight the averages that a saved optimizer has under its name; returns how many found none.
+    """Load Adam's averages from a saved optimizer by the names of the weights. Returns the number of weights without averages.
 
-    Names are the saved groups' own, else those given, in the model's order: all that older files go by. ValueError, KeyError and
-    TypeError tell of what is no optimizer's state, or of another model.
+    Older files have no names in their groups; `names`, in the model's order, replace them. Raises ValueError, KeyError or TypeError
+    where `saved` is no optimizer's state, or the state of another model.
     """
     by_name = _states_by_name(saved, names)
     current = optimizer.state_dict()
@@ -136,11 +136,11 @@ def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any],
             if name not in by_name:
                 missing += 1
                 continue
-            if strays := [key for key, value in by_name[name].items() if _stray(key, value, weight)]:
+            if strays := [key for key, value in by_name[name].items() if _has_other_shape(key, value, weight)]:
                 raise ValueError(f"{', '.join(strays)} of {name} has another shape than the weight")
             state[number] = {key: shard_like(value, weight) for key, value in by_name[name].items()}
     optimizer.load_state_dict({**current, "state": state})
-    if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts a group's steps, not a weight's
+    if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts steps by group, not by weight
         for group in optimizer.param_groups:
             group["step"] = int(max(float(entry.get("step", 0)) for entry in state.values()))
     return missing
@@ -157,20 +157,20 @@ def _states_by_name(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str,
         if number in saved["state"]:
             state = dict(saved["state"][number])
             if "step" not in state and number in steps:
-                state["step"] = steps[number]  # as Apex keeps it
+                state["step"] = steps[number]  # Apex stores it in the group
             found[name] = state
     return found
 
 
-def _stray(key: str, value: Any, weight: torch.Tensor) -> bool:
+def _has_other_shape(key: str, value: Any, weight: torch.Tensor) -> bool:
     return key.startswith("exp_avg") and value.shape != weight.shape
 
 
 def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | None:
-    """A copy of the model whose weights are to be an exponential moving average of its own (Polyak and Juditsky 1992).
+    """Build an exponential moving average of a model's weights (Polyak and Juditsky 1992); None without a decay.
 
-    Over the first updates it forgets faster, min(decay, (1 + n) / (10 + n)) after n, as TensorFlow's average does: else the random
-    weights of the start would have an effect for thousands of steps.
+    After n updates the decay is min(decay, (1 + n) / (10 + n)), as in TensorFlow. With a constant decay the random
+    initial weights would have an effect for thousands of steps.
     """
     if decay is None:
         return None

@@ -1,4 +1,4 @@
-"""The forecast of a run, for --dry-run, and advice on flags to lower where memory did not suffice."""
+"""The forecast of a run, for --dry-run, and advice on flags where memory does not suffice."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from common.training.sampler import sampler_of
 
 
 def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
-    """Parameters, steps, the longest batch's shapes, and the memory of a step: estimated, on a GPU measured as well.
+    """List the parameters, steps, shapes of the longest batch, and memory of a step: estimated, and on a GPU measured too.
 
-    Runs forward and backward on the longest clips, which moves no weight; every process has to call it.
+    Runs forward and backward on the longest clips without changing weights; every process has to call it.
     """
     pace, dist = state.pace, state.dist
     steps = pace.steps_per_epoch
@@ -42,7 +42,7 @@ def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespac
 
 
 def longest_batch(loader: DataLoader, size: int) -> Batch:
-    """A batch of the longest clips, as the dataset measures them. DataError of a clip that cannot be read."""
+    """Load a batch of the longest clips by the dataset's lengths. Raises the DataError of a clip that cannot be read."""
     lengths = sampler_of(loader).lengths
     chosen = sorted(range(len(lengths)), key=lambda index: lengths[index])[-size:]
     dataset: Any = loader.dataset
@@ -58,9 +58,9 @@ def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: i
     state_size = memory.state_bytes(state.model)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
     one, two = (_peak(state, longest_batch(loader, clips)) for clips in (1, 2))
-    activations = two - one  # of a clip; the rest, gradients too, is there once
-    always = state_size.weights + state_size.optimizer + average
-    estimated = always + one + (batch_size - 1) * activations
+    activations = two - one  # of one clip; other memory, such as gradients, does not depend on the batch
+    constant = state_size.weights + state_size.optimizer + average
+    estimated = constant + one + (batch_size - 1) * activations
     moving = f", moving average {size(average)}" if average else ""
     lines = [
         f"memory of a process: weights {size(state_size.weights)}, gradients {size(state_size.gradients)}, "
@@ -70,12 +70,12 @@ def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: i
     ]
     if precision.allocated_memory(device) is not None:
         peak = _peak(state, longest)
-        lines.append(f"measured peak: {size(peak + always)}, with the longest clips' batch")
+        lines.append(f"measured peak: {size(peak + constant)}, with the longest clips' batch")
     return lines
 
 
 def _peak(state: TrainState, batch: Batch) -> int:
-    """Bytes of a forward and backward, above those of weights and averages."""
+    """Measure the peak bytes of a forward and backward above those of weights and averages."""
     moved = to_device(batch, state.dist.device)
     return memory.measure_peak(state.dist.device, lambda: _forward_and_backward(state, moved))
 
@@ -88,15 +88,15 @@ def _forward_and_backward(state: TrainState, batch: Batch) -> None:
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
+    """Format bytes as GB or MB."""
     return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
 def _traffic(state: TrainState, trained: int) -> str:
-    """Bytes of gradients that each process sends in a step."""
+    """Describe the bytes of gradients that each process sends in a step."""
     if state.dist.world_size == 1:
         return "one process, nothing is sent"
-    # a ring's all-reduce sends every gradient twice but for a process's own part: Patarasuk and Yuan 2009
+    # A ring all-reduce sends 2 (n - 1) / n times the gradients: Patarasuk and Yuan 2009.
     ring = 2 * (state.dist.world_size - 1) / state.dist.world_size * 4 * trained
     return f"each process sends {size(ring)} of float32 gradients"
 
@@ -112,11 +112,11 @@ def _name(half: torch.dtype | None) -> str:
 
 
 def memory_advice(state: TrainState, args: argparse.Namespace) -> str:
-    """Advice on the flag to lower after a batch that did not fit: to half at most, or to what the state leaves."""
+    """Name a smaller --batch-size after a batch that did not fit: at most half, and small enough beside the state."""
     device = state.dist.device
     state_size, room = memory.state_bytes(state.model).total, memory.available_memory(device)
-    seen = max(precision.peak_memory(device) or 0, room)  # the refused request is more than there is
-    fitting = min(memory.smaller_batch(args.batch_size, state_size, seen, room), args.batch_size // 2)
+    used = max(precision.peak_memory(device) or 0, room)  # the failed request exceeds the memory there is
+    fitting = min(memory.smaller_batch(args.batch_size, state_size, used, room), args.batch_size // 2)
     hint = "" if args.amp else "add --amp"
     advice = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
     return f"{advice}; the same command with --dry-run says what a step needs"

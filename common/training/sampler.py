@@ -1,4 +1,4 @@
-"""Which items make which batch: shuffled by epoch, the same on any number of processes, and able to start in mid-epoch."""
+"""Batches of an epoch: shuffled, the same on any number of processes, and able to start in mid-epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from common.spec import Key
 class EpochBatches(Sampler[list[Key]]):
     """Batches of one process for the epoch set with `start_at`.
 
-    Every process derives the same global batches from (seed, epoch) and takes its share of each, so W processes with batches of b
-    see what one process with batches of W·b sees. With accumulation = k a global batch is k times as large and comes as k batches
-    in a row, so that these, too, are what one of k·b is. With bucket_batches = n, each n global batches' worth of shuffled items is
-    sorted by length before it is cut, which spares padding and still mixes the batches.
+    Every process derives the same global batches from (seed, epoch) and takes its share of each. W processes with batches of b take
+    the same steps as one process with batches of W·b. With accumulation = k, a global batch is k times as large and is split into k
+    consecutive batches. With bucket_batches = n, shuffled items are sorted by length within every n global batches: that reduces
+    padding.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class EpochBatches(Sampler[list[Key]]):
         self.skip = 0
 
     def start_at(self, epoch: int, clips_done: int = 0) -> None:
-        """Choose the epoch, and how many clips of it all processes together have had already.
+        """Choose the epoch, and the number of its clips that all processes together have done.
 
-        Another number of clips a batch than before leaves part of a batch over, which comes twice in that epoch.
+        Clips of an unfinished batch are repeated, as happens after a change of the batch size.
         """
         self.epoch, self.skip = epoch, min(clips_done // self.global_size, self.batches_per_epoch())
 
     def batches_per_epoch(self) -> int:
-        """Global batches in a whole epoch: full ones only in training, so that every process has as many."""
+        """Return the global batches of a whole epoch; in training only full ones, so that all processes have the same number."""
         full, rest = divmod(len(self.lengths), self.global_size)
         return full if self.training else full + (rest > 0)
 
@@ -61,32 +61,36 @@ class EpochBatches(Sampler[list[Key]]):
             share = batch[self.rank :: self.world_size]
             for part in range(self.accumulation):
                 if keys := [Key(self.epoch, index) for index in share[part :: self.accumulation]]:
-                    yield keys  # the last validation batch may not reach every process
+                    yield keys  # the last validation batch may have fewer items than processes
 
     def keys_of_first_clip(self) -> list[Key]:
-        """A batch of one clip, for a process that needs any."""
+        """Return a batch of one clip, for a dummy forward."""
         return [Key(self.epoch, 0)]
 
     def _global_batches(self) -> list[list[int]]:
         if not self.training:
-            return self._split(list(range(len(self.lengths))))
+            return self._cut_into_batches(list(range(len(self.lengths))))
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
         if not self.bucket_batches:
-            return self._split(order)[: self.batches_per_epoch()]
+            return self._cut_into_batches(order)[: self.batches_per_epoch()]
         pool = self.bucket_batches * self.global_size
-        clip_order = order[: self.batches_per_epoch() * self.global_size]  # left-outs are random, not the longest
+        clip_order = order[
+            : self.batches_per_epoch() * self.global_size
+        ]  # before sorting, so that the dropped clips are random, not the longest
         batches: list[list[int]] = []
         for start in range(0, len(clip_order), pool):
-            batches += self._split(sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index]))
+            batches += self._cut_into_batches(
+                sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index])
+            )
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
-    def _split(self, order: list[int]) -> list[list[int]]:
+    def _cut_into_batches(self, order: list[int]) -> list[list[int]]:
         return [order[i : i + self.global_size] for i in range(0, len(order), self.global_size)]
 
 
 def sampler_of(loader: DataLoader) -> EpochBatches:
-    """The sampler of a loader's batches."""
+    """Return the sampler of a loader's batches."""
     sampler = loader.batch_sampler
     assert isinstance(sampler, EpochBatches)
     return sampler

@@ -1,4 +1,4 @@
-"""Which of a model's weights a flag means: regular expressions over their names."""
+"""Selection of weights by flags: regular expressions over their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NORMS = nn.modules.batchnorm._BatchNorm
 
 
 class RateFactor(NamedTuple):
-    """A factor on the learning rate of the weights whose names hold a match."""
+    """A factor on the learning rate of the weights whose names match."""
 
     pattern: str
     factor: float
@@ -43,12 +43,12 @@ def rate_factor(text: str) -> RateFactor:
 
 
 def factor_of(name: str, factors: Sequence[RateFactor]) -> float:
-    """The factor of a weight: that of the first expression that its name matches, else 1."""
+    """Return the factor of the first expression that matches a weight's name, else 1."""
     return next((item.factor for item in factors if re.search(item.pattern, name)), 1.0)
 
 
 def matching(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[str]:
-    """The names that hold a match of any pattern. UsageError names the patterns that match nothing."""
+    """Return the names that match any pattern. Raises UsageError that lists the patterns without a match."""
     names = list(names)
     by_pattern = {expression: {name for name in names if re.search(expression, name)} for expression in patterns}
     if idle := [expression for expression, found in by_pattern.items() if not found]:
@@ -61,7 +61,7 @@ def matching(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[st
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Keep the weights whose names hold a match as they are. UsageError where none would be left to train."""
+    """Exclude the weights whose names match from training. Raises UsageError where no weight remains to train."""
     if not patterns:
         return
     names = matching((name for name, _ in model.named_parameters()), patterns, "--freeze")
@@ -72,7 +72,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def train_mode(model: nn.Module) -> None:
-    """model.train(), but for BatchNorms whose weights are all frozen: their statistics stay, too."""
+    """Call model.train(), except for BatchNorms with frozen weights alone: their statistics are frozen too."""
     model.train()
     for module in model.modules():
         if isinstance(module, NORMS) and not any(weight.requires_grad for weight in module.parameters()):

@@ -1,7 +1,7 @@
-"""Weights, gradients and averages sharded over all processes, by PyTorch's FSDP2; and the same as full tensors, for files.
+"""Weights, gradients and averages sharded over all processes by PyTorch's FSDP2, and gathered for checkpoints.
 
-Each block gathers its weights for its own forward and backward only, so that a process holds 1 / world_size of the state and one
-block's weights. Zhao et al. 2023, "PyTorch FSDP", arXiv:2304.11277.
+Each block gathers its weights for its own forward and backward only. A process holds 1 / world_size of the state and one block's
+weights. Zhao et al. 2023, "PyTorch FSDP", arXiv:2304.11277.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from common.training.distributed import Dist
 
-SMALLEST_BLOCK = 0.01  # of all weights; a smaller block is gathered with the rest
+SMALLEST_BLOCK = 0.01  # fraction of all weights; smaller blocks are gathered with the rest
 
 
 def shard(model: nn.Module, dist: Dist, cpu_offload: bool) -> nn.Module:
-    """Shard the main process's model, in place on every process: its children, and those in lists, are blocks of their own.
+    """Shard the main process's model in place, on every process. Blocks are its children, and the items of its lists.
 
-    With cpu_offload the shards lie in the CPU's memory and the optimizer works there.
+    With cpu_offload the shards and the optimizer are on the CPU.
     """
-    # The models' outputs are views, and nothing here writes into them.
+    # The models' outputs are views, but no code writes into them.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for tensor in model.state_dict().values():
-        torch_dist.broadcast(tensor, src=0)  # the others drew weights of their own
+        torch_dist.broadcast(tensor, src=0)  # other processes have other random weights
     mesh = init_device_mesh(dist.device.type, (dist.world_size,))
-    # Names of fsdp are looked up here and not imported: an older PyTorch has to reach precision.check_pytorch first.
+    # Attributes of fsdp, not imports: an older PyTorch has to reach precision.check_pytorch first.
     policy = fsdp.CPUOffloadPolicy(pin_memory=dist.device.type != "cpu") if cpu_offload else fsdp.OffloadPolicy()
     least = SMALLEST_BLOCK * _size(model)
     for block in _blocks(model):
@@ -51,7 +51,7 @@ def is_sharded(model: nn.Module) -> bool:
 
 @contextmanager
 def accumulate_only(trained: nn.Module) -> Iterator[None]:
-    """Inside, backward adds to this process's gradients without an all-reduce."""
+    """Context in which backward adds to this process's gradients without an all-reduce."""
     if isinstance(trained, DistributedDataParallel):
         with trained.no_sync():
             yield
@@ -64,14 +64,14 @@ def accumulate_only(trained: nn.Module) -> Iterator[None]:
 
 
 def share_buffers(model: nn.Module) -> None:
-    """Give every process the main one's BatchNorm statistics, as DistributedDataParallel does and FSDP does not."""
+    """Copy the main process's BatchNorm statistics to every process; DistributedDataParallel does so itself, FSDP does not."""
     if is_sharded(model):
         for buffer in model.buffers():
             torch_dist.broadcast(buffer, src=0)
 
 
 def gather_full(value: Any) -> Any:
-    """A nest of dicts and lists with every sharded tensor gathered, on the CPU; every process has to call it."""
+    """Gather every sharded tensor in nested dicts and lists, on the CPU; every process has to call it."""
     if isinstance(value, DTensor):
         return value.full_tensor().cpu()
     if isinstance(value, dict):
@@ -82,7 +82,7 @@ def gather_full(value: Any) -> Any:
 
 
 def shard_like(value: Any, example: Any) -> Any:
-    """This process's shard of a full tensor, sharded as `example` is; the value itself where that is not sharded."""
+    """Shard a full tensor as `example` is sharded; return the value itself where `example` is not sharded."""
     if not isinstance(example, DTensor) or not isinstance(value, Tensor) or value.shape != example.shape:
         return value
     on_device = value.to(example.device, example.dtype)
@@ -90,7 +90,7 @@ def shard_like(value: Any, example: Any) -> Any:
 
 
 def load(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
-    """load_state_dict of full tensors, for a model sharded or not."""
+    """Load full tensors into a model, sharded or not."""
     if not is_sharded(model):
         model.load_state_dict(state_dict)
         return

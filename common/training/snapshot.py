@@ -1,4 +1,4 @@
-"""Training state to checkpoint and back."""
+"""Conversion of a training state to a checkpoint and back."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ from common.training.optimization import restore_averages
 
 
 class Start(NamedTuple):
-    """The checkpoint a run goes on from: its file and what is in it; None and nothing for a fresh start."""
+    """The checkpoint that a run resumes from, its path and content; (None, {}) for a fresh start."""
 
     path: Path | None
     checkpoint: dict[str, Any]
 
 
 def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
-    """The flags that inference needs to treat text and audio as training did."""
+    """Return the options of text and audio that inference has to share with training."""
     return {name: getattr(args, name) for name in (*(field.name for field in fields(AudioConfig)), *names)}
 
 
 def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> Path:
     """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it.
 
-    Of those that this run has written the newest --keep-checkpoints stay, this one counted.
+    Deletes older checkpoints of this run beyond --keep-checkpoints.
     """
     path = checkpoint_path(args.output, state.spec.name, state.epoch)
     state.saved = [*(epoch for epoch in state.saved if epoch != state.epoch), state.epoch]
-    remaining = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
+    newest = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
     cpu_state, gpu_state = precision.rng_states(state.dist.device)
     rng = distributed.gather((cpu_state, gpu_state), state.dist)
     checkpoint = _describe(state, args) | {
         "epoch_complete": epoch_complete,
         "epoch_totals": asdict(state.totals),
         "best": state.best._asdict(),
-        "saved": remaining,
+        "saved": newest,
         "launch": distributed.launch_id(),
         "optimizer": sharding.gather_full(state.optimizer.state_dict()),
         "scaler": state.scaler.state_dict(),
@@ -78,7 +78,7 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
 
 
 def save_best(state: TrainState, args: argparse.Namespace) -> None:
-    """Write the weights alone, those of the validation, to checkpoint_{model}_best.pt; every process has to call it."""
+    """Write the weights that validation uses to checkpoint_{model}_best.pt; every process has to call it."""
     checkpoint = _describe(state, args) | {"best": state.best._asdict()}
     if state.best.by == "loss":
         checkpoint["val_loss"] = state.best.loss
@@ -88,7 +88,7 @@ def save_best(state: TrainState, args: argparse.Namespace) -> None:
 
 
 def _describe(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
-    """The weights, and what is to be known of them."""
+    """Return the weights and the entries that describe them."""
     return {
         "epoch": state.epoch,
         "iteration": state.iteration,
@@ -100,10 +100,10 @@ def _describe(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def find(args: argparse.Namespace, model_name: str, dist: Dist) -> Start:
-    """The checkpoint that the flags ask for, on every process, which all have to see the file.
+    """Load the checkpoint that the flags select, on every process; the file must be readable by all.
 
-    A start given by flag is where a run begins, and --resume-from-last how the same command goes on. A launch that lost a
-    process and starts anew goes on by itself from what it has saved.
+    --resume-from-last takes precedence over a start given by another flag. A launch that torchrun has restarted resumes from its
+    own newest checkpoint.
     """
     found = _newest(args, model_name) if dist.is_main else Start(None, {})
     path = distributed.broadcast(found.path, dist)
@@ -120,7 +120,7 @@ def _newest(args: argparse.Namespace, model_name: str) -> Start:
         print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
     elif launch := distributed.launch_id():
         for path in find_all(args.output, model_name):
-            with suppress(DataError):  # one cut short by what ended the launch's first turn
+            with suppress(DataError):  # incomplete: the launch's first attempt ended while it wrote the file
                 checkpoint = load_checkpoint(path)
                 if checkpoint.get("launch") == launch:
                     return Start(path, checkpoint)
@@ -131,7 +131,7 @@ def _newest(args: argparse.Namespace, model_name: str) -> Start:
 
 
 def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
-    """The newest whole checkpoint, saying which newer ones cannot be read. DataError where there are only such."""
+    """Load the newest readable checkpoint, and warn of newer ones that are not. Raises DataError where none is readable."""
     faults: list[str] = []
     for path in find_all(folder, model_name):
         try:
@@ -150,7 +150,7 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
 
 
 def check_data_options(checkpoint: dict[str, Any], path: Path, args: argparse.Namespace) -> None:
-    """UsageError where a run is to go on with other text or audio settings than it has."""
+    """Raise UsageError where a resumed run has other text or audio options than the checkpoint."""
     stored = checkpoint.get("data", {})
     ours = {name: getattr(args, name) for name in stored if hasattr(args, name)}
     other = [name for name, value in ours.items() if value != stored[name]]
@@ -162,14 +162,14 @@ def check_data_options(checkpoint: dict[str, Any], path: Path, args: argparse.Na
 
 
 def choose_seed(seed: int | None, checkpoint: dict[str, Any], dist: Dist) -> int:
-    """The flag's seed, else that of the run that made the checkpoint, else a random one; the same on every process."""
+    """Return the flag's seed, else the checkpoint's, else a random one; the same on every process."""
     if seed is None:
         seed = checkpoint.get("seed")
     return distributed.broadcast(precision.draw_seed() if seed is None else seed, dist)
 
 
 def load_into(model: nn.Module, spec: ModelSpec, checkpoint: dict[str, Any], path: Path) -> None:
-    """Load a checkpoint's weights, of any published layout; DataError names the settings that differ."""
+    """Load a checkpoint's weights, of any published layout. Raises DataError that names the settings that differ."""
     try:
         load_weights(model, current_layout(checkpoint, spec.upgrade_state_dict), path, sharding.load)
     except DataError as error:
@@ -177,14 +177,14 @@ def load_into(model: nn.Module, spec: ModelSpec, checkpoint: dict[str, Any], pat
 
 
 def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
-    """Continue from a checkpoint of any published layout; returns a sentence on what was restored.
+    """Restore the state from a checkpoint of any published layout. Returns a sentence on the restored parts.
 
-    Without an optimizer's state it is a warm start: weights only, from epoch 0.
+    A checkpoint without an optimizer's state is a warm start: weights only, from epoch 0.
     """
     load_into(state.model, state.spec, checkpoint, path)
     if state.average is not None:
-        remaining = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
-        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": remaining}, path)
+        average = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
+        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": average}, path)
         state.average.n_averaged.fill_(checkpoint.get("ema_updates", 0))
     if checkpoint.get("optimizer") is None:
         return f"{path}: weights only, no optimizer: a warm start at epoch 0"
@@ -224,7 +224,7 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
 
 
 def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
-    """Put back this process's random state; on another number of processes there is none, which is said."""
+    """Restore this process's random state. Returns a note where the file has none, as with another number of processes."""
     cpu_states = checkpoint.get("random_rng_states_all")
     if cpu_states is None and checkpoint.get("random_rng_state") is not None:
         cpu_states = [checkpoint["random_rng_state"]]
@@ -234,13 +234,13 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
     gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.dist.world_size else None
     try:
         precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
-    except RuntimeError as error:  # old releases of PyTorch remaining states of another size
+    except RuntimeError as error:  # states of old PyTorch releases have another size
         return f" (random numbers start anew: {error})"
     return ""
 
 
 def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
-    """Which model settings differ, as a hint at the flags to change."""
+    """Name the model settings that differ, as a hint at the flags to change."""
     current = config_of(model)
     known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
     pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]

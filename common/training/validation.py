@@ -1,4 +1,4 @@
-"""Validation: the mean loss over held-out clips, the model's pictures and sounds, and whether it is the best so far."""
+"""Validation: the mean loss over held-out clips, pictures and sounds of the model, and the best loss so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from common.training.loop import Best, TrainState, to_device
 from common.training.nvlog import Log
 from common.training.sampler import sampler_of
 
-VALIDATION_SEED = 0  # dropout that stays on in evaluation is the same at each validation, so that losses compare
+VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so that losses compare
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
     state.criterion.train(False)
     sums = torch.zeros(3, dtype=torch.float64)  # loss x clips, clips, items
     clock = time.perf_counter()
-    spent = 0.0  # on the preview, which is no part of the rate
+    spent = 0.0  # seconds of the preview, left out of the rate
     with precision.separate_rng(state.dist.device, VALIDATION_SEED):
         for number, batch in enumerate(log.progress(loader, "validation", total=len(sampler_of(loader)))):
             batch = to_device(batch, state.dist.device)
@@ -71,7 +71,7 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
     """Write the model's pictures, sounds and numbers of a validation batch to TensorBoard."""
     try:
         preview = state.spec.preview(state.eval_model, batch, outputs, stft)
-    except DataError as error:  # the mels of an untrained model may be beyond a transform
+    except DataError as error:  # mels of an untrained model may overflow a transform
         log.say(f"no preview of this validation: {error}")
         return
     log.scalars("validation", preview.scalars, state.iteration)
@@ -82,7 +82,7 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
 
 
 def update_best(state: TrainState, loss: float) -> bool:
-    """Record a validation's loss in the state; True if it is the lowest so far."""
+    """Record a validation's loss in the state. Returns True if it is the lowest so far."""
     if loss < state.best.loss:
         state.best = Best(loss, state.epoch, by=state.best.by)
         return True

@@ -1,4 +1,4 @@
-"""Fine-tuning: another run's weights as the start of a new one, as far as they fit."""
+"""Fine-tuning: initial weights from another run's checkpoint."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from common.training.snapshot import config_difference
 
 
 def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, ignored: Sequence[str]) -> str:
-    """Load a checkpoint's weights into a fresh model but for those whose names match `ignored`; says what was done.
+    """Load a checkpoint's weights into a fresh model, except those whose names match `ignored`. Returns a sentence on the result.
 
-    DataError where the rest do not fit, UsageError for an expression that matches nothing.
+    Raises DataError where the other weights do not fit, UsageError for an expression without a match.
     """
     checkpoint = load_checkpoint(path)
     averaged = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]

@@ -57,13 +57,13 @@ def tiny(folder: Path, *words: object) -> list[object]:
     return ["-o", folder, "--cpu", "-il", 20, "--num-iters", 3, "--warmup", 1, *TINY, *words]
 
 
-def measured(*words: object) -> Result:
+def measure(*words: object) -> Result:
     result = run("benchmarks/latency.py", *words)
     assert result.code == 0, result.err
     return result
 
 
-def parsed(out: str) -> dict[str, str]:
+def parse_table(out: str) -> dict[str, str]:
     """The one table of a run's output, by column."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     header, rule, values = rows
@@ -141,8 +141,8 @@ def test_frames_follow_the_text_in_the_published_proportion() -> None:
 
 
 def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -> None:
-    result = measured(*tiny(tmp_path, "-bs", 2, "--mel-frames", 43))  # 9 steps of 5 frames
-    row = parsed(result.out)
+    result = measure(*tiny(tmp_path, "-bs", 2, "--mel-frames", 43))  # 9 steps of 5 frames
+    row = parse_table(result.out)
     assert [row[name] for name in COLUMNS[:3]] == ["2", "20", "FP32"]
     assert float(row["Avg mels generated"]) == 45
     assert float(row["Avg audio length (s)"]) == round(45 * HOP / RATE, 2)
@@ -159,14 +159,14 @@ def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -
 
 def test_a_second_measurement_leaves_the_first_ones_log_alone(tmp_path: Path) -> None:
     for frames in (43, 48):
-        result = measured(*tiny(tmp_path, "--mel-frames", frames))
+        result = measure(*tiny(tmp_path, "--mel-frames", frames))
     assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
     for name in ("nvlog.json", "nvlog_1.json"):
         assert [step for step, _ in read_steps(tmp_path / name)] == [(0, 0), (0, 1), (0, 2), ()]
 
 
 def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) -> None:
-    row = parsed(measured(*tiny(tmp_path, "--num-iters", 7)).out)
+    row = parse_table(measure(*tiny(tmp_path, "--num-iters", 7)).out)
     latencies = [record["latency"] for record in iterations(tmp_path)]
     said = totals(tmp_path)
     assert len(latencies) == 7
@@ -185,15 +185,15 @@ def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) 
 def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     words = ["-o", tmp_path, "--cpu", "-il", 20, "--num-iters", 1, "--warmup", 0]
     words += ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
-    out = measured(*words, "--max-decoder-steps", 3, "--gate-threshold", 1).out
-    assert float(parsed(out)["Avg mels generated"]) == 15
+    out = measure(*words, "--max-decoder-steps", 3, "--gate-threshold", 1).out
+    assert float(parse_table(out)["Avg mels generated"]) == 15
     assert f"tacotron2: {train_tiny_model('Tacotron2')}, waveglow: {train_tiny_model('WaveGlow')}" in out
     flags = {k: v for record in read_log(tmp_path / "nvlog.json") for k, v in record.get("data", {}).items()}
     assert flags["tacotron2_config"]["decoder_rnn_dim"] == 24
     assert flags["waveglow_config"]["WN_config"]["n_channels"] == 8
-    assert float(parsed(measured(*words, "--gate-threshold", 0).out)["Avg RTF"]) == 0  # it fires at once
+    assert float(parse_table(measure(*words, "--gate-threshold", 0).out)["Avg RTF"]) == 0  # it fires at once
     with_random_vocoder = [*words[:-2], *TINY[TINY.index("--flows") :], "--n-mel-channels", 10]
-    out = measured(*with_random_vocoder, "--max-decoder-steps", 3).out
+    out = measure(*with_random_vocoder, "--max-decoder-steps", 3).out
     assert "waveglow: random weights" in out
 
 
@@ -202,17 +202,17 @@ def test_half_precision_on_a_cpu_is_bfloat16_where_it_has_that(
     tmp_path: Path, monkeypatch, supported: bool, name: str
 ) -> None:
     monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: supported)
-    assert parsed(measured(*tiny(tmp_path, "--fp16")).out)["Precision"] == name
+    assert parse_table(measure(*tiny(tmp_path, "--fp16")).out)["Precision"] == name
 
 
 @pytest.mark.parametrize(("can", "name"), [(True, "FP32 + INT8"), (False, "FP32")])
 def test_int8_is_named_where_it_has_an_effect(tmp_path: Path, monkeypatch, can: bool, name: str) -> None:
     monkeypatch.setattr("common.precision.reads_float16", lambda device: can)
-    assert parsed(measured(*tiny(tmp_path, "--int8")).out)["Precision"] == name
+    assert parse_table(measure(*tiny(tmp_path, "--int8")).out)["Precision"] == name
 
 
 def test_without_a_denoiser_its_latency_is_none(tmp_path: Path) -> None:
-    measured(*tiny(tmp_path, "-d", 0))
+    measure(*tiny(tmp_path, "-d", 0))
     assert totals(tmp_path)["denoiser_latency"] == 0
     assert totals(tmp_path)["waveglow_latency"] > 0
 
@@ -250,14 +250,14 @@ def test_checkpoints_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def heard_ctrl_c() -> Iterator[None]:
-    """Processes started here hear Ctrl-C, even where a shell's & made these tests ignore it."""
+def default_ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts processes started here, even where a shell's & made these tests ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heard_ctrl_c")
+@pytest.mark.usefixtures("default_ctrl_c")
 def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "benchmarks.latency", *tiny(tmp_path, "--num-iters", 100000)]
     process = subprocess.Popen(
@@ -279,7 +279,7 @@ def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None
     done = len(iterations(tmp_path))
     assert 3 <= done < 100000
     assert f"{done} iterations after 1 to warm up" in out
-    assert float(parsed(out)["Avg latency (s)"]) == pytest.approx(totals(tmp_path)["latency"], abs=1e-4)
+    assert float(parse_table(out)["Avg latency (s)"]) == pytest.approx(totals(tmp_path)["latency"], abs=1e-4)
 
 
 def test_stopped_before_anything_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.torchscript import scripted
+from benchmarks.torchscript import script_decoder
 from tacotron2.model import Tacotron2
 
 SIZES = {
@@ -33,7 +33,7 @@ def two_models(**config) -> tuple[Tacotron2, Tacotron2]:
         for weight in plain.decoder.parameters():
             weight.mul_(1.5)  # far from uniform attention
         plain.decoder.gate_layer.linear_layer.weight.mul_(6)  # far from even chances to end
-    return plain, scripted(plain)
+    return plain, script_decoder(plain)
 
 
 @pytest.mark.parametrize("config", [{}, {"n_frames_per_step": 3, "decoder_no_early_stopping": True}])
@@ -41,9 +41,9 @@ def test_the_scripted_decoder_equals_the_plain_one(config: dict) -> None:
     plain, fast = two_models(gate_threshold=0.5, **config)
     text, lengths = torch.randint(1, 11, (3, 7)), torch.tensor([7, 4, 6])
     for _ in range(3):  # TorchScript rewrites itself after its first runs
-        expected, made = plain.infer(text, lengths), fast.infer(text, lengths)
-        assert made.mel_lengths.tolist() == expected.mel_lengths.tolist()
-        for ours, theirs in zip(made, expected, strict=True):
+        expected, outputs = plain.infer(text, lengths), fast.infer(text, lengths)
+        assert outputs.mel_lengths.tolist() == expected.mel_lengths.tolist()
+        for ours, theirs in zip(outputs, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     assert config or len(set(expected.mel_lengths.tolist())) == 3
     assert expected.alignments.max() > 1.3 / 7

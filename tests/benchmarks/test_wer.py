@@ -1,4 +1,4 @@
-"""The command that counts a recogniser's errors: which audio goes with which text, what is wrong with its input, its report."""
+"""The command that counts a recogniser's errors: the pairs of audio and text, errors of its input, its report."""
 
 from __future__ import annotations
 

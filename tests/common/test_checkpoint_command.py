@@ -1,4 +1,4 @@
-"""python -m common.checkpoint: what it says of every layout, and that what it writes means the same."""
+"""python -m common.checkpoint: its report on every layout, and copies that keep the content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import ROOT, flags, succeed, train_tiny_model
 
-# spec/interface.md's, by the model's name: what the published models' constructors take
+# spec/interface.md's, by the model's name: the arguments of the published models' constructors
 PUBLISHED_CONFIG = {
     "Tacotron2": "mask_padding n_mel_channels n_symbols symbols_embedding_dim encoder_kernel_size encoder_n_convolutions"
     " encoder_embedding_dim attention_rnn_dim attention_dim attention_location_n_filters attention_location_kernel_size"
@@ -64,17 +64,17 @@ def small(**changes: Any) -> dict[str, Any]:
     return {"epoch": 7, "config": {"n": 1}, "state_dict": state, **changes}
 
 
-def saved(path: Path, content: Any) -> Path:
+def write_pt(path: Path, content: Any) -> Path:
     torch.save(content, path)
     return path
 
 
-def inspected(path: Path, capsys) -> dict[str, Any]:
+def inspect_json(path: Path, capsys) -> dict[str, Any]:
     command.main(["inspect", str(path), "--json"])
     return json.loads(capsys.readouterr().out)
 
 
-def printed(path: Path, capsys, *words: str) -> str:
+def inspect_text(path: Path, capsys, *words: str) -> str:
     command.main(["inspect", str(path), *words])
     return capsys.readouterr().out
 
@@ -90,7 +90,7 @@ def same(a: Any, b: Any) -> bool:
 
 @MODELS
 def test_inspect_tells_what_training_left(model: str, capsys) -> None:
-    found = inspected(train_tiny_model(model), capsys)
+    found = inspect_json(train_tiny_model(model), capsys)
     checkpoint = load_checkpoint(train_tiny_model(model))
     built = models.load_model(model, train_tiny_model(model))
     assert (found["model"], found["layout"]) == (model, "this recipe's")
@@ -111,7 +111,7 @@ def test_inspect_tells_what_training_left(model: str, capsys) -> None:
 
 def test_inspect_as_text(capsys) -> None:
     path = train_tiny_model("WaveGlow")
-    text = printed(path, capsys, "--tensors")
+    text = inspect_text(path, capsys, "--tensors")
     assert text.startswith(f"file           {path}\nsize           {path.stat().st_size:,} bytes\n")
     for row in (
         r"layout +this recipe's; weight normalisation as weight_g and weight_v",
@@ -124,7 +124,7 @@ def test_inspect_as_text(capsys) -> None:
         r"  upsample\.weight +10x10x1024 +float32",
     ):
         assert re.search(rf"^{row}$", text, flags=re.MULTILINE), row
-    without = printed(path, capsys)
+    without = inspect_text(path, capsys)
     assert text.startswith(without.rstrip("\n")) and "upsample.weight" not in without
 
 
@@ -161,7 +161,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_inspect_tells_layouts_apart(tmp_path: Path, capsys, layout: str) -> None:
     content, said = LAYOUTS[layout]
-    assert f"\nlayout         {said}\n" in printed(saved(tmp_path / "c.pt", content), capsys)
+    assert f"\nlayout         {said}\n" in inspect_text(write_pt(tmp_path / "c.pt", content), capsys)
 
 
 def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
@@ -176,7 +176,7 @@ def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
     )
     checkpoint["state_dict"]["norm.running_mean"] = torch.zeros(5, dtype=torch.float16)
     checkpoint["state_dict"]["norm.num_batches_tracked"] = torch.tensor(9)
-    found = inspected(saved(tmp_path / "checkpoint_Some_Model_12.pt", checkpoint), capsys)
+    found = inspect_json(write_pt(tmp_path / "checkpoint_Some_Model_12.pt", checkpoint), capsys)
     assert found["model"] == "Some_Model"
     assert (found["parameters"], found["parts"]) == (8, {"layer": 8})
     assert found["dtypes"] == {"float32": 8, "float16": 5, "int64": 1}
@@ -190,7 +190,7 @@ def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
 
 
 def test_what_is_not_there_is_none(tmp_path: Path, capsys) -> None:
-    text = printed(saved(tmp_path / "c.pt", {"w": torch.ones(1)}), capsys)
+    text = inspect_text(write_pt(tmp_path / "c.pt", {"w": torch.ones(1)}), capsys)
     for label in ("epoch", "iteration", "seed", "optimizer", "scaler", "random states", "config", "data options"):
         assert re.search(rf"^{label} +none$", text, flags=re.MULTILINE), label
     assert "not in the file's name" in text
@@ -198,7 +198,11 @@ def test_what_is_not_there_is_none(tmp_path: Path, capsys) -> None:
 
 def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
     state = {"a": torch.tensor([1.0, torch.nan, torch.inf]), "b": torch.ones(2), "c": torch.tensor([-torch.inf])}
-    bad, good, absent = saved(tmp_path / "bad.pt", state), saved(tmp_path / "good.pt", small()), tmp_path / "none.pt"
+    bad, good, absent = (
+        write_pt(tmp_path / "bad.pt", state),
+        write_pt(tmp_path / "good.pt", small()),
+        tmp_path / "none.pt",
+    )
     words = [sys.executable, "-m", "common.checkpoint", "inspect", "--json", str(bad), str(absent), str(good)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -216,17 +220,17 @@ def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path
     ours, out = load_checkpoint(train_tiny_model(model)), tmp_path / "new" / "p.pt"
     command.main(["convert", str(train_tiny_model(model)), str(out)])
     assert "cuda_rng_state_all is empty, as no GPU was used" in capsys.readouterr().out
-    made = load_checkpoint(out)
-    assert set(made) == PUBLISHED | OURS
-    assert set(made["config"]) == set(PUBLISHED_CONFIG[model].split())
-    assert all(same(made[key], ours[key]) for key in (PUBLISHED | OURS) - {"config"})
-    assert made["config"].items() <= ours["config"].items()
+    converted = load_checkpoint(out)
+    assert set(converted) == PUBLISHED | OURS
+    assert set(converted["config"]) == set(PUBLISHED_CONFIG[model].split())
+    assert all(same(converted[key], ours[key]) for key in (PUBLISHED | OURS) - {"config"})
+    assert converted["config"].items() <= ours["config"].items()
     states = [fresh(model), fresh(model)]
-    said = [snapshot.restore(state, content, out) for state, content in zip(states, (ours, made), strict=True)]
+    said = [snapshot.restore(state, content, out) for state, content in zip(states, (ours, converted), strict=True)]
     assert said[0] == said[1] == f"{out}: resuming at epoch 2"
     first, second = (state.model.state_dict() | state.optimizer.state_dict() for state in states)
     assert same(first, second)
-    assert inspected(out, capsys)["layout"] == "the published recipe's"
+    assert inspect_json(out, capsys)["layout"] == "the published recipe's"
 
 
 def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
@@ -236,26 +240,26 @@ def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
     old["random_rng_state"] = ours["random_rng_states_all"][0]
     old["amp"] = {"loss_scaler0": {"loss_scale": 2.0**15, "unskipped": 3}}
     out = tmp_path / "new.pt"
-    command.main(["convert", str(saved(tmp_path / "old.pt", old)), str(out)])
-    made = load_checkpoint(out)
-    assert set(made) == PUBLISHED - {"cuda_rng_state_all"}
-    assert same(made["state_dict"], dict(ours["state_dict"]))
-    assert same(made["random_rng_states_all"], ours["random_rng_states_all"])
+    command.main(["convert", str(write_pt(tmp_path / "old.pt", old)), str(out)])
+    converted = load_checkpoint(out)
+    assert set(converted) == PUBLISHED - {"cuda_rng_state_all"}
+    assert same(converted["state_dict"], dict(ours["state_dict"]))
+    assert same(converted["random_rng_states_all"], ours["random_rng_states_all"])
     scaler = torch.amp.GradScaler("cpu")
-    scaler.load_state_dict(made["scaler"])
+    scaler.load_state_dict(converted["scaler"])
     assert scaler.get_scale() == 2.0**15
-    assert snapshot.restore(fresh("WaveGlow"), made, out) == f"{out}: resuming at epoch 2"
+    assert snapshot.restore(fresh("WaveGlow"), converted, out) == f"{out}: resuming at epoch 2"
 
 
 def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
-    """The published recipe goes on with the epoch after the file's, whatever else the file says."""
+    """The published recipe goes on with the epoch after the file's, whatever its other entries are."""
     totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
     half_way = load_checkpoint(train_tiny_model("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
     out = tmp_path / "out.pt"
-    command.main(["convert", str(saved(tmp_path / "in.pt", half_way)), str(out)])
-    made = load_checkpoint(out)
-    assert (made["epoch"], made["iteration"]) == (0, 1)
-    assert snapshot.restore(fresh("WaveGlow"), made, out) == f"{out}: resuming at epoch 1"
+    command.main(["convert", str(write_pt(tmp_path / "in.pt", half_way)), str(out)])
+    converted = load_checkpoint(out)
+    assert (converted["epoch"], converted["iteration"]) == (0, 1)
+    assert snapshot.restore(fresh("WaveGlow"), converted, out) == f"{out}: resuming at epoch 1"
 
 
 def test_weights_only_is_a_warm_start(tmp_path: Path, fresh, capsys) -> None:
@@ -272,7 +276,7 @@ def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: P
     state = {"WN.0.in_layers.0.weight": torch.ones(2), "WN.0.cond_layer.bias": torch.ones(2)}
     config = {"n_flows": 4, "hop_length": 300, "upsample_kernel_size": 1024}
     command.main(
-        ["convert", str(saved(tmp_path / "in.pt", small(state_dict=state, config=config))), f"{tmp_path}/o.pt"]
+        ["convert", str(write_pt(tmp_path / "in.pt", small(state_dict=state, config=config))), f"{tmp_path}/o.pt"]
     )
     assert load_checkpoint(tmp_path / "o.pt")["config"] == {"n_flows": 4, "hop_length": 300}
     assert (
@@ -286,21 +290,21 @@ def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: P
 def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Path) -> None:
     out = tmp_path / f"half{suffix}"
     command.main(["convert", str(train_tiny_model(model)), str(out), "--half"])
-    ours, made = (load_checkpoint(path)["state_dict"] for path in (train_tiny_model(model), out))
-    assert set(made) == set(ours)
+    ours, converted = (load_checkpoint(path)["state_dict"] for path in (train_tiny_model(model), out))
+    assert set(converted) == set(ours)
     for name, value in ours.items():
         if value.is_floating_point():
-            assert made[name].dtype == torch.float16
-            assert np.array_equal(made[name].numpy(), value.numpy().astype(np.float16)), name
+            assert converted[name].dtype == torch.float16
+            assert np.array_equal(converted[name].numpy(), value.numpy().astype(np.float16)), name
         else:
-            assert same(made[name], value)
+            assert same(converted[name], value)
     built = models.load_model(model, out)
     assert {value.dtype for value in built.parameters()} == {torch.float32}
 
 
 def test_half_cannot_hold_everything(tmp_path: Path) -> None:
     state = {"fine": torch.tensor([65504.0]), "norm.running_var": torch.tensor([1e6, 1.0]), "b": torch.tensor([-7e4])}
-    path, out = saved(tmp_path / "c.pt", small(state_dict=state)), tmp_path / "out.pt"
+    path, out = write_pt(tmp_path / "c.pt", small(state_dict=state)), tmp_path / "out.pt"
     with pytest.raises(
         DataError, match=r"--half: float16 ends at 65504, .* norm\.running_var \(up to 1e\+06\), b \(up"
     ):
@@ -342,7 +346,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     shared = torch.arange(6.0).view(2, 3)
     state = {"a": shared, "b": shared, "c": shared.t(), "n": torch.tensor(3)}
     config = {"rate": np.int64(22050), "size": (1, 2), "nested": {"x": None}, "name": "é"}
-    path = saved(tmp_path / "a.pt", small(state_dict=state, config=config))
+    path = write_pt(tmp_path / "a.pt", small(state_dict=state, config=config))
     command.main(["convert", str(path), f"{tmp_path}/b.safetensors"])
     command.main(["convert", f"{tmp_path}/b.safetensors", f"{tmp_path}/c.pt"])
     back = load_checkpoint(tmp_path / "c.pt")
@@ -351,7 +355,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_stays_unless_forced(tmp_path: Path) -> None:
-    source, out = saved(tmp_path / "in.pt", small()), tmp_path / "out.pt"
+    source, out = write_pt(tmp_path / "in.pt", small()), tmp_path / "out.pt"
     out.write_bytes(b"precious")
     with pytest.raises(UsageError, match=r"out\.pt is there already; .*--force"):
         command.main(["convert", str(source), str(out)])
@@ -371,7 +375,7 @@ def test_a_bad_source_leaves_no_file(tmp_path: Path) -> None:
         command.main(["convert", f"{tmp_path}/none.pt", str(out)])
     odd = small(state_dict={"a": torch.ones(1), "steps": 3})
     with pytest.raises(DataError, match=r"\.safetensors files hold tensors alone, not steps"):
-        command.main(["convert", str(saved(tmp_path / "odd.pt", odd)), str(out)])
+        command.main(["convert", str(write_pt(tmp_path / "odd.pt", odd)), str(out)])
     assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
 
 
@@ -382,12 +386,12 @@ def test_other_peoples_safetensors(tmp_path: Path, capsys) -> None:
     for name in "ab":
         read = load_checkpoint(tmp_path / f"{name}.safetensors")
         assert list(read) == ["state_dict"] and same(read["state_dict"], dict(layer.state_dict()))
-        assert inspected(tmp_path / f"{name}.safetensors", capsys)["layout"] == "safetensors"
+        assert inspect_json(tmp_path / f"{name}.safetensors", capsys)["layout"] == "safetensors"
 
 
 @pytest.mark.parametrize("words", [["convert", "in.pt", "out.safetensors"], ["inspect", "in.safetensors"]])
 def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch, words: list[str]) -> None:
-    saved(tmp_path / "in.pt", small())
+    write_pt(tmp_path / "in.pt", small())
     save_file(small()["state_dict"], tmp_path / "in.safetensors")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "safetensors", None)  # Python's own way to make an import fail

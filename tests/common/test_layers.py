@@ -177,7 +177,7 @@ def test_conv_stack_relu():
     assert 0.4 < (y == 0).double().mean() < 0.6  # normalised before
 
 
-def test_conv_stack_does_not_hear_padding():
+def test_padding_has_no_effect_on_a_conv_stack():
     stack, mask = small_stack().train(), length_mask(LENGTHS, 5)[:, None]
     x = randn(3, 4, 5)
     y = stack.convolve(x, mask)

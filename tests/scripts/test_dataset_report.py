@@ -1,4 +1,4 @@
-"""The report of a corpus as a command: what it prints, draws and refuses, and its exit codes."""
+"""The report of a corpus as a command: its text, pictures, refusals and exit codes."""
 
 from __future__ import annotations
 

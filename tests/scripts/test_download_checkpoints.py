@@ -205,7 +205,7 @@ def test_a_page_instead_of_a_checkpoint_is_an_error(server, tmp_path):
     done = download(server, tmp_path)
     assert done.returncode == 1
     assert "no checkpoint, or one cut short (27 bytes" in done.stderr
-    assert "error: delete what cannot be used, see above, and run again" in done.stderr
+    assert "error: delete the unusable files, see above, and run again" in done.stderr
     assert "channels 256" not in done.stdout
 
 

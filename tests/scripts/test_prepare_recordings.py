@@ -154,7 +154,7 @@ def test_an_existing_different_list_stays(tmp_path: Path, voice: Path, capsys) -
     assert "note:" not in capsys.readouterr().out
     prepare(tmp_path, "--dataset", "voice", ".", "--validation", 0.5)
     out = capsys.readouterr().out
-    assert out.count("differs from what these flags give and stays as it is; delete it") == 4
+    assert out.count("differs from the output of these flags and stays as it is; delete it") == 4
     assert "note: training reads the filelists as they are now" in out
     assert rows(tmp_path, "voice") == before
     assert len(read_filelist(tmp_path / "lists/voice_audio_text_val_filelist.txt")) == 1

@@ -71,7 +71,7 @@ def test_dropped_frames_are_zeros_in_training_only():
 
 # --- inference ---
 
-STEP = 0.05  # what the counter below adds up
+STEP = 0.05  # of the counter below, in each step
 
 
 def counting_decoder(**config) -> Decoder:
@@ -102,28 +102,28 @@ def counting_memory(firing_steps):
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_a_clip_is_as_long_as_the_frames_before_its_gate_fired(r):
     decoder = counting_decoder(n_frames_per_step=r)
-    made = decoder.infer(*counting_memory([3, 1, 6, 2]))
-    assert made.lengths.tolist() == [2 * r, 0, 5 * r, r]
-    assert made.mels.shape == (4, 3, 6 * r)  # the last item's firing step is the last step
-    assert made.gates.shape == (4, 6 * r)
-    assert made.alignments.shape == (4, 6, 4)
+    outputs = decoder.infer(*counting_memory([3, 1, 6, 2]))
+    assert outputs.lengths.tolist() == [2 * r, 0, 5 * r, r]
+    assert outputs.mels.shape == (4, 3, 6 * r)  # the last item's firing step is the last step
+    assert outputs.gates.shape == (4, 6 * r)
+    assert outputs.alignments.shape == (4, 6, 4)
     fired = torch.arange(6).repeat_interleave(r) >= torch.tensor([[2], [0], [5], [1]])
-    assert torch.equal(made.gates > 0, fired)
+    assert torch.equal(outputs.gates > 0, fired)
 
 
 def test_a_clip_whose_gate_never_fires_ends_at_the_limit():
     decoder = counting_decoder(n_frames_per_step=2, max_decoder_steps=5)
-    made = decoder.infer(*counting_memory([3, 100]))
-    assert made.lengths.tolist() == [4, 10]
-    assert made.mels.shape == (2, 3, 10)
+    outputs = decoder.infer(*counting_memory([3, 100]))
+    assert outputs.lengths.tolist() == [4, 10]
+    assert outputs.mels.shape == (2, 3, 10)
     exactly = decoder.infer(*counting_memory([5, 6]))
     assert exactly.lengths.tolist() == [8, 10]
 
 
 def test_without_early_stopping_every_step_is_made():
-    made = counting_decoder(max_decoder_steps=9, decoder_no_early_stopping=True).infer(*counting_memory([3, 1]))
-    assert made.lengths.tolist() == [2, 0]
-    assert made.mels.shape == (2, 3, 9)
+    outputs = counting_decoder(max_decoder_steps=9, decoder_no_early_stopping=True).infer(*counting_memory([3, 1]))
+    assert outputs.lengths.tolist() == [2, 0]
+    assert outputs.mels.shape == (2, 3, 9)
 
 
 def test_an_item_that_ended_stays_ended():
@@ -131,9 +131,9 @@ def test_an_item_that_ended_stays_ended():
     decoder = counting_decoder(max_decoder_steps=8)
     with torch.no_grad():  # fires while the counter is below, not above
         decoder.gate_layer.linear_layer.weight.mul_(-1)
-    made = decoder.infer(*counting_memory([4, 0]))
-    assert made.lengths.tolist() == [0, 8]
-    assert (made.gates > 0).sum(1).tolist() == [3, 0]
+    outputs = decoder.infer(*counting_memory([4, 0]))
+    assert outputs.lengths.tolist() == [0, 8]
+    assert (outputs.gates > 0).sum(1).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize(("threshold", "length"), [(0.3, 2), (0.8, 3), (1.0, 6)])
@@ -146,9 +146,9 @@ def test_gate_threshold_is_a_probability(threshold, length):
     with torch.no_grad():
         decoder.gate_layer.linear_layer.weight.mul_(0)[0, 0] = slope
         decoder.gate_layer.linear_layer.bias.fill_(-0.5 - slope * counts[2])
-    made = decoder.infer(memory, lengths)
-    assert_close(made.gates[0, 2:4], torch.tensor([-0.5, 1.5]).double()[: len(made.gates[0]) - 2], 1e-4)
-    assert made.lengths.tolist() == [length]
+    outputs = decoder.infer(memory, lengths)
+    assert_close(outputs.gates[0, 2:4], torch.tensor([-0.5, 1.5]).double()[: len(outputs.gates[0]) - 2], 1e-4)
+    assert outputs.lengths.tolist() == [length]
 
 
 @pytest.mark.parametrize("r", [1, 2])
@@ -166,8 +166,8 @@ def test_teacher_forcing_with_its_own_frames_is_inference(r, fast):
 
 
 def test_inference_leaves_no_graph():
-    made = make_decoder(max_decoder_steps=2).infer(randn(1, 3, 8, grad=True), torch.tensor([3]))
-    assert not any(x.requires_grad for x in made)
+    outputs = make_decoder(max_decoder_steps=2).infer(randn(1, 3, 8, grad=True), torch.tensor([3]))
+    assert not any(x.requires_grad for x in outputs)
 
 
 # --- parts ---

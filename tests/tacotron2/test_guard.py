@@ -77,7 +77,7 @@ def walking_decoder(stride: int = 1, **config) -> Decoder:
     return decoder
 
 
-def marked(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
+def marked_inputs(*lengths: int) -> tuple[torch.Tensor, torch.Tensor]:
     memory, symbols = inputs(*lengths)
     memory[:, :, 0] = 0
     memory[:, 0, 0] = 1
@@ -129,7 +129,7 @@ def test_the_fast_way_is_the_plain_way(lengths: tuple[int, ...], r: int, chunk: 
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("chunk", [None, 1, 4])
 def test_gates_and_guards_end_as_plainly(early: bool, chunk: int | None) -> None:
-    """Whichever comes first: lengths as a loop finds them in what a run without a guard returns."""
+    """The first reason counts; lengths equal those that a loop finds in the outputs of a run without a guard."""
     decoder = make_decoder(decoder_no_early_stopping=not early, gate_threshold=0.5, n_frames_per_step=2)
     batch = inputs(6, 1, 3, 2, 4, 2, 3)
     decoder.early_stopping = False
@@ -147,11 +147,11 @@ def test_gates_and_guards_end_as_plainly(early: bool, chunk: int | None) -> None
         wanted.append(2 * min(ends.values()))
         made_steps = max(made_steps, min(*(ends[name] for name in ("limit", "most")), min(ends.values()) + 1))
     assert reasons >= {"gate", "attention", "limit"}
-    made = prepare(decoder, chunk).infer(*batch)
-    assert made.lengths.tolist() == wanted
+    outputs = prepare(decoder, chunk).infer(*batch)
+    assert outputs.lengths.tolist() == wanted
     steps = made_steps if early else (3 * 6 + SPARE_FRAMES) // 2  # the longest text's limit
-    assert made.mels.shape[2] == 2 * steps
-    torch.testing.assert_close(made.alignments, free.alignments[:, :steps], rtol=0, atol=1e-8)
+    assert outputs.mels.shape[2] == 2 * steps
+    torch.testing.assert_close(outputs.alignments, free.alignments[:, :steps], rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7])
@@ -159,14 +159,14 @@ def test_gates_and_guards_end_as_plainly(early: bool, chunk: int | None) -> None
 def test_attention_ends_a_clip_whose_gate_never_fires(chunk: int | None, r: int, frames: int) -> None:
     """It is at the last of S symbols from step S - 1 on, so it has been there for n steps at step S - 2 + n."""
     decoder = walking_decoder(n_frames_per_step=r)
-    batch = marked(6, 1, 3, 11)
+    batch = marked_inputs(6, 1, 3, 11)
     free = prepare(decoder, chunk).infer(*batch)
     assert free.lengths.tolist() == [40 * r] * 4
     decoder.guard = DecodingGuard(attention_stop=frames)
-    made, n = prepare(decoder, chunk).infer(*batch), math.ceil(frames / r)
-    assert made.lengths.tolist() == [r * (symbols - 2 + n) for symbols in (6, 1, 3, 11)]
-    assert made.mels.shape[2] == r * (11 - 1 + n)  # with the step of the last end, as a gate's
-    torch.testing.assert_close(made.mels, free.mels[:, :, : made.mels.shape[2]], rtol=0, atol=1e-9)
+    outputs, n = prepare(decoder, chunk).infer(*batch), math.ceil(frames / r)
+    assert outputs.lengths.tolist() == [r * (symbols - 2 + n) for symbols in (6, 1, 3, 11)]
+    assert outputs.mels.shape[2] == r * (11 - 1 + n)  # with the step of the last end, as a gate's
+    torch.testing.assert_close(outputs.mels, free.mels[:, :, : outputs.mels.shape[2]], rtol=0, atol=1e-9)
 
 
 def test_a_stay_is_without_a_break() -> None:
@@ -184,10 +184,10 @@ def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> No
     """No weight further than W from the step before's peak, from symbol 0 on; without a window there is."""
     decoder, batch = make_decoder(), inputs(20, 2, 9, 1)
 
-    def furthest(made: DecoderOutput) -> int:
+    def furthest(outputs: DecoderOutput) -> int:
         """Symbols between the last step's peak and any weight; all weights of a step sum to one."""
         most = 0
-        for alignment, symbols in zip(made.alignments.numpy(), batch[1].tolist(), strict=True):
+        for alignment, symbols in zip(outputs.alignments.numpy(), batch[1].tolist(), strict=True):
             np.testing.assert_allclose(alignment.sum(1), 1, atol=1e-12)
             assert not alignment[:, symbols:].any()
             peak = 0
@@ -202,8 +202,8 @@ def test_attention_stays_inside_its_window(window: int, chunk: int | None) -> No
 
 
 def test_a_window_keeps_attention_from_skipping() -> None:
-    """Attention that would move by 3 cannot move by 2: what it may see is where it is."""
-    decoder, batch = walking_decoder(stride=3, max_decoder_steps=5), marked(12)
+    """Attention that moves by 3 stays where it is in a window of 2."""
+    decoder, batch = walking_decoder(stride=3, max_decoder_steps=5), marked_inputs(12)
     assert decoder.infer(*batch).alignments[0].argmax(1).tolist() == [0, 3, 6, 9, 9]
     decoder.guard = DecodingGuard(attention_window=2)
     assert decoder.infer(*batch).alignments[0].argmax(1).tolist() == [0, 0, 0, 0, 0]
@@ -220,9 +220,9 @@ def test_each_text_has_its_own_limit(r: int, chunk: int | None, early: bool) -> 
     decoder.guard = DecodingGuard(max_frames_per_symbol=0.29)
     model = prepare(decoder, chunk)
     limits = {1: [53, 50, 51, 60], 3: [54, 51, 51, 63]}[r]  # 0.29 * 12 = 3.48, 0.29 * 3 = 0.87, 0.29 * 40 = 11.6
-    made = model.infer(*batch)
-    assert made.lengths.tolist() == limits
-    assert made.mels.shape[2] == max(limits)
+    outputs = model.infer(*batch)
+    assert outputs.lengths.tolist() == limits
+    assert outputs.mels.shape[2] == max(limits)
     assert decoder.frame_limits(batch[1]).tolist() == limits
     assert model.infer(*batch, 17).lengths.tolist() == [17 * r] * 4
     assert decoder.frame_limits(batch[1], 17).tolist() == [17 * r] * 4
@@ -239,9 +239,9 @@ def test_recorded_steps_keep_to_the_guard(guard: DecodingGuard) -> None:
     memory, lengths = inputs(5, 1, 3, dtype=torch.float32)
     decoder.guard = guard
     plain = decoder.infer(memory, lengths)
-    made = PreparedDecoder.of(decoder.cuda(), half=False).infer(memory.cuda(), lengths.cuda())
-    assert made.lengths.tolist() == plain.lengths.tolist()
-    for got, want in zip(made, plain, strict=True):
+    outputs = PreparedDecoder.of(decoder.cuda(), half=False).infer(memory.cuda(), lengths.cuda())
+    assert outputs.lengths.tolist() == plain.lengths.tolist()
+    for got, want in zip(outputs, plain, strict=True):
         torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-3)
 
 
@@ -252,7 +252,7 @@ def tiny_model(**config) -> Tacotron2:
     return model
 
 
-def test_a_cut_item_does_not_hear_its_batch() -> None:
+def test_a_cut_item_does_not_depend_on_its_batch() -> None:
     """Its last frames have nothing to their right, alone or beside a longer text."""
     model = tiny_model(max_decoder_steps=100)
     model.decoder.guard = DecodingGuard(max_frames_per_symbol=2)
@@ -268,19 +268,19 @@ def test_a_guard_that_cannot_bite_changes_no_bit(plain: bool) -> None:
     model = tiny_model(gate_threshold=0.5).float()
     model.decoder.prenet.p_dropout = 0.5
     text, lengths = torch.randint(1, 11, (3, 9)), torch.tensor([9, 4, 1])
-    made = []
+    outputs = []
     for guard in (DecodingGuard(), DecodingGuard(attention_stop=999, attention_window=9, max_frames_per_symbol=99)):
         model.decoder.guard = guard
         torch.manual_seed(3)
-        made.append((model if plain else convert(model, Request())).infer(text, lengths))
-    assert all(torch.equal(off, on) for off, on in zip(*made, strict=True))
+        outputs.append((model if plain else convert(model, Request())).infer(text, lengths))
+    assert all(torch.equal(off, on) for off, on in zip(*outputs, strict=True))
 
 
 def test_items_that_run_to_their_own_limits_are_unfinished() -> None:
     """Each of the ways to end, in one batch: only the limits, here 58 and 56 frames, leave an item unfinished."""
     model = tiny_model(max_decoder_steps=500)
     model.decoder = walking_decoder(max_decoder_steps=500)
-    model.encoder.forward = lambda embedded, lengths, mask_padding: marked(*lengths.tolist())[0]  # type: ignore
+    model.encoder.forward = lambda embedded, lengths, mask_padding: marked_inputs(*lengths.tolist())[0]  # type: ignore
     options = {"attention_stop": 56, "max_frames_per_symbol": 2.0, "text_cleaners": ["english_cleaners"]}
     loaded = prepare_model(LoadedModel(SPEC, model, options), Request(), plain=True)
     model.embedding = torch.nn.Embedding(148, 8).double()
@@ -356,8 +356,8 @@ def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path, plain: bool) 
         assert len(wavfile.read(tmp_path / "speech" / f"audio_{i}.wav")[1]) == frames * 256
     assert out.count("never stopped by itself") == 2
     records = read_log(tmp_path / "speech" / "nvlog.json")
-    told: dict = {}
+    logged_values: dict = {}
     for record in records:
-        told |= record["data"] if record["type"] == "LOG" and record["step"] == "PARAMETER" else {}
-    assert (told["max_frames_per_symbol"], told["attention_stop"]) == (2.0, 0)
-    assert not {*SPEC.run_options} & {*told["tacotron2_config"]}
+        logged_values |= record["data"] if record["type"] == "LOG" and record["step"] == "PARAMETER" else {}
+    assert (logged_values["max_frames_per_symbol"], logged_values["attention_stop"]) == (2.0, 0)
+    assert not {*SPEC.run_options} & {*logged_values["tacotron2_config"]}

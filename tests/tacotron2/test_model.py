@@ -17,7 +17,7 @@ BATCHES = {
 }
 
 
-def cut(x, n):
+def zero_from(x, n):
     """x (C, T) with zeros from column n on."""
     return torch.cat([x[:, :n], torch.zeros_like(x[:, n:])], dim=1)
 
@@ -56,14 +56,14 @@ class Plain:
         return [((x.T - mean) / (variance + 1e-5).sqrt() * scale + bias).T for x in clips]
 
     def conv_stack(self, name, clips, lengths, activations):
-        """Clips (C, T); with lengths, what is past them is neither heard nor counted."""
-        heard = lengths or [x.shape[1] for x in clips]
-        clips = [cut(x, n) for x, n in zip(clips, heard)]
+        """Clips (C, T); with lengths, the columns past them are zero and not counted."""
+        sizes = lengths or [x.shape[1] for x in clips]
+        clips = [zero_from(x, n) for x, n in zip(clips, sizes)]
         for i, activation in enumerate(activations):
             layer = f"{name}.convolutions.{i}"
             weight, bias = self.w[f"{layer}.0.conv.weight"], self.w[f"{layer}.0.conv.bias"]
-            clips = self.normalise(f"{layer}.1", [conv(weight, x) + bias[:, None] for x in clips], heard)
-            clips = [cut(activation(x), n) for x, n in zip(clips, heard)]
+            clips = self.normalise(f"{layer}.1", [conv(weight, x) + bias[:, None] for x in clips], sizes)
+            clips = [zero_from(activation(x), n) for x, n in zip(clips, sizes)]
         return clips
 
     def lstm(self, name, suffix, x, hidden, cell):
@@ -146,8 +146,8 @@ class Plain:
         mels, gates = [mel[:, :frames] for mel, _, _ in decoded], [gate[:frames] for _, gate, _ in decoded]
         if not masked:
             lengths = [frames] * len(mels)
-        mels = [cut(mel, n) for mel, n in zip(mels, lengths)]
-        refined = [cut(mel, n) for mel, n in zip(self.refine(mels, lengths if masked else None), lengths)]
+        mels = [zero_from(mel, n) for mel, n in zip(mels, lengths)]
+        refined = [zero_from(mel, n) for mel, n in zip(self.refine(mels, lengths if masked else None), lengths)]
         gates = [torch.cat([gate[:n], torch.full_like(gate[n:], 1e3)]) for gate, n in zip(gates, lengths)]
         return [torch.stack(mels), torch.stack(refined), torch.stack(gates), torch.stack([a for _, _, a in decoded])]
 
@@ -169,8 +169,8 @@ class Plain:
         (memory,) = self.encode([ids], [len(ids)], True)
         mels, gates, alignments = self.decode(memory, len(ids), limit)
         before = steps_before(gates[::r], threshold)
-        kept = min(before + 1, limit)
-        return self.refine([mels[:, : kept * r]], None)[0], before * r, alignments[:kept]
+        n_steps = min(before + 1, limit)
+        return self.refine([mels[:, : n_steps * r]], None)[0], before * r, alignments[:n_steps]
 
 
 def steps_before(gates, threshold):
@@ -240,7 +240,7 @@ def test_outputs_have_the_published_names_and_order(small_model, make_batch):
 
 @pytest.mark.parametrize("r", [1, 2, 3])
 def test_a_masked_clip_is_as_if_alone(small_model, make_batch, r):
-    """Whatever lies in the padding of texts and mels."""
+    """The padding of texts and mels has no effect on it."""
     model = small_model(mask_padding=True, n_frames_per_step=r)
     batch = make_batch([6, 4, 3], [4, 7, 5])
     past = torch.arange(7) >= batch.mel_lengths[:, None]
@@ -283,8 +283,8 @@ def test_more_padding_changes_nothing_in_masked_training(small_model, make_batch
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
-def test_padding_is_heard_without_masking(small_model, make_batch):
-    """As in the published recipe: what --mask-padding is for."""
+def test_padding_has_an_effect_without_masking(small_model, make_batch):
+    """As in the published recipe; --mask-padding removes the effect."""
     model = small_model()
     batch = make_batch([6, 4], [7, 4])
     alone = model(batch.text[1:, :4], batch.text_lengths[1:], batch.mels[1:, :, :4], batch.mel_lengths[1:])
@@ -375,7 +375,7 @@ def test_bfloat16_inference(small_model, make_batch):
     batch = make_batch([6, 4], [1, 1])
     exact = model.infer(batch.text, batch.text_lengths)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        made = model.infer(batch.text, batch.text_lengths)
-    assert made.mel_lengths.tolist() == [9, 9]
-    torch.testing.assert_close(made.mels.float(), exact.mels, rtol=0, atol=0.05)
-    torch.testing.assert_close(made.alignments.sum(2), torch.ones(2, 9), rtol=0, atol=1e-5)
+        outputs = model.infer(batch.text, batch.text_lengths)
+    assert outputs.mel_lengths.tolist() == [9, 9]
+    torch.testing.assert_close(outputs.mels.float(), exact.mels, rtol=0, atol=0.05)
+    torch.testing.assert_close(outputs.alignments.sum(2), torch.ones(2, 9), rtol=0, atol=1e-5)

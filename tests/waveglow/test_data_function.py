@@ -50,7 +50,7 @@ def test_segments_depend_on_seed_epoch_and_clip_alone(folder: Path) -> None:
     assert (windows == first.audio.numpy()).all(1).any()
 
 
-def test_dither_is_white_noise_that_mels_do_not_hear(folder: Path) -> None:
+def test_dither_is_white_noise_without_effect_on_mels(folder: Path) -> None:
     quiet, noisy = dataset(folder), dataset(folder, dither=0.02)
     noises = []
     for key in (Key(0, 0), Key(1, 0), Key(0, 1)):
@@ -79,7 +79,7 @@ def test_mels_belong_to_their_segments(folder: Path, cached: bool) -> None:
             power=1.0,
             pad_mode="reflect",
         )
-        inner = slice(2, -2)  # at the ends a cached mel hears what lies beyond the segment
+        inner = slice(2, -2)  # at the ends a cached mel's windows reach beyond the segment
         np.testing.assert_allclose(item.mel[:, inner].exp(), wanted[:, inner], rtol=2e-3)
 
 

@@ -277,18 +277,18 @@ def published_layout(n: int) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes, in order, of the published model of n channels."""
     rows = [("upsample.weight", (80, 80, 1024)), ("upsample.bias", (80,))]
 
-    def normed(name, out, *rest):
+    def add_normalised(name, out, *rest):
         rows.extend([(f"{name}.bias", (out,)), (f"{name}.weight_g", (out, 1, 1)), (f"{name}.weight_v", (out, *rest))])
 
     halves = [4, 4, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2]
     for k, half in enumerate(halves):
         for i in range(8):
-            normed(f"WN.{k}.in_layers.{i}", 2 * n, n, 3)
+            add_normalised(f"WN.{k}.in_layers.{i}", 2 * n, n, 3)
         for i in range(8):
-            normed(f"WN.{k}.res_skip_layers.{i}", n if i == 7 else 2 * n, n, 1)
+            add_normalised(f"WN.{k}.res_skip_layers.{i}", n if i == 7 else 2 * n, n, 1)
         for i in range(8):
-            normed(f"WN.{k}.cond_layers.{i}", 2 * n, 640, 1)
-        normed(f"WN.{k}.start", n, half, 1)
+            add_normalised(f"WN.{k}.cond_layers.{i}", 2 * n, 640, 1)
+        add_normalised(f"WN.{k}.start", n, half, 1)
         rows.extend([(f"WN.{k}.end.weight", (2 * half, n, 1)), (f"WN.{k}.end.bias", (2 * half,))])
     return rows + [(f"convinv.{k}.conv.weight", (2 * half, 2 * half, 1)) for k, half in enumerate(halves)]
 

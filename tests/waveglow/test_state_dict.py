@@ -10,7 +10,7 @@ from common.kernels.private_ops import weight_norm
 from waveglow.state_dict import upgrade_state_dict
 
 
-def folded(weights):
+def fold(weights):
     """weight = g * v / |v|, by the formula."""
     result = {}
     for name, tensor in weights.items():
@@ -22,7 +22,7 @@ def folded(weights):
     return result
 
 
-def fused(weights):
+def fuse(weights):
     """The three cond_layers of each WN as one, row under row."""
     result = {name: tensor for name, tensor in weights.items() if ".cond_layers." not in name}
     for name in weights:
@@ -32,18 +32,18 @@ def fused(weights):
     return result
 
 
-def parametrized(weights):
+def parametrize_norms(weights):
     names = {"weight_g": "parametrizations.weight.original0", "weight_v": "parametrizations.weight.original1"}
     return {re.sub("weight_[gv]$", lambda m: names[m[0]], name): tensor for name, tensor in weights.items()}
 
 
 LAYOUTS = {
     "today's": lambda w: w,
-    "folded": folded,
-    "fused": fused,
-    "fused and folded": lambda w: fused(folded(w)),
-    "parametrized": parametrized,
-    "fused and parametrized": lambda w: parametrized(fused(w)),
+    "folded": fold,
+    "fused": fuse,
+    "fused and folded": lambda w: fuse(fold(w)),
+    "parametrized": parametrize_norms,
+    "fused and parametrized": lambda w: parametrize_norms(fuse(w)),
 }
 
 
@@ -76,7 +76,7 @@ def test_float16_becomes_float32(small_model, layout):
 
 def test_a_folded_channel_of_zeros_stays_zero(small_model):
     model = small_model(torch.float32)
-    weights = folded(model.state_dict())
+    weights = fold(model.state_dict())
     weights["WN.1.in_layers.0.weight"][2] = 0.0
     model.load_state_dict(upgrade_state_dict(weights))
     assert torch.equal(
@@ -88,13 +88,13 @@ def test_a_folded_channel_of_zeros_stays_zero(small_model):
 
 def test_parts_of_a_fused_layer_own_their_memory(small_model):
     """A checkpoint of views would store the whole tensor once for each part."""
-    upgraded = upgrade_state_dict(fused(small_model(torch.float32).state_dict()))
+    upgraded = upgrade_state_dict(fuse(small_model(torch.float32).state_dict()))
     part = upgraded["WN.0.cond_layers.1.weight_v"]
     assert part.untyped_storage().nbytes() == 4 * part.numel()
 
 
 def test_fused_rows_that_do_not_divide(small_model):
-    weights = fused(small_model(torch.float32).state_dict())
+    weights = fuse(small_model(torch.float32).state_dict())
     weights["WN.2.cond_layer.bias"] = torch.zeros(37)
     with pytest.raises(
         DataError, match=r"WN\.2.cond_layer\.bias: 37 rows, expected a multiple of the 3 WN\.2\.in_layers"

@@ -73,7 +73,7 @@ class Direct(NamedTuple):
         return d_x, torch.stack(d_taps, dim=2)
 
 
-class Tiled(NamedTuple):
+class WinogradTiles(NamedTuple):
     """The same as Direct for three taps, to rounding, in tiles; arranged weights are (S, O, I)."""
 
     dilation: int
@@ -146,7 +146,7 @@ class Tiled(NamedTuple):
         return torch.stack(taps, dim=2)
 
 
-Convolution = Direct | Tiled
+Convolution = Direct | WinogradTiles
 
 
 def convolution(x: Tensor, weight: Tensor, dilation: int) -> Convolution:
@@ -154,7 +154,7 @@ def convolution(x: Tensor, weight: Tensor, dilation: int) -> Convolution:
     size, groups = SIZE * dilation, x.shape[1]
     exact = x.dtype in (torch.float32, torch.float64)  # the large factors of INPUTS cost two bits
     saves = weight.shape[1] >= MIN_CHANNELS and weight.shape[2] == 3 and -groups % size <= groups * MAX_PADDING
-    return Tiled(dilation) if exact and saves and x.device.type == "cpu" else Direct(dilation)
+    return WinogradTiles(dilation) if exact and saves and x.device.type == "cpu" else Direct(dilation)
 
 
 def _add_product(a: Tensor, b: Tensor, onto: Tensor) -> None:

@@ -33,7 +33,7 @@ class Layer(NamedTuple):
     res_skip_bias: Tensor
 
 
-class Saved(NamedTuple):
+class SavedTensors(NamedTuple):
     """A layer's tensors for backward: its input (B, G, I), and tanh and sigmoid of its gate, (B, G, 2C) side by side."""
 
     inputs: Tensor
@@ -59,7 +59,7 @@ def gated_layers(inputs: Inputs, dilations: Sequence[int], layers: Sequence[Laye
 
 
 def run_layers(
-    inputs: Inputs, layers: Sequence[Layer], ways: Sequence[Convolution], saved: list[Saved] | None = None
+    inputs: Inputs, layers: Sequence[Layer], ways: Sequence[Convolution], saved: list[SavedTensors] | None = None
 ) -> Tensor:
     """Sum all layers' skip outputs (B, G, S), at least float32; dilated weights are arranged for their way to convolve."""
     n_skip = len(layers[-1].res_skip)  # the last layer has no residual
@@ -77,7 +77,7 @@ def run_layers(
             if next_x is not None:
                 torch.add(x.flatten(0, 1)[rows], res_skip[:, :-n_skip], out=next_x.flatten(0, 1)[rows])
         if saved is not None:
-            saved.append(Saved(layer_input, gate))
+            saved.append(SavedTensors(layer_input, gate))
         if next_x is not None:
             layer_input = x = next_x
     return skips
@@ -123,7 +123,7 @@ class GatedLayers(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, dilations: Sequence[int], dtype: torch.dtype, *tensors: Tensor) -> Tensor:
-        saved: list[Saved] = []
+        saved: list[SavedTensors] = []
         with torch.autocast(tensors[0].device.type, enabled=False):
             inputs, layers, ctx.ways = _arrange(dilations, dtype, tensors)
             skips = run_layers(inputs, layers, ctx.ways, saved)
@@ -137,7 +137,7 @@ class GatedLayers(torch.autograd.Function):
         n = len(ctx.ways)
         condition, *rest = ctx.saved_tensors
         layers = group(rest[: 5 * n])
-        saved = [Saved(*rest[i : i + 2]) for i in range(5 * n, 7 * n, 2)]
+        saved = [SavedTensors(*rest[i : i + 2]) for i in range(5 * n, 7 * n, 2)]
         d_skips = d_skips.to(condition.dtype)
         d_condition = torch.zeros_like(condition)
         d_x: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Audio files at every bit depth, what every refusal says, and Griffin-Lim against librosa's."""
+"""Audio files at every bit depth, the message of every refusal, and Griffin-Lim against librosa's."""
 
 from __future__ import annotations
 

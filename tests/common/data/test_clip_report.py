@@ -156,11 +156,11 @@ def test_outliers_are_those_beyond_5_deviations() -> None:
 
 def test_far_values_are_moved_into_view() -> None:
     values = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 100.0, -np.inf])
-    kept, moved = kept_in_view(values)  # of the finite ones: median 3.5, deviation 1.5
-    np.testing.assert_allclose(kept, [1, 2, 3, 4, 5, 3.5 + 8 * 1.5])
+    values_in_view, moved = kept_in_view(values)  # of the finite ones: median 3.5, deviation 1.5
+    np.testing.assert_allclose(values_in_view, [1, 2, 3, 4, 5, 3.5 + 8 * 1.5])
     assert moved == 1
-    kept, moved = kept_in_view(np.array([1.0, 2.0, 3.0, 16.0]))
-    assert (kept.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
+    values_in_view, moved = kept_in_view(np.array([1.0, 2.0, 3.0, 16.0]))
+    assert (values_in_view.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
 
 
 def test_rows_and_problems_of_a_list(tmp_path: Path) -> None:

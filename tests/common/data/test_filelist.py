@@ -1,4 +1,4 @@
-"""Filelists and phrases: what is tolerated, and what every refusal says."""
+"""Filelists and phrases: forms that are tolerated, and the message of every refusal."""
 
 from __future__ import annotations
 

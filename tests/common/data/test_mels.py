@@ -20,7 +20,7 @@ from common.errors import DataError, UsageError
 
 def tone(path: Path, seconds: float = 0.2, rate: int = 22050) -> np.ndarray:
     time = np.arange(int(seconds * rate)) / rate
-    samples = np.round(0.3 * np.sin(2 * np.pi * 440 * time) * 32768) / 32768  # what 16 bits can say
+    samples = np.round(0.3 * np.sin(2 * np.pi * 440 * time) * 32768) / 32768  # values that 16 bits represent
     soundfile.write(path, samples, rate, subtype="PCM_16")
     return samples
 
@@ -50,16 +50,16 @@ def test_good_clips_get_their_mels_and_bad_ones_are_named(tmp_path: Path, lists:
     wanted = librosa.feature.melspectrogram(
         y=samples, sr=22050, n_fft=1024, hop_length=256, n_mels=80, fmax=8000.0, power=1.0, pad_mode="reflect"
     )
-    made = load_mel(tmp_path / "mels" / "c.pt", 80)
-    assert made.dtype == torch.float32
-    np.testing.assert_allclose(made.numpy(), np.log(np.maximum(wanted, 1e-5)), atol=2e-3)
+    mel = load_mel(tmp_path / "mels" / "c.pt", 80)
+    assert mel.dtype == torch.float32
+    np.testing.assert_allclose(mel.numpy(), np.log(np.maximum(wanted, 1e-5)), atol=2e-3)
     # mended, the rest is made and what is there is left alone
-    kept = (tmp_path / "mels" / "c.pt").stat().st_mtime_ns
+    modified = (tmp_path / "mels" / "c.pt").stat().st_mtime_ns
     tone(tmp_path / "wavs" / "b.wav")
     mels.main(lists)
     assert "mels: 2 of 3 are there, making 1" in capsys.readouterr().out
-    assert (tmp_path / "mels" / "c.pt").stat().st_mtime_ns == kept
-    assert torch.equal(load_mel(tmp_path / "mels" / "b.pt", 80), made)
+    assert (tmp_path / "mels" / "c.pt").stat().st_mtime_ns == modified
+    assert torch.equal(load_mel(tmp_path / "mels" / "b.pt", 80), mel)
     # recorded anew, a clip gets a new mel
     tone(tmp_path / "wavs" / "c.wav")
     mels.main(lists)
@@ -80,12 +80,12 @@ def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) ->
     mels.main(lists)
     settings = json.loads((tmp_path / "mels" / "audio_settings.json").read_text())
     assert settings["hop_length"] == 256 and settings["mel_fmax"] == 8000.0 and "max_wav_value" not in settings
-    kept = load_mel(tmp_path / "mels" / "a.pt", 80)
+    before = load_mel(tmp_path / "mels" / "a.pt", 80)
     with pytest.raises(
         DataError, match=r"mels: its mels were made with .*: hop_length 256, now 200; mel_fmax 8000.0, now 7000"
     ):
         mels.main([*lists, "--hop-length", "200", "--mel-fmax", "7000"])
-    assert torch.equal(load_mel(tmp_path / "mels" / "a.pt", 80), kept)
+    assert torch.equal(load_mel(tmp_path / "mels" / "a.pt", 80), before)
     mels.main([*lists, "--max-wav-value", "1"])  # of no effect
 
 

@@ -1,4 +1,4 @@
-"""Recordings: the rows that name them, what a check refuses, and copies against what they were generated from."""
+"""Recordings: the rows that name them, files that a check refuses, and copies against their sources."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def test_paths_of_a_list_start_beside_it_or_else_at_the_data_set(tmp_path: Path)
     assert found.problems[0] == f"no file {tmp_path}/lists/clips/a.wav"
 
 
-def cut(path: Path, lost: int) -> Path:
+def truncate(path: Path, lost: int) -> Path:
     path.write_bytes(path.read_bytes()[:-lost])
     return path
 
 
 def bad_files(folder: Path) -> list[tuple[Path, str, str]]:
-    """(file, what is wrong with it, what is wrong where other rates and stereo may be), '' where nothing is."""
+    """(file, its fault, its fault where other rates and stereo are allowed); '' is no fault."""
     good = tone(0.2, RATE)
     both = np.stack([good, good], axis=1)
     nan = np.where(np.arange(len(good)) == 99, np.nan, good)
@@ -106,9 +106,9 @@ def bad_files(folder: Path) -> list[tuple[Path, str, str]]:
         (save(folder / "nan.wav", nan, subtype="FLOAT"), "NaN or infinite", "NaN or infinite"),
         (save(folder / "nan2.wav", np.stack([nan, good], 1), subtype="FLOAT"), "2 channels", "NaN or infinite"),
         (save(folder / "loud2.wav", 3 * both, subtype="FLOAT"), "2 channels", "samples up to 1.5, expected -1 to 1"),
-        (cut(save(folder / "cut.wav", good), 100), "cut short", "cut short"),
-        (cut(save(folder / "cut2.wav", both), 100), "2 channels", "cut short"),
-        (cut(save(folder / "cut2.ogg", both), 100), "2 channels", "cut short"),
+        (truncate(save(folder / "cut.wav", good), 100), "cut short", "cut short"),
+        (truncate(save(folder / "cut2.wav", both), 100), "2 channels", "cut short"),
+        (truncate(save(folder / "cut2.ogg", both), 100), "2 channels", "cut short"),
         (save(folder / "none.wav", good[:0]), "no samples", "no samples"),
         (save(folder / "none2.wav", both[:0]), "2 channels", "no samples"),
         (save(folder / "still.wav", 0 * good), "nothing but silence", "nothing but silence"),
@@ -142,7 +142,7 @@ def test_resampling_a_tone_gives_the_tone_at_the_other_rate(tmp_path: Path) -> N
 
 
 def test_nothing_above_half_the_new_rate_comes_through(tmp_path: Path) -> None:
-    source = save(tmp_path / "a.wav", tone(1.0, 48000, 15000), 48000)  # would be heard at 7,050 Hz
+    source = save(tmp_path / "a.wav", tone(1.0, 48000, 15000), 48000)  # its alias would lie at 7,050 Hz
     treatment = Treatment(RATE, resample=True)
     recordings.convert((source, Clip(48000, 1, 0, 48000), tmp_path / "b.wav"), treatment)
     samples, _ = soundfile.read(tmp_path / "b.wav")

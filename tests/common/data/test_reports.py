@@ -86,13 +86,13 @@ def test_alignment_has_steps_across_and_symbols_upwards():
 
 
 def test_alignment_spells_the_text_up_to_80_symbols():
-    def spelled(symbols):
+    def tick_labels(symbols):
         axes = plot_alignment(torch.zeros(5, len(symbols)), symbols).axes[0]
         return [label.get_text() for label in axes.get_yticklabels()]
 
-    assert spelled(["H", "i", " ", "@AH0", "!"]) == ["H", "i", "·", "AH0", "!"]
-    assert spelled("a" * 80) == ["a"] * 80
-    assert "a" not in spelled("a" * 81)
+    assert tick_labels(["H", "i", " ", "@AH0", "!"]) == ["H", "i", "·", "AH0", "!"]
+    assert tick_labels("a" * 80) == ["a"] * 80
+    assert "a" not in tick_labels("a" * 81)
     mismatched = plot_alignment(torch.zeros(5, 4), "abc").axes[0]
     assert "a" not in [label.get_text() for label in mismatched.get_yticklabels()]
 

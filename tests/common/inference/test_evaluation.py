@@ -66,9 +66,9 @@ def test_copy_synthesis_has_the_length_and_levels_of_the_recordings() -> None:
     items = [
         HeldOutLine("", load_audio(ROOT / f"corpus/clock/clock_{number:04d}.ogg", RATE)) for number in (22, 50, 75)
     ]
-    made, speed = renditions_from_true_mels(items, GriffinLimVocoder(audio, CPU, seed=0), audio, CPU, seed=0)
+    renditions, speed = renditions_from_true_mels(items, GriffinLimVocoder(audio, CPU, seed=0), audio, CPU, seed=0)
     assert speed > 0
-    for one, item in zip(made, items):
+    for one, item in zip(renditions, items):
         assert item.recording is not None
         assert abs(len(one.audio) - len(item.recording)) < 2 * audio.hop_length
         size = min(len(one.audio), len(item.recording)) // 2048 * 2048
@@ -116,8 +116,10 @@ def test_errors_are_counted_against_the_nearer_spelling() -> None:
 
 
 def test_audio_that_is_not_finite_counts_as_silence() -> None:
-    made = Rendition(torch.full((RATE,), math.nan), {}, {})
-    (line,) = evaluate_system("ours", [HeldOutLine("One.", torch.zeros(RATE))], [made], 1.0, Evaluators([]), RATE).lines
+    rendition = Rendition(torch.full((RATE,), math.nan), {}, {})
+    (line,) = evaluate_system(
+        "ours", [HeldOutLine("One.", torch.zeros(RATE))], [rendition], 1.0, Evaluators([]), RATE
+    ).lines
     assert len(line.sound) == 0 and line.values["duration_ratio"] == 0
 
 

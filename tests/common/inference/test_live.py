@@ -28,17 +28,17 @@ def test_samples_are_written_as_they_come(tmp_path: Path) -> None:
     assert not live.left
 
 
-def test_who_listens_to_a_pipe_hears_everything(tmp_path: Path) -> None:
+def test_a_reader_of_a_pipe_receives_every_sample(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    heard: list[bytes] = []
-    reader = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
     reader.start()
     sound = torch.linspace(-1, 1, 300_000)  # more than a pipe holds
     with Live(pipe) as live:
         live(sound)
     reader.join()
-    assert np.abs(np.frombuffer(heard[0], "<i2") / 32768 - sound.numpy()).max() <= 2.0**-15
+    assert np.abs(np.frombuffer(received[0], "<i2") / 32768 - sound.numpy()).max() <= 2.0**-15
 
 
 def test_a_listener_may_leave(tmp_path: Path) -> None:

@@ -306,13 +306,15 @@ def test_griffin_lim_inverts_mels_alone_and_in_a_batch() -> None:
     for tone, sound, frames in zip(tones, sounds, lengths.tolist(), strict=True):
         assert len(sound) >= frames * 256
         mine = sound[: len(tone) - 256].numpy()
-        heard = librosa.feature.melspectrogram(y=mine, sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0)
-        asked = librosa.feature.melspectrogram(
+        output_mel = librosa.feature.melspectrogram(
+            y=mine, sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
+        )
+        input_mel = librosa.feature.melspectrogram(
             y=tone.numpy(), sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
         )
         middle = slice(4, frames - 6)
-        assert np.array_equal(heard[:, middle].mean(1).argmax(), asked[:, middle].mean(1).argmax())
-        assert heard[:, middle].sum() == pytest.approx(asked[:, middle].sum(), rel=0.1)
+        assert np.array_equal(output_mel[:, middle].mean(1).argmax(), input_mel[:, middle].mean(1).argmax())
+        assert output_mel[:, middle].sum() == pytest.approx(input_mel[:, middle].sum(), rel=0.1)
         alone, _ = vocode(
             batch[:1, :, :frames] if frames == lengths[0] else batch[1:, :, :frames], torch.tensor([frames])
         )

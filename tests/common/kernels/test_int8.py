@@ -90,7 +90,7 @@ def test_a_convolution_of_levels_is_exact(size: int, dilation: int, dtype: torch
 @needs_vnni
 @pytest.mark.parametrize("rows", [1, MIN_ROWS - 1, MIN_ROWS, MIN_ROWS + 1])
 def test_few_rows_are_multiplied_with_rows_that_do_not_count(rows: int) -> None:
-    """What oneDNN gets is never shorter than what the weight was arranged for."""
+    """oneDNN's input is never shorter than the length that the weight was arranged for."""
     convolution = Convolution(torch.randn(6, 3, 8), torch.randn(6), dilation=4)
     image, counting = convolution._image(quantise(torch.randn(rows + 8, 8)).levels)
     assert image.shape == (1, 8, 1, max(rows, MIN_ROWS) + 8) and counting == rows

@@ -44,7 +44,7 @@ def test_the_level_does_not_matter(score: OpinionScore, clip: tuple[np.ndarray, 
 
 
 def test_it_is_the_packages_own_score(score: OpinionScore, clip: tuple[np.ndarray, int]) -> None:
-    """At 16 kHz nothing is done to the samples; what is longer than a window is the mean over its windows."""
+    """Samples at 16 kHz stay as they are; the score of a clip longer than a window is the mean over its windows."""
     samples = np.resize(clip[0], 122880 + 16000)
     windows = torch.from_numpy(np.stack([samples[:122880], samples[16000:]]))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What the recogniser hears in clips of the corpus, and where long ones are cut."""
+"""The recogniser's texts of clips of the corpus, and the places where long clips are cut."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def corpus(name: str) -> tuple[np.ndarray, int]:
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_clips_are_heard_as_they_are_written(recogniser: Recogniser, name: str) -> None:
+def test_clips_are_recognised_as_written(recogniser: Recogniser, name: str) -> None:
     assert normalise(recogniser(*corpus(name))) == normalise(SPOKEN[name])
 
 
-def test_a_long_clip_is_heard_to_its_end(recogniser: Recogniser) -> None:
+def test_a_long_clip_is_recognised_to_its_end(recogniser: Recogniser) -> None:
     clips = [corpus(name) for name in SPOKEN]
     rate = clips[0][1]
     pause = np.zeros(rate // 2, np.float32)
     minute = np.concatenate([part for samples, _ in clips * 6 for part in (samples, pause)])
     assert len(minute) > 1.5 * LONGEST * rate
-    heard = normalise(recogniser(minute, rate)).split()
+    recognised = normalise(recogniser(minute, rate)).split()
     said = " ".join(normalise(text) for text in SPOKEN.values()).split() * 6
-    assert abs(len(heard) - len(said)) <= 2
-    assert heard[-6:] == said[-6:]
+    assert abs(len(recognised) - len(said)) <= 2
+    assert recognised[-6:] == said[-6:]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 1000])

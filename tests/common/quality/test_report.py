@@ -89,20 +89,22 @@ def test_a_line_that_was_not_spoken_has_a_place_on_the_page() -> None:
     assert "WER % 100.0" in text and "<img" not in text
 
 
-def test_the_page_can_be_heard_and_seen_without_anything_beside_it() -> None:
+def test_the_page_embeds_its_sounds_and_pictures() -> None:
     text = page("A <title>", [system(), system("theirs")], system(), RATE)
     assert "A &lt;title&gt;" in text and "Two &lt;b&gt; &amp; three." in text and "<b> &" not in text
     assert re.findall(r"<h3>(\d)\. line (\d)", text) == [("1", "2"), ("2", "3"), ("3", "1")]
     sounds = re.findall(r'src="data:audio/ogg;base64,([^"]+)"', text)
     pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
     assert len(sounds) == len(pictures) == 6
-    heard, rate = soundfile.read(io.BytesIO(base64.b64decode(sounds[0])))
-    assert rate == RATE and len(heard) == RATE // 2
-    spectrum = np.abs(np.fft.rfft(heard))
-    assert abs(np.fft.rfftfreq(len(heard), 1 / RATE)[spectrum.argmax()] - 440) < 3
-    seen = imread(io.BytesIO(base64.b64decode(pictures[0])))
-    assert seen.shape[:2] == (12, 30)
-    assert seen[-1, 0, :3].sum() < seen[0, -1, :3].sum()  # the first row, the lowest value, is at the bottom and dark
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(sounds[0])))
+    assert rate == RATE and len(samples) == RATE // 2
+    spectrum = np.abs(np.fft.rfft(samples))
+    assert abs(np.fft.rfftfreq(len(samples), 1 / RATE)[spectrum.argmax()] - 440) < 3
+    picture = imread(io.BytesIO(base64.b64decode(pictures[0])))
+    assert picture.shape[:2] == (12, 30)
+    assert (
+        picture[-1, 0, :3].sum() < picture[0, -1, :3].sum()
+    )  # the first row, the lowest value, is at the bottom and dark
     assert "http" not in text
 
 

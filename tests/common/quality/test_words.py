@@ -67,7 +67,7 @@ def test_errors_counted_by_hand(counting, reference: str, hypothesis: str, words
 
 def test_edits_by_kind(counting) -> None:
     edits = word_edits("one two three four", "one too three four five six")
-    assert edits == Edits(substituted=1, deleted=0, inserted=2, kept=3)
+    assert edits == Edits(substituted=1, deleted=0, inserted=2, unchanged=3)
     assert edits.errors == Errors(3, 4)
 
 

@@ -55,7 +55,7 @@ class Fault:
 
 
 class Call:
-    """An object whose unpickling calls a function: what a hostile file holds."""
+    """An object whose unpickling calls a function, as in a hostile file."""
 
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
@@ -229,12 +229,12 @@ def test_a_pickled_model_is_refused_by_name(tmp_path):
 
 
 @FORMATS
-@pytest.mark.parametrize("kept", [0, 20, 300, 3000])
-def test_a_cut_file_says_so(tmp_path, zipped, kept):
+@pytest.mark.parametrize("n_bytes", [0, 20, 300, 3000])
+def test_a_cut_file_says_so(tmp_path, zipped, n_bytes):
     path = tmp_path / "c.pt"
     torch.save({"state_dict": {"w": torch.zeros(1000)}}, path, _use_new_zipfile_serialization=zipped)
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(DataError, match=rf"c\.pt: no checkpoint, or one cut short \({kept} bytes"):
+    path.write_bytes(path.read_bytes()[:n_bytes])
+    with pytest.raises(DataError, match=rf"c\.pt: no checkpoint, or one cut short \({n_bytes} bytes"):
         load_checkpoint(path)
 
 
@@ -344,37 +344,37 @@ PARTS = {
 }
 
 
-def rearranged(state_dict, condition, norm):
+def rearrange(state_dict, condition, norm):
     """WaveGlow's weights folded (weight = g v / |v|), or with the cond_layers of each WN as one, row under row."""
-    made = dict(state_dict)
+    weights = dict(state_dict)
     if norm == "folded":
-        for name in [name for name in made if name.endswith("weight_v")]:
-            v, g = made.pop(name), made.pop(f"{name[:-1]}g")
-            made[name.removesuffix("_v")] = g * v / (v.double() ** 2).sum((1, 2), keepdim=True).sqrt().float()
+        for name in [name for name in weights if name.endswith("weight_v")]:
+            v, g = weights.pop(name), weights.pop(f"{name[:-1]}g")
+            weights[name.removesuffix("_v")] = g * v / (v.double() ** 2).sum((1, 2), keepdim=True).sqrt().float()
     if condition == "cond_layer":
         groups = {}
-        for name in [name for name in made if ".cond_layers." in name]:
-            groups.setdefault(re.sub(r"cond_layers\.\d+", "cond_layer", name), []).append(made.pop(name))
-        made |= {name: torch.cat(rows) for name, rows in groups.items()}
-    return made
+        for name in [name for name in weights if ".cond_layers." in name]:
+            groups.setdefault(re.sub(r"cond_layers\.\d+", "cond_layer", name), []).append(weights.pop(name))
+        weights |= {name: torch.cat(rows) for name, rows in groups.items()}
+    return weights
 
 
 def old_file(path, model, prefix="", half=False, zipped=True, parts="all", condition="cond_layers", norm=NORMS[0]):
     """The tiny model's checkpoint as an older recipe would have written it."""
     ours = load_checkpoint(train_tiny_model(model))
-    state = rearranged(ours["state_dict"], condition, norm)
+    state = rearrange(ours["state_dict"], condition, norm)
     state = {
         f"{prefix}{name}": value.half() if half and value.is_floating_point() else value
         for name, value in state.items()
     }
     ours |= {"amp": {"loss_scaler0": {"loss_scale": 8.0}}, "random_rng_state": ours["random_rng_states_all"][0]}
-    kept = {key: ours[key] for key in PARTS[parts]}
-    content = {**kept, "state_dict": state} if kept else state
+    entries = {key: ours[key] for key in PARTS[parts]}
+    content = {**entries, "state_dict": state} if entries else state
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
     return path
 
 
-def restored(path, model, folder):
+def restore(path, model, folder):
     """A state that has not train_tiny_model, after it was told to go on from a file, and what was said."""
     args, spec = parse_training_arguments(flags(model, folder), REGISTRY, "")
     state = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))[0]
@@ -399,7 +399,7 @@ def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts
     ours = load_checkpoint(train_tiny_model(model))
     for half in (False, True):
         path = old_file(tmp_path / f"{half}.pt", model, prefix, half, zipped=not half, parts=parts)
-        state, said = restored(path, model, tmp_path / "fresh")
+        state, said = restore(path, model, tmp_path / "fresh")
         assert_weights(state, model, half)
         if parts in ("no optimizer", "bare"):
             assert said == f"{path}: weights only, no optimizer: a warm start at epoch 0"
@@ -408,20 +408,20 @@ def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts
         anew = " (random numbers start anew: the checkpoint has none for this number of processes)"
         assert said == f"{path}: resuming at epoch 2{anew if parts == 'no random states' else ''}"
         assert torch.equal(torch.get_rng_state(), ours["random_rng_states_all"][0]) == (parts != "no random states")
-        for number, kept in state.optimizer.state_dict()["state"].items():
+        for number, averages in state.optimizer.state_dict()["state"].items():
             for average in ("exp_avg", "exp_avg_sq"):
-                assert torch.equal(kept[average], ours["optimizer"]["state"][number][average])
+                assert torch.equal(averages[average], ours["optimizer"]["state"][number][average])
 
 
 @pytest.mark.parametrize(("condition", "norm"), list(itertools.product(CONDITIONS, NORMS))[1:])
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
 def test_folded_and_fused_layouts_are_a_warm_start_from_the_same_weights(tmp_path, condition, norm, half):
     path = old_file(tmp_path / "old.pt", "WaveGlow", "module.", half, True, "no optimizer", condition, norm)
-    state, said = restored(path, "WaveGlow", tmp_path / "fresh")
+    state, said = restore(path, "WaveGlow", tmp_path / "fresh")
     assert said == f"{path}: weights only, no optimizer: a warm start at epoch 0"
     ours = load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]
     # g and v are not unique, their product is; float16 keeps 11 bits of each
-    wanted, found = (rearranged(weights, "cond_layers", "folded") for weights in (ours, state.model.state_dict()))
+    wanted, found = (rearrange(weights, "cond_layers", "folded") for weights in (ours, state.model.state_dict()))
     assert set(found) == set(wanted)
     for name, value in wanted.items():
         torch.testing.assert_close(found[name], value, rtol=4 * 2**-11 if half else 1e-6, atol=1e-7)
@@ -436,4 +436,4 @@ def test_an_optimizer_of_fewer_weights_is_refused(tmp_path, kind):
     torch.save(checkpoint | {"optimizer": optimizer.state_dict()}, path)
     wanted = r"its optimizer does not belong to this model .*: --warm-start .*old\.pt"
     with pytest.raises(DataError, match=wanted):
-        restored(path, "WaveGlow", tmp_path / "fresh")
+        restore(path, "WaveGlow", tmp_path / "fresh")

@@ -34,7 +34,7 @@ def test_one_process_is_left_alone(monkeypatch) -> None:
 
 
 def averaged_gradient(compression: str, dist: Dist) -> torch.Tensor:
-    """What a weight's gradient comes to that is (2 rank + 1) / 7 times 0, 1, 2 … in each process."""
+    """The average gradient of a weight whose gradient in each process is (2 rank + 1) / 7 times 0, 1, 2 …"""
     model = nn.Linear(64, 64, bias=False)
     wrapped = distributed.wrap(model, dist, bucket_cap_mb=1, compression=compression)
     x = torch.arange(64.0)[None] * (2 * dist.rank + 1) / 7
@@ -55,7 +55,7 @@ def held_back_gradient(x: torch.Tensor, dist: Dist) -> torch.Tensor:
 
 
 def one_of_two(rank: int, port: int, folder: str) -> None:
-    """What each of two processes, on two machines as far as LOCAL_RANK goes, sees of both."""
+    """Gather values of two processes in each of them; LOCAL_RANK places them on two machines."""
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": "0",

@@ -13,9 +13,9 @@ from common.training.interrupt import StopRequest
 def test_the_first_signal_is_a_request(number: signal.Signals, code: int, capsys) -> None:
     before = signal.getsignal(number)
     with StopRequest() as stop:
-        assert not stop.requested
+        assert not stop.is_requested
         signal.raise_signal(number)
-        assert stop.requested
+        assert stop.is_requested
         assert stop.exit_code == code
     assert signal.getsignal(number) is before
     assert capsys.readouterr().err.count("stopping after this step") == 1
@@ -25,7 +25,7 @@ def test_the_same_signal_from_terminal_and_launcher_counts_once(capsys) -> None:
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)  # torchrun's, moments later
-        assert stop.requested
+        assert stop.is_requested
     assert capsys.readouterr().err.count("stopping") == 1
 
 
@@ -41,14 +41,14 @@ def test_a_later_signal_ends_the_process(monkeypatch) -> None:
 
 def test_without_a_signal_nothing_is_requested() -> None:
     with StopRequest() as stop:
-        assert not stop.requested
+        assert not stop.is_requested
         assert stop.exit_code == 0
 
 
 def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, capsys) -> None:
     calls = []
 
-    def monotonic() -> float:  # what the handler calls before it has noted anything
+    def monotonic() -> float:  # called by the handler before it records anything
         calls.append(1)
         if len(calls) == 1:
             signal.raise_signal(signal.SIGINT)
@@ -57,5 +57,5 @@ def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, 
     monkeypatch.setattr("time.monotonic", monotonic)
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGINT)
-        assert stop.requested
+        assert stop.is_requested
     assert capsys.readouterr().err.count("stopping") == 1

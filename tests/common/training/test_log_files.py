@@ -33,7 +33,7 @@ class Folder:
 
     def runs(self) -> dict[str, list[str]]:
         """Log file → its runs' names and steps, in order."""
-        return {path.name: told(path) for path in sorted(self.path.glob("*.json"))}
+        return {path.name: describe_records(path) for path in sorted(self.path.glob("*.json"))}
 
     def curves(self) -> dict[str, list[str]]:
         """TensorBoard folder → its files."""
@@ -41,7 +41,7 @@ class Folder:
         return {folder.name: sorted(file.name for file in folder.iterdir()) for folder in folders}
 
 
-def told(path: Path) -> list[str]:
+def describe_records(path: Path) -> list[str]:
     data = [record["data"] for record in read_log(path) if "data" in record]
     values = [
         str(item.get("run") or item.get("glob_iter/iters_per_epoch")) for item in data if "model_name" not in item
@@ -131,7 +131,7 @@ def test_a_log_without_a_model_name_is_moved_aside(folder: Folder, content: str)
     (folder.path / "nvlog.json").write_text(content)
     folder.run("A", "a again", 2, 3)
     assert (folder.path / "nvlog_2.json").read_text() == content
-    assert told(folder.path / "nvlog.json") == ["a", "0", "1", "a again", "2"]
+    assert describe_records(folder.path / "nvlog.json") == ["a", "0", "1", "a again", "2"]
     assert folder.curves() == {"A": ["a again from 2", "a from 0"]}
 
 
@@ -141,7 +141,7 @@ def test_a_process_killed_between_two_renames_loses_nothing(folder: Folder, mode
     folder.run("B", "b")
     rename, count = Path.rename, 0
 
-    def killed(path: Path, target: Path) -> Path:
+    def rename_until_killed(path: Path, target: Path) -> Path:
         nonlocal count
         count += 1
         if count == 2:
@@ -149,7 +149,7 @@ def test_a_process_killed_between_two_renames_loses_nothing(folder: Folder, mode
         return rename(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", killed)
+        patch.setattr(Path, "rename", rename_until_killed)
         with pytest.raises(KeyboardInterrupt):
             folder.run("A", "a again", 2, 3)
     assert folder.runs() == {"nvlog_1.json": ["a", "0", "1"], "nvlog_2.json": ["b", "0", "1"]}
@@ -176,9 +176,9 @@ def test_published_logs_count_as_their_models(folder: Folder) -> None:
 def test_a_folder_that_refuses_is_a_data_error(folder: Folder, monkeypatch) -> None:
     folder.run("A", "a")
 
-    def refused(path: Path, target: Path) -> Path:
+    def refuse(path: Path, target: Path) -> Path:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "rename", refused)
+    monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(DataError, match=r"nvlog.json: cannot move an older log aside \(Permission denied\)"):
         folder.run("A", "another")

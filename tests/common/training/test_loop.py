@@ -141,12 +141,12 @@ def test_one_step_is_adam_on_the_summed_terms() -> None:
     assert all(p.grad is None for p in state.model.parameters())
 
 
-@pytest.mark.parametrize(("clip", "kept"), [(None, 1.0), (1e6, 1.0), (2.0, 2.0)])
-def test_gradients_are_clipped_to_the_threshold(clip: float | None, kept: float) -> None:
+@pytest.mark.parametrize(("clip", "norm_after"), [(None, 1.0), (1e6, 1.0), (2.0, 2.0)])
+def test_gradients_are_clipped_to_the_threshold(clip: float | None, norm_after: float) -> None:
     state, batch = make_state(clip=clip), PointsDataset(4).collate([1, 3])
     norm = train_step(state, [batch]).grad_norm
     averages = torch.cat([state.optimizer.state[p]["exp_avg"].flatten() for p in state.model.parameters()])
-    wanted = norm if kept == 1.0 else kept
+    wanted = norm if norm_after == 1.0 else norm_after
     assert averages.norm().item() == pytest.approx(0.1 * wanted, rel=1e-5)  # Adam's average starts at 0.1 x gradient
     assert norm > 2.0
 

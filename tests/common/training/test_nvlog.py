@@ -21,7 +21,7 @@ STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
 
 
 def strict_records(path):
-    """Records by a parser that knows no NaN, as readers outside Python."""
+    """Records by a parser that refuses NaN, as readers outside Python do."""
 
     def refuse(name):
         raise AssertionError(f"{name} is not JSON")
@@ -31,14 +31,14 @@ def strict_records(path):
     return [json.loads(line[5:], parse_constant=refuse) for line in lines]
 
 
-def logged(path):
+def log_records(path):
     return [record for record in strict_records(path) if record["type"] == "LOG"]
 
 
 def test_a_record_has_exactly_the_published_keys(tmp_path):
     with NvLog(tmp_path / "new" / "nvlog.json") as log:
         log.log((3, 12), {"train_loss": 5.25, "glob_iter/iters_per_epoch": "12/625"})
-    record = logged(tmp_path / "new" / "nvlog.json")[0]
+    record = log_records(tmp_path / "new" / "nvlog.json")[0]
     assert list(record) == [*KEYS, "step", "data"]
     assert record["step"] == [3, 12]
     assert record["data"] == {"train_loss": 5.25, "glob_iter/iters_per_epoch": "12/625"}
@@ -55,7 +55,7 @@ def test_steps_of_every_length(tmp_path):
         for step in ["EPOCH", (1, 2, 3, 4), (0.5,), 7]:
             with pytest.raises(TypeError, match="step"):
                 log.log(step, {"run_time": 1.0})
-    assert [record["step"] for record in logged(tmp_path / "n.json")] == [[], [1], [1, 2], [1, 2, 3]]
+    assert [record["step"] for record in log_records(tmp_path / "n.json")] == [[], [1], [1, 2], [1, 2, 3]]
 
 
 def test_metadata_names_each_known_metric_and_its_unit_before_its_first_value(tmp_path):
@@ -104,7 +104,7 @@ def test_parameters_one_record_a_flag(tmp_path):
     flags = {"output": Path("out"), "lr": 1e-3, "anneal_steps": [500, 1000], "seed": None, "clip": float("inf")}
     with NvLog(tmp_path / "n.json") as log:
         log.parameters({**flags, "device": torch.device("cpu"), "rate": np.float32(0.5), "config": {"n": np.int64(3)}})
-    records = logged(tmp_path / "n.json")
+    records = log_records(tmp_path / "n.json")
     assert {record["step"] for record in records} == {"PARAMETER"}
     assert [record["data"] for record in records] == [
         {"output": "out"},
@@ -122,7 +122,7 @@ def test_non_finite_numbers_are_strict_json_and_come_back(tmp_path):
     values = {"train_loss": float("nan"), "a": float("inf"), "b": float("-inf"), "c": np.float32("nan"), "d": 1.5}
     with NvLog(tmp_path / "n.json") as log:
         log.log((0,), values)
-    assert logged(tmp_path / "n.json")[0]["data"] == {
+    assert log_records(tmp_path / "n.json")[0]["data"] == {
         "train_loss": "NaN",
         "a": "Infinity",
         "b": "-Infinity",
@@ -141,7 +141,7 @@ def test_a_tensor_is_refused(tmp_path):
 def test_records_reach_the_file_before_it_is_closed(tmp_path):
     log = NvLog(tmp_path / "n.json")
     log.log((0, 0), {"train_loss": 1.0})
-    assert logged(tmp_path / "n.json")[0]["data"] == {"train_loss": 1.0}
+    assert log_records(tmp_path / "n.json")[0]["data"] == {"train_loss": 1.0}
     log.close()
 
 
@@ -153,7 +153,7 @@ def test_resuming_appends(tmp_path):
     with NvLog(path) as log:
         log.log((1,), {"val_loss": 1.0})
     assert path.read_bytes().startswith(before)
-    assert [record["step"] for record in logged(path)] == [[0], [1]]
+    assert [record["step"] for record in log_records(path)] == [[0], [1]]
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_record_that_was_cut_short_is_passed_over_and_not_continued(tmp_path, 
     with NvLog(path) as log:
         log.log((1,), {"val_loss": 0.5})
     assert path.read_bytes().startswith(whole + b"DLLL {")
-    assert [record["step"] for record in logged(path)] == [[0], [1]]
+    assert [record["step"] for record in log_records(path)] == [[0], [1]]
     assert steps(path) == [[0], [1]]
 
 
@@ -248,7 +248,7 @@ def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys)
     shown = capsys.readouterr()
     assert re.fullmatch(rf"DLL {STAMP} - \(4,\) train_loss : 1\.50000\n", shown.out)
     assert "epoch 4" in shown.err and "train_loss=2.50000" in shown.err
-    assert [record["step"] for record in logged(tmp_path / "n.json")] == [[4, 0], [4, 1], [4, 2], [4]]
+    assert [record["step"] for record in log_records(tmp_path / "n.json")] == [[4, 0], [4, 1], [4, 2], [4]]
 
 
 def test_lines_logged_under_a_bar_are_printed(tmp_path, capsys):
@@ -264,7 +264,7 @@ def test_a_sentence_is_printed_and_no_record(tmp_path, capsys, bars):
         for _ in log.progress([1], "epoch 0"):
             log.say("warm start")
     assert capsys.readouterr().out == "warm start\n"
-    assert not logged(tmp_path / "n.json")
+    assert not log_records(tmp_path / "n.json")
 
 
 def test_without_a_terminal_every_line_is_plain(tmp_path, capsys):

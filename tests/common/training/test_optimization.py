@@ -32,7 +32,7 @@ def model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
-def trained(config: OptimizationConfig, steps: int = 3) -> tuple[nn.Sequential, torch.optim.Optimizer]:
+def train(config: OptimizationConfig, steps: int = 3) -> tuple[nn.Sequential, torch.optim.Optimizer]:
     net = model()
     optimizer = make_optimizer(net, config)
     for step in range(steps):
@@ -65,7 +65,7 @@ def test_a_cosine_from_the_rate_to_nothing() -> None:
     assert rates[40] == pytest.approx(0, abs=1e-12)
     assert all(later < earlier for earlier, later in itertools.pairwise(rates[8:]))
     assert rate_at(config, PACE, 9, 90) == pytest.approx(0, abs=1e-12)  # --epochs was lowered since
-    assert rate_at(config, Pace(99, 4, 4), 2.0, 198) == rates[20]  # smaller batches since: what counts is epochs
+    assert rate_at(config, Pace(99, 4, 4), 2.0, 198) == rates[20]  # smaller batches since: the rate goes by epochs
 
 
 def test_warm_up_before_annealing_and_no_schedule() -> None:
@@ -98,7 +98,7 @@ def test_each_group_has_its_own_rate() -> None:
 
 
 def test_the_two_adams_are_the_same() -> None:
-    fused, plain = (trained(OptimizationConfig(optimizer=name))[0] for name in ("fused-adam", "adam"))
+    fused, plain = (train(OptimizationConfig(optimizer=name))[0] for name in ("fused-adam", "adam"))
     for name, weight in plain.named_parameters():
         torch.testing.assert_close(fused.get_parameter(name), weight)
 
@@ -122,18 +122,18 @@ def test_apex_where_it_is_missing_and_where_it_is(monkeypatch) -> None:
     optimizers.FusedAdam = FusedAdam  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "apex", package)
     monkeypatch.setitem(sys.modules, "apex.optimizers", optimizers)
-    made = make_optimizer(model(), config)
-    assert isinstance(made, FusedAdam)
-    assert [(group["lr"], group["weight_decay"]) for group in made.param_groups] == [(0.5, 0.25)]
-    net, ours = trained(OptimizationConfig())
-    assert restore_averages(made, ours.state_dict(), [name for name, _ in net.named_parameters()]) == 0
-    assert made.param_groups[0]["step"] == 3
-    made.zero_grad()
+    optimizer = make_optimizer(model(), config)
+    assert isinstance(optimizer, FusedAdam)
+    assert [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups] == [(0.5, 0.25)]
+    net, ours = train(OptimizationConfig())
+    assert restore_averages(optimizer, ours.state_dict(), [name for name, _ in net.named_parameters()]) == 0
+    assert optimizer.param_groups[0]["step"] == 3
+    optimizer.zero_grad()
 
 
 def test_averages_find_their_weights_in_other_groups() -> None:
     """--lr-scale and --freeze make other groups than the run had that saved."""
-    net, optimizer = trained(OptimizationConfig())
+    net, optimizer = train(OptimizationConfig())
     saved, names = optimizer.state_dict(), [name for name, _ in net.named_parameters()]
     by_name = {name: optimizer.state[weight] for name, weight in net.named_parameters()}
     other = model()
@@ -147,13 +147,13 @@ def test_averages_find_their_weights_in_other_groups() -> None:
         else:
             assert torch.equal(regrouped.state[weight]["exp_avg"], by_name[name]["exp_avg"])
             assert regrouped.state[weight]["step"] == 3
-    # and back: what was frozen has no averages to go on from
+    # and back: frozen weights have no averages to go on from
     again = make_optimizer(model(), OptimizationConfig())
     assert restore_averages(again, regrouped.state_dict(), names) == 1
 
 
 def test_apex_counts_steps_by_group() -> None:
-    net, optimizer = trained(OptimizationConfig())
+    net, optimizer = train(OptimizationConfig())
     saved = optimizer.state_dict()
     published = {
         "param_groups": [

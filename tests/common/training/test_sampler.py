@@ -1,4 +1,4 @@
-"""Which items make which batch: complete, repeatable, the same on any number of processes, and resumable."""
+"""Batches of an epoch: complete, repeatable, the same on any number of processes, and resumable."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from common.training.sampler import EpochBatches
 
 
-def flat(made: Iterable[list[int]]) -> list[int]:
-    return [item for batch in made for item in batch]
+def flat(epoch_batches: Iterable[list[int]]) -> list[int]:
+    return [item for batch in epoch_batches for item in batch]
 
 
 def batches(sampler: EpochBatches, epoch: int = 0, clips_done: int = 0) -> list[list[int]]:
@@ -27,9 +27,9 @@ def batches(sampler: EpochBatches, epoch: int = 0, clips_done: int = 0) -> list[
 def test_every_item_once_an_epoch_in_another_order_each_time(bucket_batches: int) -> None:
     sampler = EpochBatches(list(range(24)), 4, seed=5, bucket_batches=bucket_batches)
     epochs = [batches(sampler, epoch) for epoch in range(3)]
-    for made in epochs:
-        assert [len(batch) for batch in made] == [4] * 6
-        assert sorted(flat(made)) == list(range(24))
+    for epoch_batches in epochs:
+        assert [len(batch) for batch in epoch_batches] == [4] * 6
+        assert sorted(flat(epoch_batches)) == list(range(24))
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
     assert batches(sampler, 1) == epochs[1]
     assert batches(EpochBatches(list(range(24)), 4, seed=6, bucket_batches=bucket_batches)) != epochs[0]

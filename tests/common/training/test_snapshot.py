@@ -1,4 +1,4 @@
-"""Checkpoints of training: what is in them, and what each published layout restores."""
+"""Checkpoints of training: their content, and the state that each published layout restores."""
 
 from __future__ import annotations
 
@@ -232,8 +232,8 @@ def test_a_published_optimizer_state_takes_this_runs_settings(fresh, checkpoint:
     snapshot.restore(state, checkpoint | {"optimizer": {"param_groups": groups, "state": states}}, PATH)
     assert [group["weight_decay"] for group in state.optimizer.param_groups] == [0.25]
     assert all(group["fused"] for group in state.optimizer.param_groups)
-    for weight, kept in state.optimizer.state.items():
-        assert kept["step"] == 4 and kept["step"].device == weight.device
+    for weight, averages in state.optimizer.state.items():
+        assert averages["step"] == 4 and averages["step"].device == weight.device
         weight.grad = torch.ones_like(weight)
     before = [weight.detach().clone() for weight in state.model.parameters()]
     state.optimizer.step()

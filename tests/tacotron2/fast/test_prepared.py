@@ -180,9 +180,9 @@ def test_recorded_steps_are_plain_steps(half: bool, bound: float) -> None:
     plain = [decoder.infer(*batch) for batch in batches]
     prepared = prepare(decoder.cuda(), half=half)
     for batch, want in zip(batches, plain, strict=True):
-        made = prepared.infer(*(tensor.cuda() for tensor in batch))
-        assert (made.mels.cpu() - want.mels).norm() / want.mels.norm() < bound
-        assert (made.alignments.cpu() - want.alignments).abs().max() < bound
+        outputs = prepared.infer(*(tensor.cuda() for tensor in batch))
+        assert (outputs.mels.cpu() - want.mels).norm() / want.mels.norm() < bound
+        assert (outputs.alignments.cpu() - want.alignments).abs().max() < bound
     assert set(prepared.sizes) == {(2, 32), (1, 64)}
 
 
@@ -193,8 +193,8 @@ def test_recording_takes_no_random_numbers() -> None:
     decoder = make_decoder(0.5, torch.float32, gate_threshold=1.0, prenet_dim=16).cuda()
     prepared = prepare(decoder)
     batch = [tensor.cuda() for tensor in inputs(5, 3, dtype=torch.float32)]
-    made = []
+    outputs = []
     for _ in range(2):
         torch.manual_seed(7)
-        made.append(prepared.infer(*batch).mels)
-    assert torch.equal(*made)
+        outputs.append(prepared.infer(*batch).mels)
+    assert torch.equal(*outputs)

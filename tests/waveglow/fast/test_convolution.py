@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from waveglow.fast.convolution import Convolution, Direct, Tiled, convolution
+from waveglow.fast.convolution import Convolution, Direct, WinogradTiles, convolution
 
-WAYS = [Direct(1), Direct(2), *(Tiled(dilation) for dilation in (1, 2, 8))]
+WAYS = [Direct(1), Direct(2), *(WinogradTiles(dilation) for dilation in (1, 2, 8))]
 
 
 def tensors(batch: int, groups: int, channels: int = 5, out: int = 6) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -49,13 +49,13 @@ def test_blocks_do_not_change_the_outputs(block: int, monkeypatch: pytest.Monkey
     """Blocks of one tile's length, and with a shorter last one."""
     monkeypatch.setattr("waveglow.fast.convolution.BLOCK", block)
     arguments = tensors(2, 100)
-    outputs = ours(Tiled(4), torch.float64, *arguments)[0]
+    outputs = ours(WinogradTiles(4), torch.float64, *arguments)[0]
     torch.testing.assert_close(outputs, pytorch(4, *arguments)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("way", "dtype", "bound"),
-    [(Tiled(4), torch.float32, 2e-6), (Direct(4), torch.float32, 1e-6), (Direct(4), torch.bfloat16, 2**-7)],
+    [(WinogradTiles(4), torch.float32, 2e-6), (Direct(4), torch.float32, 1e-6), (Direct(4), torch.bfloat16, 2**-7)],
     ids=["tiles", "direct", "bfloat16"],
 )
 def test_rounding_is_small(way: Convolution, dtype: torch.dtype, bound: float) -> None:
@@ -66,7 +66,7 @@ def test_rounding_is_small(way: Convolution, dtype: torch.dtype, bound: float) -
         assert (got.double() - want).norm() <= bound * want.norm()
 
 
-@pytest.mark.parametrize("way", [Direct(2), Tiled(2)], ids=str)
+@pytest.mark.parametrize("way", [Direct(2), WinogradTiles(2)], ids=str)
 def test_backward_is_the_slope(way: Convolution) -> None:
     """By differences, without another convolution: linear in x and in the weight, so that one step is exact."""
     x, weight, bias, d_outputs = tensors(1, 11)
@@ -83,12 +83,12 @@ def test_backward_is_the_slope(way: Convolution) -> None:
 @pytest.mark.parametrize(
     ("dtype", "channels", "kernel", "groups", "dilation", "way"),
     [
-        (torch.float32, 256, 3, 1000, 128, Tiled(128)),
-        (torch.float64, 256, 3, 1000, 128, Tiled(128)),
+        (torch.float32, 256, 3, 1000, 128, WinogradTiles(128)),
+        (torch.float64, 256, 3, 1000, 128, WinogradTiles(128)),
         (torch.float32, 255, 3, 1000, 1, Direct(1)),
         (torch.float32, 256, 5, 1000, 1, Direct(1)),
         (torch.float32, 256, 3, 400, 128, Direct(128)),  # 512 in tiles
-        (torch.float32, 256, 3, 456, 128, Tiled(128)),
+        (torch.float32, 256, 3, 456, 128, WinogradTiles(128)),
         (torch.bfloat16, 512, 3, 1000, 128, Direct(128)),
         (torch.float16, 512, 3, 1000, 1, Direct(1)),
     ],

@@ -128,18 +128,18 @@ def test_copied_and_pickled_models_give_the_same_audio(small_model, request_) ->
 
 
 def test_rows_apply_as_the_request_says(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
-    def chosen(phase: str, request: Request, dtype: torch.dtype = torch.float32) -> str:
+    def way_name(phase: str, request: Request, dtype: torch.dtype = torch.float32) -> str:
         model = small_model(dtype)
         return next(way.name for way in WAYS if way.phase == phase and way.applies(model, request))
 
-    assert chosen("training", Request()) == "training"
-    assert chosen("training", Request(recompute=True)) == "recomputed"
-    assert chosen("inference", Request()) == "prepared"
+    assert way_name("training", Request()) == "training"
+    assert way_name("training", Request(recompute=True)) == "recomputed"
+    assert way_name("inference", Request()) == "prepared"
     for fast, name in ((True, "half"), (False, "prepared")):
         monkeypatch.setattr("common.precision.has_fast_half", lambda device, fast=fast: fast)
-        assert chosen("inference", Request(half=True)) == name
-    assert chosen("inference", Request(int8=True)) == ("int8" if can_multiply(CPU) else "prepared")
-    assert chosen("inference", Request(int8=True), torch.float64) == "prepared"
+        assert way_name("inference", Request(half=True)) == name
+    assert way_name("inference", Request(int8=True)) == ("int8" if can_multiply(CPU) else "prepared")
+    assert way_name("inference", Request(int8=True), torch.float64) == "prepared"
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=["float32", "half", "int8"])
