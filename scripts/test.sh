@@ -6,4 +6,4 @@ cd "$(dirname "$0")/.."
 prepare_environment requirements.txt tests/requirements.txt
 # One thread a process and one process a core: more threads wait for each other in small operations.
 export OMP_NUM_THREADS=1
-exec .venv/bin/python -m pytest -n auto --dist loadfile "$@"
+exec "$venv/bin/python" -m pytest -n auto --dist loadfile "$@"

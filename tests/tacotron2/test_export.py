@@ -23,7 +23,7 @@ SIZES = {
     "postnet_embedding_dim": 6,
     "n_frames_per_step": 2,
 }
-BATCH, LENGTH = Dim("batch"), Dim("length")
+BATCH, LENGTH = Dim("batch", max=64), Dim("length", max=4096)
 
 
 class Encode(nn.Module):

@@ -56,7 +56,7 @@ def test_script(small_model, dtype: torch.dtype) -> None:
 
 def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
     model = small_model(torch.float32)
-    batch, frames = Dim("batch"), Dim("frames")
+    batch, frames = Dim("batch", max=64), Dim("frames", max=4096)
     shapes = {"mels": {0: batch, 2: frames}, "audio": {0: batch, 1: 16 * frames}}
     program = torch.export.export(model, speech(2, 5), dynamic_shapes=shapes).module()
     for size in ((1, 1), (3, 9), (2, 40)):
@@ -69,7 +69,7 @@ def test_export_of_forward_with_dynamic_batch_and_length(small_model) -> None:
 
 def test_export_of_infer_with_dynamic_batch_and_length(small_model) -> None:
     model = small_model(torch.float32)
-    batch, frames = Dim("batch"), Dim("frames")
+    batch, frames = Dim("batch", max=64), Dim("frames", max=4096)
     shapes = {"mels": {0: batch, 2: frames}, "z": {0: batch, 2: 2 * frames}}
     inputs = torch.randn(2, 3, 5), torch.randn(2, 8, 10)
     program = torch.export.export(Infer(model), inputs, dynamic_shapes=shapes).module()
