@@ -22,8 +22,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from benchmarks import gpu_page
 from common import precision
 from common.arguments import HelpFormatter, positive
@@ -67,12 +65,8 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
     if args.quick:
         tests = (*tests[:-1], "tests/common/test_precision.py")
     yield Part(name="tests", words=tests, limit=600, needs=(*TESTS, *SOUND, *TEXT))
-    for part, numbers in (
-        ("training", NUMBERS),
-        ("profile", NUMBERS[:1]),
-        ("resume", ("tf32", "float16")),
-        ("two-processes", ("float32",)),
-    ):
+    own = {"training": NUMBERS, "profile": NUMBERS[:1], "resume": ("tf32", "float16"), "two-processes": ("float32",)}
+    for part, numbers in own.items():
         for number in numbers:
             for model in MODELS:
                 words = ("-m", "benchmarks.gpu_parts", part, "--model", model, "--numbers", number)
@@ -187,8 +181,11 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Flags; a GPU that is not there is an error."""
     parser = argparse.ArgumentParser(
-        prog="bash benchmarks/gpu.sh", description=(__doc__ or "").partition("\n")[0], formatter_class=HelpFormatter, allow_abbrev=False
-    )  # fmt: skip
+        prog="bash benchmarks/gpu.sh",
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
     add = parser.add_argument
     add("minutes", nargs="?", type=positive, default=60, help="time for all parts")
     add("--device", choices=["gpu", "cpu"], default="gpu", help="cpu: a trial without a GPU")
@@ -197,7 +194,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("-o", "--output", type=Path, default=Path("output/gpu"), help="folder of results.jsonl and of the parts' files")
     add("--page", type=Path, help="the page to write (default: docs/performance.md; on a trial a copy in --output)")
     args = parser.parse_args(argv)
-    if args.device == "gpu" and not torch.cuda.is_available():
+    if args.device == "gpu" and not precision.gpu_count():
         raise UsageError("no GPU here: run this on a machine with one, or try it with --device cpu --quick")
     args.output = args.output.resolve()
     args.trial = args.quick or args.device == "cpu"

@@ -77,22 +77,13 @@ def _machine(done: Results) -> str:
         return "Not measured yet."
     m = done["machine"]
     rates = ", ".join(f"{name} {rate / 1e12:.3g} TFLOP/s" for name, rate in m["flops_per_sec"].items())
-    return f"{m['device']}, {m['cpu']}, PyTorch {m['torch']}, {m['date']}; {rates}, reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s."
+    reads = f"reads {m['read_bytes_per_sec'] / 1e9:,.4g} GB/s"
+    return f"{m['device']}, {m['cpu']}, PyTorch {m['torch']}, {m['date']}; {rates}, {reads}."
 
 
 def _training(done: Results) -> list[str]:
-    titles = (
-        "training",
-        "clips",
-        "plain, items/s",
-        "ours",
-        "ratio",
-        "published, A100",
-        "peak, GB",
-        "forecast",
-        "deviation",
-        "GPU idle",
-    )
+    names = "training|clips|plain, items/s|ours|ratio|published, A100|peak, GB|forecast|deviation|GPU idle"
+    titles = names.split("|")
     rows = []
     for model in ("Tacotron2", "WaveGlow"):
         for numbers in ("float16", "tf32", "float32", "bfloat16"):
@@ -136,11 +127,9 @@ def _checks(done: Results) -> list[str]:
             text = "" if f is None else "exact" if f["exact"] else f"weights differ by {f['difference']:.2g}"
             rows.append([f"{model}, {numbers}: resumed against unbroken, deterministic operators", text])
         f = done.get(f"two-processes {model} float32")
-        text = (
-            ""
-            if f is None
-            else f"weights differ by {f['from_one_process']:.2g}, between the two by {f['between_processes']:.2g}"
-        )
+        text = ""
+        if f is not None:
+            text = f"weights differ by {f['from_one_process']:.2g}, between the two by {f['between_processes']:.2g}"
         rows.append([f"{model}: two processes over Gloo against accumulation in one", text])
     return markdown_table("<<", ("check", "result"), rows).splitlines()
 
