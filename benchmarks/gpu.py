@@ -30,7 +30,7 @@ from common.errors import DataError, UsageError, exit_on_user_error
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 EVERYWHERE = ("numpy", "tqdm", "safetensors")
-TEXT, SOUND, TESTS = ("unidecode",), ("soundfile", "librosa", "matplotlib", "scipy"), ("pytest",)
+SOUND, TESTS = ("soundfile", "librosa", "matplotlib"), ("pytest", "unidecode", "inflect")
 MODELS, NUMBERS = ("Tacotron2", "WaveGlow"), ("float16", "tf32", "bfloat16", "float32")
 BATCHES = (1, 4, 16, 64, 128)
 MARK = "figures: "
@@ -64,7 +64,7 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
     tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests")
     if args.quick:
         tests = (*tests[:-1], "tests/common/test_precision.py")
-    yield Part(name="tests", words=tests, limit=600, needs=(*TESTS, *SOUND, *TEXT))
+    yield Part(name="tests", words=tests, limit=600, needs=(*TESTS, *SOUND))
     own = {"training": NUMBERS, "profile": NUMBERS[:1], "resume": ("tf32", "float16"), "two-processes": ("float32",)}
     for part, numbers in own.items():
         for number in numbers:
@@ -94,7 +94,7 @@ def _latencies(args: argparse.Namespace, device: Sequence[str]) -> Iterator[Part
             ]
             words += gpu_page.TINY.split() if args.quick else ["--wn-channels", "256"]
             figures = args.output / log
-            yield Part(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, needs=TEXT, figures=figures)
+            yield Part(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, figures=figures)
 
 
 def _rows(args: argparse.Namespace, flags: Sequence[str]) -> Iterator[Part]:
@@ -121,7 +121,7 @@ def _rows(args: argparse.Namespace, flags: Sequence[str]) -> Iterator[Part]:
                 str(folder),
             )
             words += ("--amp",) * amp + tuple(flags)
-            needs = (*TEXT, *SOUND)
+            needs = SOUND if row == "first-sound" else ()  # inference.py writes files
             name = f"speed {row} {'float16' if amp else 'tf32'}"
             yield Part(name=name, words=words, limit=600, needs=needs, figures=folder / "speed.json")
 

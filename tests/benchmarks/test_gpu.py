@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def test_parts_that_fail_hang_or_lack_a_package_are_told_apart() -> None:
 
 def test_a_machine_without_a_gpu_is_told_how_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(UsageError, match="no GPU here: .*--device cpu --quick"):
+    with pytest.raises(UsageError, match=r"no GPU here: .*--device cpu --quick"):
         gpu.parse_args([])
 
 
@@ -103,9 +104,7 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
 
 def test_models_train_where_there_is_no_libsndfile() -> None:
     """The machine of a GPU may lack packages for sound; training steps on noise need none of them."""
-    import subprocess
-
     absent = ("soundfile", "librosa", "matplotlib", "inflect", "unidecode", "tensorboard", "scipy", "jinja2")
-    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import benchmarks.gpu_parts, benchmarks.gpu"
+    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); import benchmarks.gpu_parts, benchmarks.gpu, benchmarks.speed"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
