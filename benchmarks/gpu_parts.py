@@ -111,7 +111,7 @@ def _peak(state: TrainState, batch: Any, always: int) -> int:
     return peak + (always if before is None else before)
 
 
-def profiled(args: argparse.Namespace) -> dict[str, Any]:
+def profile_step(args: argparse.Namespace) -> dict[str, Any]:
     """The share of a step in which the GPU has nothing to do, and the number of kernels."""
     state, _ = build(args)
     device = state.dist.device
@@ -218,7 +218,7 @@ def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "training": training,
-    "profile": profiled,
+    "profile": profile_step,
     "resume": resume,
     "two-processes": two_processes,
 }

@@ -96,7 +96,7 @@ class Rules:
         if not has_gpu_kernel(func.name()):
             raise BrokenRule(f"{func}: PyTorch has no such operator for a GPU")
 
-    def escaped(self, tensors: list[Tensor]) -> None:
+    def check_after_capture(self, tensors: list[Tensor]) -> None:
         """Refuse tensors that were made while a graph was recorded and are still in use: the next replay overwrites them."""
         if tensors:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors[:5])

@@ -46,7 +46,7 @@ class Watch(Protocol):
     """Takes each operator of the pretended GPU before it runs; raises for those that a GPU refuses."""
 
     def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], target: torch.device) -> None: ...
-    def escaped(self, tensors: list[Tensor]) -> None: ...
+    def check_after_capture(self, tensors: list[Tensor]) -> None: ...
 
     capturing: bool
 
@@ -58,7 +58,7 @@ class GpuTensor(Tensor):
 
     @staticmethod
     def __new__(cls, real: Tensor) -> GpuTensor:
-        made: GpuTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        wrapper: GpuTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
             cls,
             real.shape,
             strides=real.stride(),
@@ -66,8 +66,8 @@ class GpuTensor(Tensor):
             dtype=real.dtype,
             device=GPU,
         )
-        made.on_cpu = real
-        return made
+        wrapper.on_cpu = real
+        return wrapper
 
     def __init__(self, real: Tensor) -> None: ...
 
@@ -108,6 +108,7 @@ class PretendGpu(TorchDispatchMode):
         super().__init__()
         self.watch = watch
         self.tape: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] | None = None
+        self.capture_mode = ""  # of the latest graph
         self.created: list[weakref.ref[Tensor]] = []
         self.rng_state = torch.Generator().manual_seed(0).get_state()
         self._stack = contextlib.ExitStack()
@@ -184,7 +185,7 @@ class PretendGpu(TorchDispatchMode):
             "current_stream": lambda *_: SimpleNamespace(wait_stream=lambda *_: None),
             "stream": lambda *_: contextlib.nullcontext(),
             "CUDAGraph": lambda: Graph(self),
-            "graph": lambda graph, **_: graph.capture(),
+            "graph": lambda graph, capture_error_mode="global": graph.capture(capture_error_mode),
         }  # fmt: skip
 
     def _set_rng_state(self, state: Tensor, device: Any = None) -> None:
@@ -207,8 +208,8 @@ class Graph:
         self.gpu, self.tape = gpu, []  # type: ignore[var-annotated]
 
     @contextlib.contextmanager
-    def capture(self) -> Iterator[None]:
-        gpu = self.gpu
+    def capture(self, mode: str) -> Iterator[None]:
+        gpu, self.gpu.capture_mode = self.gpu, mode
         gpu.tape, gpu.created, gpu.watch.capturing = self.tape, [], True
         try:
             yield
@@ -216,7 +217,7 @@ class Graph:
             gpu.tape, gpu.watch.capturing = None, False
         gc.collect()
         alive = [tensor for tensor in (reference() for reference in gpu.created) if tensor is not None]
-        gpu.watch.escaped(alive)
+        gpu.watch.check_after_capture(alive)
 
     def replay(self) -> None:
         """Run every operator again, and write each result where the first one lies."""

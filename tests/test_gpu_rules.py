@@ -133,7 +133,7 @@ def test_faults_in_a_model_are_found(broken: type[training.TrainingDecoder]) -> 
 def test_recorded_work_repeats_on_the_same_tensors_without_python() -> None:
     """A replay reads what stands in the inputs now and draws new numbers; numbers of Python are those of the recording."""
     calls = []
-    with PretendGpu(Rules()):
+    with PretendGpu(Rules()) as gpu:
         source, drawn, total = (torch.zeros(4, device=GPU) for _ in range(3))
 
         def work() -> None:
@@ -144,6 +144,7 @@ def test_recorded_work_repeats_on_the_same_tensors_without_python() -> None:
         precision.seed_everything(5)
         again = precision.repeatable(work, GPU)
         recorded = len(calls)
+        assert gpu.capture_mode == "thread_local"  # else a CUDA call of a loader's thread ends the recording
         total.zero_()
         seen = []
         for start in (10.0, 10.0, 20.0):

@@ -1,6 +1,6 @@
 """Training, validation and inference on a pretended GPU: no rule of GPUs is broken, and every wait of the host is expected.
 
-What no pretence can say: whether cuDNN, cuBLAS and NCCL accept a call, and how fast they are. Tests marked gpu say the first.
+Only a GPU shows whether cuDNN, cuBLAS and NCCL accept a call, and how fast they are: see the tests marked gpu.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def test_a_step_of_training_waits_for_its_report_alone(model: str, numbers: str,
 
 OPTIONS = {  # flags: waits and uploads of a step beside the expected ones
     "--optimizer adam": ({}, {}),
-    "--amp --optimizer adam": ({f"{STEP}:train_step": 1}, {}),  # the loop over weights asks whether to skip the step
+    "--amp --optimizer adam": (
+        {f"{STEP}:train_step": 1},
+        {},
+    ),  # the loop over weights needs to know whether to skip the step
     "--ema-decay 0.9": ({}, {f"{STEP}:train_step": 1}),  # PyTorch keeps the count of updates on the CPU
     "--grad-clip-thresh 0.5 --lr-schedule cosine --warmup-steps 3": ({}, {}),
     "--grad-accumulation-steps 3": ({}, {}),
