@@ -65,7 +65,7 @@ def make_batch(model: str) -> Any:
 
 def make(model: str, words: str, device: torch.device) -> TrainState:
     """A small model's state at the start of training, the same on both devices, whose WN is not at its zero start."""
-    sizes = MODELS[model].replace("--n-frames-per-step 5", "--n-frames-per-step 2")
+    sizes = MODELS[model].replace("--n-frames-per-step 5", "--n-frames-per-step 2").replace("--flows 4", "--flows 3")
     args, spec = parse_training_arguments(["-m", model, *sizes.split(), *words.split()], REGISTRY, "")
     torch.manual_seed(5)
     pace = Pace(1, 2, 2)

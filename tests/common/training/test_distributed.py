@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
