@@ -130,7 +130,7 @@ def _checks(done: Results) -> list[str]:
         text = ""
         if f is not None:
             text = f"weights differ by {f['from_one_process']:.2g}, between the two by {f['between_processes']:.2g}"
-        rows.append([f"{model}: two processes over Gloo against accumulation in one", text])
+        rows.append([f"{model}: two processes over Gloo against accumulation in one (dropout differs)", text])
     return markdown_table("<<", ("check", "result"), rows).splitlines()
 
 
