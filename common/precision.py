@@ -158,7 +158,8 @@ def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], N
                 work()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # By default a CUDA call of any thread ends the recording: a loader's that pins memory, or a server's.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             work()
     return graph.replay
 

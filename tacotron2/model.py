@@ -50,9 +50,12 @@ class Encoder(ConvStack):
         if not torch.jit.is_scripting():  # noqa: SIM102 - TorchScript compiles the condition of an `and`
             if torch.compiler.is_exporting():
                 return bidirectional_lstm(self.lstm, x, lengths)
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)  # host sync
+        # Sorted here: PyTorch's own sorting makes the host wait for a GPU two more times.
+        order = torch.argsort(lengths, descending=True, stable=True)
+        sorted_lengths = lengths.index_select(0, order).cpu()  # host sync
+        packed = pack_padded_sequence(x.index_select(0, order), sorted_lengths, batch_first=True)
         memory, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])
-        return memory
+        return memory.index_select(0, torch.argsort(order))
 
 
 class Postnet(ConvStack):

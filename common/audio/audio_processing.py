@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import soundfile
 import torch
 from torch import Tensor
 
@@ -55,6 +54,8 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
         DataError: a file that is missing, not audio, cut short, empty, not mono, of another rate, or whose samples
             are not numbers in [-1, 1].
     """
+    import soundfile  # here, so that models train and are measured where there is no libsndfile
+
     name = os.fspath(path)
     if not os.path.isfile(name):
         raise DataError(f"{name}: no such audio file")
@@ -146,6 +147,8 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
     Raises:
         DataError: audio of another shape or with samples that are not finite; a file that cannot be written.
     """
+    import soundfile
+
     target = Path(path)
     if audio.dim() != 1:
         raise DataError(f"{target}: audio of shape {tuple(audio.shape)}, expected (samples,)")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 
-from unidecode import unidecode
-
 # Where the rule below and Unidecode fall short: umlauts are spelled out as in German, and a few signs mislead them.
 _EXCEPTIONS = {
     **{"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"},
@@ -19,6 +17,8 @@ def _ascii_of(character: str) -> str:
         return character
     if character in _EXCEPTIONS:
         return _EXCEPTIONS[character]
+    from unidecode import unidecode  # here, as most texts are ASCII, and benchmarks run where it is not installed
+
     category, ascii_text = unicodedata.category(character), unidecode(character)
     if category[0] in "LZ" or category == "Nd":  # letters, spaces and digits, in any script
         return ascii_text

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-import librosa
 import numpy as np
 
 from common.errors import DataError
@@ -47,4 +46,6 @@ def at_rate(audio: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     audio = np.asarray(audio, dtype=np.float32)
     if rate == wanted or not audio.size:
         return audio
+    import librosa
+
     return librosa.resample(audio, orig_sr=rate, target_sr=wanted, res_type="soxr_hq")  # soxr comes with librosa

@@ -12,7 +12,6 @@ import math
 from functools import cache
 from typing import NamedTuple
 
-import librosa
 import numpy as np
 
 from common.quality.evaluators import at_rate, optional_import
@@ -51,6 +50,8 @@ def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
     distance measure for objective speech quality assessment"); c0, the level, is left out. Silence counts as it is.
     """
     one, other = (analyse(at_rate(clip, rate, RATE), RATE) for clip in (audio, reference))
+    import librosa
+
     costs, path = librosa.sequence.dtw(one.cepstra[:, 1:].T, other.cepstra[:, 1:].T, metric="euclidean")
     ours, theirs = path.T  # the costs of the whole path add up in the last cell
     f0, f0_reference = one.f0[ours], other.f0[theirs]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
-
-import inflect
-from unidecode import unidecode
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.quality.evaluators import optional_import
+
+if TYPE_CHECKING:
+    import inflect
 
 TITLES = {
     "mr": "mister",
@@ -26,7 +27,6 @@ TITLES = {
 }
 SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
 SCALE = "|".join([*SCALES, "hundred", "thousand", "million", "billion", "trillion"])
-NUMBERS = inflect.engine()
 
 
 class Errors(NamedTuple):
@@ -87,13 +87,15 @@ def _edits(output: Any) -> Edits:
 
 def normalise(text: str) -> str:
     """Reduce a sentence to lower-case words, with every number spelled out."""
+    from unidecode import unidecode
+
     text = unidecode(text).lower()
     text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
     text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)
     text = re.sub(rf"\$(\d[\d,]*(?:\.\d+)?|\.\d+)[\s-]*({SCALE})\b(?:[\s-]dollars?\b)?", many_dollars, text)
     text = re.sub(r"\$(\d[\d,]*)(?:\.(\d\d))?", money, text)
-    text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(NUMBERS.number_to_words(m[0], andword="")), text)
+    text = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: str(_inflector().number_to_words(m[0], andword="")), text)
     text = re.sub(r"\b\d+\.\d+\b", lambda m: cardinal(m[0]), text)
     text = re.sub(r"\b\d{1,3}(?:,\d{3})+\b|\d+", lambda m: f" {year_or_number(m[0])} ", text)
     words = re.findall(r"[a-z]+", text.replace("%", " percent ").replace("'", ""))
@@ -102,7 +104,7 @@ def normalise(text: str) -> str:
 
 def cardinal(number: str) -> str:
     """Spell a number without `and`: `118` is `one hundred eighteen`, `3.5` is `three point five`."""
-    words = NUMBERS.number_to_words(number, andword="")
+    words = _inflector().number_to_words(number, andword="")
     assert isinstance(words, str)
     return words
 
@@ -134,4 +136,11 @@ def money(match: re.Match[str]) -> str:
     """Spell `$3.50` as three dollars fifty cents."""
     dollars, cents = int(match[1].replace(",", "")), int(match[2] or 0)
     parts = [(dollars, "dollar"), (cents, "cent")]
-    return " ".join(f"{cardinal(str(n))} {NUMBERS.plural_noun(unit, n)}" for n, unit in parts if n)
+    return " ".join(f"{cardinal(str(n))} {_inflector().plural_noun(unit, n)}" for n, unit in parts if n)
+
+
+@cache
+def _inflector() -> inflect.engine:
+    import inflect  # takes over a second, and a run of train.py without an evaluation does not need it
+
+    return inflect.engine()

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ from common.precision import distributed_backend, pick_device
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+# NCCL's own 10 minutes may end a run whose main process evaluates or saves; torchrun notices a lost process by itself.
+TIMEOUT = timedelta(minutes=30)
 PEER_IS_GONE = ("closed by peer", "Connection reset by peer")  # in Gloo's messages; it raises plain RuntimeErrors
 
 
@@ -51,7 +54,9 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
         yield Dist(0, 0, 1, device)
         return
     store, rank, world_size = _rendezvous() if is_launched else (torch_dist.HashStore(), 0, 1)
-    torch_dist.init_process_group(distributed_backend(device), store=store, rank=rank, world_size=world_size)
+    torch_dist.init_process_group(
+        distributed_backend(device), timeout=TIMEOUT, store=store, rank=rank, world_size=world_size
+    )
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
     except RuntimeError as error:

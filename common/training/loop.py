@@ -301,8 +301,9 @@ def _reduce(
     device = state.dist.device
     means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
     items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
-    counts = torch.tensor([float(request) for request in requests], device=device)
-    values = torch.cat((means / state.dist.world_size, items[None].float(), counts))
+    # Filled there: a copy of numbers to a GPU would be one more wait for it.
+    counts = [torch.full((1,), float(request), device=device) for request in requests]
+    values = torch.cat((means / state.dist.world_size, items[None].float(), *counts))
     total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
     *numbers, item_sum, stops, saves = total
     named = dict(zip(terms, numbers[2:], strict=True))

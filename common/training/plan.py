@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,24 +54,39 @@ def longest_batch(loader: DataLoader, size: int) -> Batch:
     return batch
 
 
+class Forecast(NamedTuple):
+    """Bytes of a process: weights and averages, which are always there; activations of a clip; the peak of a step."""
+
+    always: int
+    activations: int
+    peak: int
+
+
+def forecast(state: TrainState, batch_of: Callable[[int], Batch], batch_size: int) -> Forecast:
+    """Estimate a step's memory from forward and backward of one and of two clips; `batch_of` makes such a batch."""
+    state_size = memory.state_bytes(state.model)
+    average = 0 if state.average is None else memory.state_bytes(state.average).weights
+    one, two = (_peak(state, batch_of(clips)) for clips in (1, 2))
+    activations = two - one  # of a clip; the rest, gradients too, is there once
+    always = state_size.weights + state_size.optimizer + average
+    return Forecast(always, activations, always + one + (batch_size - 1) * activations)
+
+
 def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
     device = state.dist.device
     state_size = memory.state_bytes(state.model)
+    expected = forecast(state, lambda clips: longest_batch(loader, clips), batch_size)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
-    one, two = (_peak(state, longest_batch(loader, clips)) for clips in (1, 2))
-    activations = two - one  # of one clip; other memory, such as gradients, does not depend on the batch
-    constant = state_size.weights + state_size.optimizer + average
-    estimated = constant + one + (batch_size - 1) * activations
     moving = f", moving average {size(average)}" if average else ""
     lines = [
         f"memory of a process: weights {size(state_size.weights)}, gradients {size(state_size.gradients)}, "
-        f"Adam's averages {size(state_size.optimizer)}{moving}; activations of the longest clip {size(activations)}",
-        f"estimated peak: {size(estimated)}, with {batch_size} such clips; "
+        f"Adam's averages {size(state_size.optimizer)}{moving}; activations of the longest clip {size(expected.activations)}",
+        f"estimated peak: {size(expected.peak)}, with {batch_size} such clips; "
         f"there are {size(memory.available_memory(device))}",
     ]
     if precision.allocated_memory(device) is not None:
         peak = _peak(state, longest)
-        lines.append(f"measured peak: {size(peak + constant)}, with the longest clips' batch")
+        lines.append(f"measured peak: {size(peak + expected.always)}, with the longest clips' batch")
     return lines
 
 

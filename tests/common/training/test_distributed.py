@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -163,3 +165,16 @@ def test_held_back_gradients_are_averaged_with_the_last(both: list[dict]) -> Non
     mean = torch.tensor([[1.0, 2.0], [3.0, -1.0]]).mean(0, keepdim=True)
     for seen in both:
         torch.testing.assert_close(seen["held back"], 3 * mean)
+
+
+def test_processes_wait_for_a_main_one_that_evaluates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL's default of 10 minutes may be too short."""
+    options: dict[str, Any] = {}
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(distributed.torch_dist, "init_process_group", lambda *_, **words: options.update(words))
+    monkeypatch.setattr(distributed.torch_dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(distributed.torch_dist, "get_world_size", lambda: 1)
+    monkeypatch.setattr(distributed.torch_dist, "destroy_process_group", lambda: None)
+    with distributed.session(cpu=True, always=True):
+        pass
+    assert options["timeout"] == timedelta(minutes=30)

@@ -1,0 +1,234 @@
+"""Measure everything on one GPU, from the cheapest part to the dearest, and write the results into docs/performance.md.
+
+    bash benchmarks/gpu.sh            # an hour
+    bash benchmarks/gpu.sh 20         # at most 20 minutes
+    bash benchmarks/gpu.sh 5 --device cpu --quick    # a trial with tiny models; its figures mean nothing
+
+Each part is a process of its own with a limit of time; a part that fails or takes too long is noted, and the next one begins.
+Results are lines of JSON in output/gpu/results.jsonl, written as they come. Needs no network. Packages that are missing are
+named first, with the parts that are left out for them. A second call continues: it leaves out parts that are done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import gpu_page
+from common import precision
+from common.arguments import HelpFormatter, positive
+from common.errors import DataError, UsageError, exit_on_user_error
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+EVERYWHERE = ("numpy", "tqdm", "safetensors")
+SOUND, TESTS = ("soundfile", "librosa", "matplotlib"), ("pytest", "unidecode", "inflect")
+MODELS, NUMBERS = ("Tacotron2", "WaveGlow"), ("float16", "tf32", "bfloat16", "float32")
+BATCHES = (1, 4, 16, 64, 128)
+MARK = "figures: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A command, its limit in seconds, the packages that it needs, and the file that its figures are in, if not in its output."""
+
+    name: str
+    words: tuple[str, ...]
+    limit: int
+    needs: tuple[str, ...] = ()
+    figures: Path | None = None
+
+
+class Outcome(NamedTuple):
+    """The end of a part: its status (done, failed, out of time, left out), seconds, figures, and the last output."""
+
+    part: str
+    status: str
+    seconds: float
+    figures: Any
+    output: str
+
+
+def parts(args: argparse.Namespace) -> Iterator[Part]:
+    """All parts, the cheapest and most telling first."""
+    device = ["--cpu"] * (args.device == "cpu")
+    quick = ["--quick"] * args.quick
+    tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests")
+    if args.quick:
+        tests = (*tests[:-1], "tests/common/test_precision.py")
+    yield Part(name="tests", words=tests, limit=600, needs=(*TESTS, *SOUND))
+    own = {"training": NUMBERS, "profile": NUMBERS[:1], "resume": ("tf32", "float16"), "two-processes": ("float32",)}
+    for part, numbers in own.items():
+        for number in numbers:
+            for model in MODELS:
+                words = ("-m", "benchmarks.gpu_parts", part, "--model", model, "--numbers", number)
+                words += (*device, *quick, "-o", str(args.output))
+                yield Part(name=f"{part} {model} {number}", words=words, limit=300)
+    yield from _latencies(args, device)
+    yield from _rows(args, [*device, *quick])
+
+
+def _latencies(args: argparse.Namespace, device: Sequence[str]) -> Iterator[Part]:
+    """Text to wav, by batch size."""
+    for number in ("fp16", "fp32"):
+        for batch in BATCHES[: 2 if args.quick else None]:
+            log = f"latency_{number}_{batch}.json"
+            words = ["-m", "benchmarks.latency", "-bs", str(batch), "--num-iters", "2" if args.quick else "20"]
+            words += [
+                "--warmup",
+                "1",
+                "-o",
+                str(args.output),
+                "--log-file",
+                log,
+                *device,
+                *["--fp16"] * (number == "fp16"),
+            ]
+            words += gpu_page.TINY.split() if args.quick else ["--wn-channels", "256"]
+            figures = args.output / log
+            yield Part(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, figures=figures)
+
+
+def _rows(args: argparse.Namespace, flags: Sequence[str]) -> Iterator[Part]:
+    """The rows of benchmarks.speed, each against the plain models."""
+    rows = (
+        "tacotron2-inference",
+        "waveglow-inference",
+        "text-to-wav",
+        "tacotron2-training",
+        "waveglow-training",
+        "first-sound",
+    )
+    for amp in (True, False):
+        for row in rows:
+            folder = args.output / f"speed_{row}{'_amp' if amp else ''}"
+            words = (
+                "-m",
+                "benchmarks.speed",
+                "--rows",
+                row,
+                "--repeats",
+                "1" if args.quick else "5",
+                "-o",
+                str(folder),
+            )
+            words += ("--amp",) * amp + tuple(flags)
+            needs = SOUND if row == "first-sound" else ()  # inference.py writes files
+            name = f"speed {row} {'float16' if amp else 'tf32'}"
+            yield Part(name=name, words=words, limit=600, needs=needs, figures=folder / "speed.json")
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """The packages of these names that are not installed."""
+    return [name for name in dict.fromkeys(names) if find_spec(name) is None]
+
+
+def run(part: Part, limit: float) -> Outcome:
+    """Run a part in a process of its own, at most so many seconds."""
+    if absent := missing(part.needs):
+        return Outcome(part.name, "left out", 0.0, None, f"not installed: {', '.join(absent)}")
+    if limit <= 0:
+        return Outcome(part.name, "left out", 0.0, None, "no time left")
+    start, limit = time.monotonic(), min(limit, part.limit)
+    if part.figures:
+        part.figures.unlink(missing_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, *part.words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=gpu_page.environment(), start_new_session=True,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        gpu_page.kill_group(process)
+        output, _ = process.communicate()
+        return Outcome(part.name, "out of time", time.monotonic() - start, None, output[-2000:])
+    seconds = time.monotonic() - start
+    if process.returncode:
+        return Outcome(part.name, "failed", seconds, None, output[-4000:])
+    return Outcome(part.name, "done", seconds, read_figures(part, output), output[-500:])
+
+
+def read_figures(part: Part, output: str) -> Any:
+    """Figures from the part's file, or the last line of its output that has some; else the last line itself."""
+    if part.figures:
+        return gpu_page.read_file(part.figures)
+    lines = output.strip().splitlines()
+    marked = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+    return json.loads(marked[-1]) if marked else {"summary": lines[-1] if lines else ""}
+
+
+def machine(args: argparse.Namespace) -> dict[str, Any]:
+    """The GPU, or the CPU, and the software."""
+    from benchmarks.machine import Machine
+
+    return Machine(precision.pick_device(cpu=args.device == "cpu"), args.quick).describe()
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Results of earlier calls; the last of each part counts."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return list({row["part"]: row for row in map(json.loads, lines)}.values())
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """Flags; a GPU that is not there is an error."""
+    parser = argparse.ArgumentParser(
+        prog="bash benchmarks/gpu.sh",
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("minutes", nargs="?", type=positive, default=60, help="time for all parts")
+    add("--device", choices=["gpu", "cpu"], default="gpu", help="cpu: a trial without a GPU")
+    add("--quick", action="store_true", help="tiny models, to try the whole way; the figures mean nothing")
+    add("--only", default="", metavar="BEGINNING", help="parts whose names begin so")
+    add("-o", "--output", type=Path, default=Path("output/gpu"), help="folder of results.jsonl and of the parts' files")
+    add("--page", type=Path, help="the page to write (default: docs/performance.md; on a trial a copy in --output)")
+    args = parser.parse_args(argv)
+    if args.device == "gpu" and not precision.gpu_count():
+        raise UsageError("no GPU here: run this on a machine with one, or try it with --device cpu --quick")
+    args.output = args.output.resolve()
+    args.trial = args.quick or args.device == "cpu"
+    return args
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure part by part, then write the page."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    if absent := missing(EVERYWHERE):
+        raise DataError(f"not installed: {', '.join(absent)}; no part can run without")
+    wanted = [part for part in parts(args) if part.name.startswith(args.only)]
+    if absent := missing([name for part in wanted for name in part.needs]):
+        stopped = [part.name for part in wanted if missing(part.needs)]
+        print(f"not installed: {', '.join(absent)}; left out: {', '.join(stopped)}", flush=True)
+    args.output.mkdir(parents=True, exist_ok=True)
+    path, end = args.output / "results.jsonl", time.monotonic() + 60 * args.minutes
+    done = {row["part"] for row in read_results(path) if row["status"] == "done"}
+    with path.open("a", encoding="utf-8") as file:
+        for part in [Part(name="machine", words=(), limit=0), *wanted]:
+            if part.name in done:
+                continue
+            print(f"{part.name} ...", flush=True)
+            whole = part.name == "machine"
+            outcome = Outcome(part.name, "done", 0.0, machine(args), "") if whole else run(part, end - time.monotonic())
+            file.write(json.dumps(outcome._asdict()) + "\n")
+            file.flush()
+            reason = "" if outcome.status == "done" else f": {outcome.output.strip().splitlines()[-1:] or ['']}"
+            print(f"  {outcome.status} in {outcome.seconds:.0f} s{reason}", flush=True)
+    page = args.page or (args.output / "performance.md" if args.trial else PAGE)
+    gpu_page.write(page, PAGE, read_results(path), args.output)
+    print(f"written: {page}; all figures: {path}")
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

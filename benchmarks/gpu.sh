@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Measure everything on one GPU and write docs/performance.md: bash benchmarks/gpu.sh [minutes] [flags of benchmarks.gpu].
+# Needs no network: PyTorch is the machine's own, or that of .venv where there is one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=../scripts/environment.sh
+. scripts/environment.sh
+project_python
+exec "$python" -m benchmarks.gpu "$@"

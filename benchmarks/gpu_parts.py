@@ -1,0 +1,250 @@
+"""Parts of benchmarks.gpu that run our own code: each prints its figures as one line of JSON, the last of its output.
+
+python -m benchmarks.gpu_parts training --model WaveGlow --numbers float16 --quick --cpu
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+import torch.multiprocessing
+from torch.profiler import profile, supported_activities
+
+from benchmarks.cases import LONGEST, clips, segments
+from benchmarks.sizes import GPU, QUICK
+from common import precision
+from common.arguments import positive
+from common.errors import DataError, exit_on_user_error
+from common.inference.vocoders import time_call
+from common.spec import ModelSpec
+from common.training import plan, snapshot
+from common.training.distributed import Dist
+from common.training.loop import TrainState, to_device, train_step
+from common.training.memory import measure_peak
+from common.training.optimization import Pace
+from common.training_arguments import parse_training_arguments
+from models import REGISTRY
+from train import make_state
+
+NUMBERS = {  # flags of train.py
+    "float16": "--amp --amp-dtype float16",
+    "bfloat16": "--amp --amp-dtype bfloat16",
+    "tf32": "",
+    "float32": "--no-tf32",
+}
+WARM_UP, STEPS = 3, 10
+QUICK_LONGEST = 12  # frames
+MARK = "figures: "  # before the JSON
+
+
+def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) -> tuple[TrainState, argparse.Namespace]:
+    """The state of a training of one model, with random weights, on the device of the flags."""
+    sizes = QUICK if args.quick else GPU
+    flags = {"Tacotron2": sizes.tacotron2, "WaveGlow": sizes.waveglow}.get(args.model, "")
+    words = ["-m", args.model, *flags.split(), *NUMBERS[args.numbers].split(), *more.split()]
+    if args.quick and args.model == "WaveGlow":
+        words += ["--wn-channels", str(sizes.shared_channels)]
+    options, spec = parse_training_arguments(words, REGISTRY, "")
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=args.model == "WaveGlow", tf32=not options.no_tf32)
+    precision.seed_everything(0)
+    dist = dist or Dist(0, 0, 1, precision.pick_device(cpu=args.cpu))
+    state, _ = make_state(spec, options, dist, Pace(1, 1, 1), warm=False)
+    state.trained.train()
+    state.model.train()
+    return state, options
+
+
+def batch_size(args: argparse.Namespace, spec: ModelSpec) -> int:
+    """Clips of the published recipe in this precision; a few for tiny models."""
+    published = spec.training.batch_size_amp if args.numbers.endswith("16") else spec.training.batch_size
+    return 2 if args.quick else published
+
+
+def make_batch(args: argparse.Namespace, size: int, frames: int | None = None) -> Any:
+    """Noise in the lengths of LJSpeech's clips, or all of `frames`."""
+    sizes = QUICK if args.quick else GPU
+    if args.model == "WaveGlow":
+        return segments(size, sizes.segment_length)
+    return clips(size, sizes.symbols, frames or sizes.frames)
+
+
+def training(args: argparse.Namespace) -> dict[str, Any]:
+    """Rates of plain and fast steps at the published batch size, and the peak of memory beside its forecast."""
+    figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers}
+    longest = QUICK_LONGEST if args.quick else LONGEST
+    for way, flags in (("plain", "--plain"), ("ours", "")):
+        figures |= {f"{way}_{name}": figure for name, figure in _measure(args, flags, longest).items()}
+    return figures | {"clips": batch_size(args, REGISTRY[args.model])}
+
+
+def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, float]:
+    """Items a second of one way, and bytes: the peak of a step with the longest clips, and its forecast."""
+    state, _ = build(args, flags)
+    device, size = state.dist.device, batch_size(args, state.spec)
+    expected = plan.forecast(state, lambda count: make_batch(args, count, longest), size)
+    batch = to_device(make_batch(args, size), device)
+    seconds = [time_call(lambda: train_step(state, [batch]), device)[1] for _ in range(args.steps + WARM_UP)]
+    return {
+        "items_per_sec": float(batch.num_items) / statistics.median(seconds[WARM_UP:]),
+        "forecast_bytes": expected.peak,
+        "peak_bytes": _peak(state, make_batch(args, size, longest), expected.always),
+    }
+
+
+def _peak(state: TrainState, batch: Any, always: int) -> int:
+    """Bytes at the highest point of a step, those of weights and averages included."""
+    device = state.dist.device
+    moved = to_device(batch, device)
+    before = precision.allocated_memory(device)
+    peak = measure_peak(device, lambda: train_step(state, [moved]))
+    return peak + (always if before is None else before)
+
+
+def profile_step(args: argparse.Namespace) -> dict[str, Any]:
+    """The share of a step in which the GPU has nothing to do, and the number of kernels."""
+    state, _ = build(args)
+    device = state.dist.device
+    batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
+    for _ in range(WARM_UP):
+        train_step(state, [batch])
+    on_gpu = device.type != "cpu"
+    with profile(activities=supported_activities()) as profiler:
+        _, seconds = time_call(lambda: train_step(state, [batch]), device)
+    _, undisturbed = time_call(lambda: train_step(state, [batch]), device)
+    kernels = [event for event in profiler.events() if on_gpu and "CPU" not in str(event.device_type)]
+    busy = _union([(event.time_range.start, event.time_range.end) for event in kernels]) / 1e6
+    rows = profiler.key_averages().table(
+        sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total", row_limit=15
+    )
+    (args.output / f"profile_{args.model}_{args.numbers}.txt").write_text(rows, encoding="utf-8")
+    idle = max(0.0, 1 - busy / undisturbed) if on_gpu else None
+    return {
+        "model": args.model, "numbers": args.numbers, "step_seconds": undisturbed, "profiled_seconds": seconds,
+        "busy_seconds": busy if on_gpu else None, "idle_share": idle, "kernels": len(kernels) if on_gpu else None,
+    }  # fmt: skip
+
+
+def _union(spans: list[tuple[float, float]]) -> float:
+    """The length of the union of spans, which may overlap."""
+    total, last = 0.0, -1.0
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, last))
+        last = max(last, end)
+    return total
+
+
+def resume(args: argparse.Namespace) -> dict[str, Any]:
+    """Compare a run of four steps with one that is saved and read again after two: with deterministic operators."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = True
+    with tempfile.TemporaryDirectory() as folder:
+        more = f"-o {folder} --seed 1 --ema-decay 0.9"
+        state, options = build(args, more)
+        batch = to_device(make_batch(args, 2), state.dist.device)
+        for _ in range(2):
+            train_step(state, [batch])
+        path = snapshot.save(state, options)
+        wanted = [train_step(state, [batch]).loss for _ in range(2)]
+        later, _ = build(args, more)
+        precision.seed_everything(99)
+        checkpoint = snapshot.load_checkpoint(path)
+        snapshot.restore(later, checkpoint, path)
+        later.epoch = state.epoch
+        got = [train_step(later, [batch]).loss for _ in range(2)]
+    pairs = zip(state.model.parameters(), later.model.parameters(), strict=True)
+    difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
+    return {
+        "model": args.model,
+        "numbers": args.numbers,
+        "exact": got == wanted and difference == 0,
+        "difference": difference,
+    }
+
+
+def two_processes(args: argparse.Namespace) -> dict[str, Any]:
+    """Compare two processes over Gloo on one device with one process that accumulates the same two batches."""
+    with tempfile.TemporaryDirectory() as folder:
+        context = torch.multiprocessing.get_context("spawn")
+        processes = [context.Process(target=_one_of_two, args=(rank, folder, args)) for rank in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        if any(process.exitcode for process in processes):
+            raise DataError(f"two processes ended with codes {[process.exitcode for process in processes]}")
+        together = [torch.load(Path(folder, f"{rank}.pt"), map_location="cpu") for rank in range(2)]
+    state, _ = build(args, "--grad-accumulation-steps 2")
+    batches = [to_device(_batch_of(args, rank), state.dist.device) for rank in range(2)]
+    for _ in range(2):
+        train_step(state, batches)
+    alone = [weight.detach().cpu() for weight in state.model.parameters()]
+    between = max(float((a - b).abs().max()) for a, b in zip(*together, strict=True))
+    apart = max(float((a - b).abs().max()) for a, b in zip(together[0], alone, strict=True))
+    return {"model": args.model, "numbers": args.numbers, "between_processes": between, "from_one_process": apart}
+
+
+def _batch_of(args: argparse.Namespace, rank: int) -> Any:
+    precision.seed_everything(10 + rank)
+    return make_batch(args, 2)
+
+
+def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
+    device = precision.pick_device(cpu=args.cpu)  # the same for both, which NCCL refuses
+    torch.set_num_threads(1)
+    torch_dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    torch.save(_weights_after_two_steps(args, Dist(rank, rank, 2, device)), Path(folder, f"{rank}.pt"))
+    gc.collect()  # as in common.training.distributed: DistributedDataParallel must not be the last to hold the group
+    torch_dist.destroy_process_group()
+
+
+def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch.Tensor]:
+    state, _ = build(args, dist=dist)
+    batch = to_device(_batch_of(args, dist.rank), dist.device)
+    for _ in range(2):
+        train_step(state, [batch])
+    return [weight.detach().cpu() for weight in state.model.parameters()]
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "training": training,
+    "profile": profile_step,
+    "resume": resume,
+    "two-processes": two_processes,
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run one part."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_parts", description=(__doc__ or "").partition("\n")[0]
+    )
+    add = parser.add_argument
+    add("part", choices=list(PARTS))
+    add("--model", choices=list(REGISTRY), required=True)
+    add("--numbers", choices=list(NUMBERS), default="float16")
+    add("--steps", type=positive, default=STEPS)
+    add("--quick", action="store_true", help="tiny models: the figures mean nothing")
+    add("--cpu", action="store_true")
+    add("-o", "--output", type=Path, default=Path("output/gpu"))
+    args = parser.parse_args(argv)
+    args.output.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes to stderr
+    start = time.perf_counter()
+    figures = PARTS[args.part](args)
+    print(MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

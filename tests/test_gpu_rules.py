@@ -1,0 +1,212 @@
+"""The checker of tests/test_without_gpu.py finds the faults that are put before it, and the pretended GPU computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from common import precision
+from common.fast import Request
+from tacotron2.fast import training
+from tests.gpu_rules import BrokenRule, Rules, has_gpu_kernel, place
+from tests.pretend_gpu import GPU, GpuTensor, PretendGpu, requires_pretence
+from tests.test_without_gpu import make, make_batch
+
+pytestmark = requires_pretence
+
+
+def gpu(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(shape, dtype=dtype, device=GPU)
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    r"add.Tensor: a tensor \(3,\) of the CPU": lambda: gpu(3) + torch.zeros(3),  # a factory without device=
+    r"cat.default: a tensor": lambda: torch.cat((gpu(3), torch.zeros(1))),
+    r"stack.default|cat.default: a tensor": lambda: torch.stack((gpu(), torch.tensor(1.0))),
+    r"index.Tensor: a tensor \(2,\) of the CPU": lambda: gpu(3)[torch.tensor([0, 1])],
+    r"embedding.default: a tensor": lambda: F.embedding(torch.tensor([1]), gpu(3, 2)),
+    r"lerp": lambda: gpu(3).lerp_(gpu(3), torch.full((3,), 0.5)),
+    r"mm.default: inputs of .*float16.*float32": lambda: gpu(2, 2, dtype=torch.float16) @ gpu(2, 2),
+    r"baddbmm_?.default: inputs": lambda: gpu(1, 2, 2).baddbmm_(gpu(1, 2, 2).half(), gpu(1, 2, 2).half()),
+    r"convolution.default: inputs": lambda: F.conv1d(gpu(1, 2, 4).half(), gpu(2, 2, 1)),
+    r"_linalg_slogdet.default: no half precision": lambda: torch.linalg.slogdet(gpu(2, 2).half()),
+    r"a generator of the CPU": lambda: torch.rand(3, generator=torch.Generator(), device=GPU),
+    r"without waiting": lambda: gpu(3).to("cpu", non_blocking=True),
+    r"no such operator for a GPU": lambda: torch.ops.mkldnn._linear_pointwise(gpu(2, 2), gpu(2, 2), None, "none", [], ""),
+    r"tensors of a recorded graph are still in use": lambda: record(lambda: KEPT.append(gpu(3) + 1)),
+    r"waits for the GPU while a graph is recorded": lambda: record(lambda: gpu(3).sum().item()),
+    r"on the CPU while a graph is recorded": lambda: record(lambda: torch.zeros(3)),
+}  # fmt: skip
+KEPT: list[Tensor] = []
+
+
+def record(work: Callable[[], object]) -> None:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+
+
+@pytest.mark.parametrize("message", FAULTS)
+def test_a_fault_is_found(message: str) -> None:
+    KEPT.clear()
+    with PretendGpu(Rules()), pytest.raises(BrokenRule, match=message):
+        FAULTS[message]()
+
+
+WAITS: dict[str, Callable[[], object]] = {
+    "item": lambda: gpu(3).sum().item(),
+    "bool": lambda: bool(gpu(1) > 0),
+    "tolist": lambda: gpu(3).tolist(),
+    "cpu": lambda: gpu(3).cpu(),
+    "copy to the CPU": lambda: torch.zeros(3).copy_(gpu(3)),
+    "nonzero": lambda: gpu(3).nonzero(),
+    "mask": lambda: gpu(3)[gpu(3) > 0],
+    "masked_select": lambda: gpu(3).masked_select(gpu(3) > 0),
+    "equal": lambda: torch.equal(gpu(3), gpu(3)),
+    "repeat_interleave": lambda: gpu(2).repeat_interleave(gpu(2).long()),
+    "inverse": lambda: torch.linalg.inv(gpu(1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_wait_is_counted(name: str) -> None:
+    with PretendGpu(rules := Rules()):
+        WAITS[name]()
+    assert sum(rules.waits.values()) >= 1
+    assert not rules.uploads
+
+
+def test_uploads_are_counted_and_pointwise_scalars_are_free() -> None:
+    with PretendGpu(rules := Rules()):
+        assert (gpu(2) * torch.tensor(3.0)).tolist() == [3, 3]
+        torch.tensor([1.0, 2.0], device=GPU)
+        torch.zeros(2).to(GPU, non_blocking=True)
+    assert rules.uploads == {"outside": 1}
+    assert place() == "outside"
+
+
+class _LeftOnCpu(training.TrainingDecoder):
+    """A decoder with the fault that a first version for CPUs has."""
+
+    def start(self, memory):
+        return super().start(memory)
+
+    def run(self, inputs, memory):
+        hidden, alignments = super().run(inputs, memory)
+        return hidden + torch.zeros(hidden.shape), alignments
+
+
+class _Peeks(training.TrainingDecoder):
+    def run(self, inputs, memory):
+        hidden, alignments = super().run(inputs, memory)
+        return hidden * hidden.sum().item(), alignments
+
+
+class _NoCast(training.TrainingDecoder):
+    def run(self, inputs, memory):
+        hidden, alignments = super().run(inputs, memory)
+        with torch.autocast(hidden.device.type, enabled=False):
+            return torch.matmul(hidden.float(), torch.eye(hidden.shape[2], device=hidden.device).half()), alignments
+
+
+@pytest.mark.parametrize("broken", [_LeftOnCpu, _Peeks, _NoCast])
+def test_faults_in_a_model_are_found(broken: type[training.TrainingDecoder]) -> None:
+    """In a training step: a tensor left on the CPU, a look at a result, a product of two types."""
+    with PretendGpu(rules := Rules()):
+        state = make("Tacotron2", "", GPU)
+        fast = training.convert(state.model, Request())
+        fast.decoder.__class__ = broken
+        moved = [tensor.to(GPU) for tensor in make_batch("Tacotron2").inputs]
+        if broken is _Peeks:
+            rules.waits.clear()
+            fast(*moved)
+            assert sum(rules.waits.values()) == 2  # the lengths', and this one
+            return
+        with pytest.raises(BrokenRule, match="of the CPU" if broken is _LeftOnCpu else "inputs of"):
+            fast(*moved)
+
+
+def test_recorded_work_repeats_on_the_same_tensors_without_python() -> None:
+    """A replay reads what stands in the inputs now and draws new numbers; numbers of Python are those of the recording."""
+    calls = []
+    with PretendGpu(Rules()) as gpu:
+        source, drawn, total = (torch.zeros(4, device=GPU) for _ in range(3))
+
+        def work() -> None:
+            calls.append(1)
+            torch.add(source * 2, torch.rand(4, device=GPU), out=drawn)
+            total.add_(len(calls))
+
+        precision.seed_everything(5)
+        again = precision.repeatable(work, GPU)
+        recorded = len(calls)
+        assert gpu.capture_mode == "thread_local"  # else a CUDA call of a loader's thread ends the recording
+        total.zero_()
+        seen = []
+        for start in (10.0, 10.0, 20.0):
+            source.fill_(start)
+            again()
+            seen.append(drawn.cpu())
+        precision.seed_everything(5)
+        source.fill_(10.0)
+        again()
+        assert torch.equal(drawn.cpu(), seen[0])  # recording has not moved the generator
+        assert total.tolist() == [4 * recorded] * 4
+    assert len(calls) == recorded == precision.WARM_UP_CALLS + 1
+    assert [int(numbers[0]) for numbers in seen] == [20, 20, 40]
+    assert not torch.equal(seen[0], seen[1])
+
+
+def test_autograd_autocast_and_random_numbers_are_those_of_cuda() -> None:
+    layer = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    layer(x).square().sum().backward()
+    expected = [weight.grad.clone() for weight in layer.parameters() if weight.grad is not None]
+    layer.zero_grad()
+    with PretendGpu(Rules()):
+        weight = layer.weight
+        layer.to(GPU)
+        assert layer.weight is weight and isinstance(weight, GpuTensor) and weight.is_cuda
+        layer(x.to(GPU)).square().sum().backward()
+        for gradient, want in zip((p.grad for p in layer.parameters()), expected, strict=True):
+            torch.testing.assert_close(gradient.cpu(), want)  # type: ignore[union-attr]
+        with torch.autocast("cuda", torch.float16):
+            half = layer(x.to(GPU))
+            assert half.dtype == torch.float16 and F.softmax(half, dim=1).dtype == torch.float32
+        before = torch.get_rng_state()
+        torch.rand(3, device=GPU)
+        assert torch.equal(torch.get_rng_state(), before)
+        cell = nn.LSTMCell(3, 2)
+        want, _ = cell(x)
+        want.sum().backward()
+        slopes = [p.grad.clone() for p in cell.parameters()]  # type: ignore[union-attr]
+        cell.zero_grad()
+        got, _ = cell.to(GPU)(x.to(GPU))
+        got.sum().backward()
+        torch.testing.assert_close(got.cpu(), want)
+        for parameter, slope in zip(cell.parameters(), slopes, strict=True):
+            torch.testing.assert_close(parameter.grad.cpu(), slope)  # type: ignore[union-attr]
+
+
+def test_nothing_is_left_of_the_pretence() -> None:
+    with PretendGpu(Rules()):
+        assert torch.cuda.is_available() and precision.pick_device() == GPU
+    assert not torch.cuda.is_available()
+    with pytest.raises((RuntimeError, AssertionError), match=r"CUDA|cuda"):
+        torch.zeros(3, device="cuda")
+    x = torch.ones(3, requires_grad=True)
+    x.sum().backward()
+    assert torch.equal(x.grad, torch.ones(3))  # type: ignore[arg-type]
+
+
+def test_the_list_of_kernels() -> None:
+    assert all(
+        has_gpu_kernel(f"aten::{name}") for name in ("add.Tensor", "mm", "native_dropout", "_fused_adam_", "zeros")
+    )
+    assert not any(
+        has_gpu_kernel(name) for name in ("aten::mkldnn_linear", "mkldnn::_linear_pointwise", "aten::nothing")
+    )
