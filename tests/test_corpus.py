@@ -18,6 +18,8 @@ import soundfile
 from scripts import make_corpus
 from tacotron2.text import text_to_sequence
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = inflect.engine()
 WORDS = {str(NUMBERS.number_to_words(str(n))).replace("-", " "): n for n in range(60)}

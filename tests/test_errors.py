@@ -25,6 +25,8 @@ from common.training.checkpoint import load_checkpoint
 from common.training.interrupt import StopRequest
 from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
+pytestmark = pytest.mark.slow
+
 
 def stderr_of(code: int, script: str, *words: object, cwd: Path = ROOT) -> str:
     """Run a script that must exit with this code, and return its stderr. A traceback would raise an exception here."""

@@ -20,6 +20,8 @@ from models import REGISTRY
 from synthesizer import Synthesizer
 from tests.recipe import ROOT, clips, flags, read_steps, run, skip_without_evaluators, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 ALL = ["--without", "asr", "mos", "likeness"]
 
 

@@ -16,7 +16,7 @@ from tests.gpu_rules import BrokenRule, Rules, has_gpu_kernel, place
 from tests.pretend_gpu import GPU, GpuTensor, PretendGpu, requires_pretence
 from tests.test_without_gpu import make, make_batch
 
-pytestmark = requires_pretence
+pytestmark = [requires_pretence, pytest.mark.slow]
 
 
 def gpu(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

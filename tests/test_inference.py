@@ -25,6 +25,8 @@ from common.training.nvlog import read_log
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, SHARED, clips, read_steps, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 RATE, HOP = 22050, 256
 PHRASES = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
 ACOUSTIC_KEYS = {"tacotron2_items_per_sec", "tacotron2_latency", "attention_focus", "latency"}

@@ -16,6 +16,8 @@ from tacotron2.spec import SPEC
 from tacotron2.text import text_to_sequence
 from tests.recipe import ROOT, clips, flags, read_steps, run, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = "Dr. Smith paid $5.50 for 3 kg on 4/5/2021 at 6:45 p.m."
 QUIET = ["--max-decoder-steps", 3, "--vocoder", "griffin-lim"]
 

@@ -10,6 +10,8 @@ import pytest
 from common.data import mels
 from tests.recipe import ROOT, Result, clips, flags, run
 
+pytestmark = pytest.mark.slow
+
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 PARTS = ("training", "validation")
 

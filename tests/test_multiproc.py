@@ -17,6 +17,8 @@ from common.training.checkpoint import load_checkpoint
 from multiproc import torchrun_arguments
 from tests.recipe import ROOT, flags, read_steps, skip_without_evaluators, start, succeed, wait_for_epoch_1
 
+pytestmark = pytest.mark.slow
+
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -10,6 +10,8 @@ from scipy.io import wavfile
 
 from tests.recipe import MODELS, flags, read_steps, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     # the LSTMs' masks are drawn in another order
     "Tacotron2": [

@@ -9,6 +9,8 @@ import torch
 
 from tests.recipe import flags, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 NOTE = "this CPU has no bfloat16 instructions and would be many times slower with them emulated: computing in float32"
 
 WEIGHTS = "large weights of a single row's products are read in float16"

@@ -16,6 +16,8 @@ from common.training.checkpoint import load_checkpoint
 from tests import recipe
 from tests.recipe import flags, read_steps, succeed, wait_for_epoch_1
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 EPOCHS = ["--epochs", "3"]

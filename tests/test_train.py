@@ -18,6 +18,8 @@ from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
 from tests.recipe import ROOT, clips, flags, read_steps, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
+pytestmark = pytest.mark.slow
+
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 SEEING = ["--epochs-per-validation", "1"]
 TIMES = re.compile("wait|_time$|_per_sec$|items/sec$")

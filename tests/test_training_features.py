@@ -15,6 +15,8 @@ from models import load_model
 from tests.recipe import flags, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events, losses, stop_at
 
+pytestmark = pytest.mark.slow
+
 SEEING = ["--epochs-per-validation", "1"]
 
 

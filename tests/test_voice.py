@@ -19,6 +19,8 @@ from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
 from tests.recipe import MODELS, ROOT, Result, run, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("safetensors")
 WITH_ITS_OWN = ("--vocoder", "waveglow")
 EMBEDDED = [f"voice/{model.lower()}.safetensors" for model in MODELS]

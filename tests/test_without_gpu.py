@@ -43,7 +43,7 @@ from waveglow.fast.prepared import convert_to_prepared
 from waveglow.model import WaveGlow
 from waveglow.streaming import stream
 
-pytestmark = requires_pretence
+pytestmark = [requires_pretence, pytest.mark.slow]
 
 PRECISIONS = ("", "--amp", "--amp --amp-dtype bfloat16")
 WAYS = {"Tacotron2": ("", "--plain"), "WaveGlow": ("", "--plain", "--recompute")}

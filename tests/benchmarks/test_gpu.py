@@ -16,6 +16,8 @@ from benchmarks.gpu import Part
 from common.errors import UsageError
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 TRIAL = ["8", "--device", "cpu", "--quick"]
 
 

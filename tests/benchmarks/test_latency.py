@@ -23,6 +23,8 @@ from common.training.nvlog import NvLog, read_log
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, Result, read_steps, run, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 RATE, HOP = 22050, 256
 TINY = [
     word for word in f"{MODELS['Tacotron2']} {MODELS['WaveGlow']}".split() if word not in ("--segment-length", "4096")

@@ -7,6 +7,8 @@ import pytest
 from benchmarks.memory import TITLES
 from tests.recipe import Result, run
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["--cpu", "--channels", 192, "--layers", 4, "--segment-length", 4096, "--batch-size", 8, "--repeats", 1]
 
 

@@ -27,6 +27,8 @@ from common.errors import DataError
 from common.kernels.int8 import can_multiply
 from tests.recipe import ROOT, run, start
 
+pytestmark = pytest.mark.slow
+
 QUICK = [sys.executable, "-m", "benchmarks.speed", "--quick", "--cpu", "--threads", 1]
 BEST = "int8 (reference: float32)" if can_multiply(torch.device("cpu")) else "float32"
 NAMES = [  # of the rows, by their beginnings

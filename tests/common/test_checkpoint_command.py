@@ -30,6 +30,8 @@ from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import ROOT, flags, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 # spec/interface.md's, by the model's name: the arguments of the published models' constructors
 PUBLISHED_CONFIG = {
     "Tacotron2": "mask_padding n_mel_channels n_symbols symbols_embedding_dim encoder_kernel_size encoder_n_convolutions"

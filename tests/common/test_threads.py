@@ -12,6 +12,8 @@ import pytest
 from common.threads import SECONDS, SPIN_LIMIT, SPINS, ThreadBalance, Usage, choose_threads, read_usage
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 START = Usage(100.0, 50.0, 1000.0)
 
 

@@ -19,6 +19,8 @@ from common.errors import DataError
 from scripts import asterisk, prepare_recordings
 from tests.recipe import MODELS, SHARED, read_steps, succeed
 
+pytestmark = pytest.mark.slow
+
 TRANSCRIPTS = """; Remarks: these are not prompts
 
 activated: Activated.

@@ -17,6 +17,8 @@ from scripts.dataset_report import parse_args
 from tacotron2.data_function import Tacotron2DataConfig
 from tests.recipe import ROOT, Result, run
 
+pytestmark = pytest.mark.slow
+
 RATE = 22050
 
 

@@ -19,6 +19,8 @@ import torch
 import models
 from tests.recipe import folder_of_tools, succeed
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = {"TACOTRON2": "nvidia_tacotron2pyt_fp16.pt", "WAVEGLOW": "nvidia_waveglow256pyt_fp16.pt"}
 CONFIGS = {

@@ -12,6 +12,8 @@ import pytest
 
 from benchmarks import latency
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 GPU, CPU = "run_latency_tests.sh", "run_latency_tests_cpu.sh"
 

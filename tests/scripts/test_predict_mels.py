@@ -18,6 +18,8 @@ from tacotron2.decoder import Prenet
 from tacotron2.text import text_to_sequence
 from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 MELS = 10  # channels of the tiny models
 
 

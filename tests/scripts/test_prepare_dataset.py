@@ -22,6 +22,8 @@ from common.errors import DataError
 from scripts import prepare_dataset
 from tests.recipe import folder_of_tools
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 SIZES = {"val": 100, "test": 500} | {f"train_subset_{n}": n for n in (64, 300, 625, 1250, 2500)}

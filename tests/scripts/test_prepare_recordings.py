@@ -20,6 +20,8 @@ from models import REGISTRY
 from scripts import prepare_recordings
 from tests.recipe import MODELS, ROOT, run, succeed
 
+pytestmark = pytest.mark.slow
+
 RATE = 22050
 TEXTS = {"one": "The first.", "two": "The second.", "three": "The third.", "four": "The fourth."}
 

@@ -10,6 +10,8 @@ from torch.export import Dim
 from tacotron2.decoder import Decoder, DecoderState, Memory
 from tacotron2.model import Tacotron2
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "n_mel_channels": 3,
     "symbols_embedding_dim": 12,

@@ -16,6 +16,8 @@ from synthesizer import Synthesizer
 from tacotron2.text import symbols as BUILT_IN
 from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 ALPHABET = ["_", *" ,.?!-", *"abcdefghijklmnopqrstuvwxyzäöüß", "@AH0"]
 TEXTS = ("Grüß Gott!", "Zwölf Äpfel, schöne Öfen.", "Über die Straße.", "Süße Mädchen", "{AH0} Ja?", "Nö.", "Bücher")
 KNOWN = [symbol for symbol in ALPHABET if symbol not in "äöüß"]

@@ -13,6 +13,8 @@ from torch.export import Dim
 from common.errors import DataError
 from waveglow.model import WaveGlow
 
+pytestmark = pytest.mark.slow
+
 SIGMA = 0.8
 
 

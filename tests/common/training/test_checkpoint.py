@@ -33,6 +33,8 @@ from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import flags, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 FORMATS = pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before torch 1.6"])
 
 

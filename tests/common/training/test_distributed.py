@@ -19,6 +19,8 @@ from common.training import distributed
 from common.training.distributed import Dist
 from common.training.sharding import accumulate_only
 
+pytestmark = pytest.mark.slow
+
 ONE = Dist(0, 0, 1, torch.device("cpu"))
 
 

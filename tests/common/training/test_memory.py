@@ -24,6 +24,8 @@ from common.training.memory import (
 )
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 GPU = torch.device("cuda", 0)
 MIB = 1 << 20

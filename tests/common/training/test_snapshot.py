@@ -21,6 +21,8 @@ from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import flags, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 PUBLISHED_KEYS = {
     "epoch",

@@ -20,6 +20,8 @@ from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
 from waveglow.spec import SPEC
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 
