@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,37 @@ from common.errors import DataError
 from exports.models import Part
 
 REQUIREMENTS = "requirements-exports.txt"
-CPU = ("CPUExecutionProvider",)
-TENSORRT = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+CPU, TENSORRT = "CPUExecutionProvider", "TensorrtExecutionProvider"
 
 
-def open_onnx(path: Path, providers: Sequence[Any] = CPU) -> Part:
+def open_session(path: Path, provider: str = CPU, **settings: Any) -> Any:
     """Open an ONNX file with ONNX Runtime, on as many threads as PyTorch has.
 
+    Args:
+        path: the file.
+        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest.
+        settings: the provider's.
+
     Raises:
-        DataError: ONNX Runtime is missing, lacks the first provider, or does not accept the file.
+        DataError: ONNX Runtime is missing, lacks the provider, or does not accept the file.
     """
     runtime = import_runtime()
-    first = providers[0] if isinstance(providers[0], str) else providers[0][0]
-    if first not in (available := runtime.get_available_providers()):
-        raise DataError(f"{path}: needs ONNX Runtime with {first}, this one has {', '.join(available)}")
+    available = runtime.get_available_providers()
+    if provider not in available:
+        raise DataError(f"{path}: needs ONNX Runtime with {provider}, this one has {', '.join(available)}")
+    others = available[available.index(provider) + 1 :]
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors; warnings are about inputs with a default
     try:
-        session = runtime.InferenceSession(str(path), options, providers=list(providers))
+        return runtime.InferenceSession(str(path), options, providers=[(provider, settings), *others])
     except Exception as error:  # its exceptions have no common class
         raise DataError(f"{path}: ONNX Runtime does not accept it ({error})") from None
+
+
+def open_onnx(path: Path, provider: str = CPU, **settings: Any) -> Part:
+    """Open an ONNX file as a call. Arguments and errors as of open_session."""
+    session = open_session(path, provider, **settings)
     names = [value.name for value in session.get_inputs()]
 
     def run(*inputs: Tensor) -> Any:

@@ -96,11 +96,10 @@ def script_voice(voice: Synthesizer) -> Synthesizer:
     """The same voice with its plain models as TorchScript.
 
     Raises:
-        UsageError: models that are not plain, or a decoding that TorchScript does not have.
+        UsageError: a decoding that TorchScript does not have.
     """
     model = voice.acoustic.model
-    if type(model) is not Tacotron2 or not voice.config.plain:
-        raise UsageError("--torchscript: scripts plain models; leave --fp16 and --int8 out")
+    assert voice.config.plain, "only plain models can be scripted"
     check_guard(model.decoder.guard)
     acoustic = exported_acoustic(ScriptedTacotron2(script_acoustic(model), model.config), voice.acoustic.options)
     vocoding = _script_vocoder(voice) if voice.vocoding else None

@@ -32,8 +32,7 @@ from tacotron2.spec import SPEC as ACOUSTIC
 from waveglow.config import WaveGlowConfig
 from waveglow.spec import SPEC as VOCODER
 
-ACOUSTIC_PARTS = ("encoder", "decoder_step", "postnet")
-VOCODER_PARTS = ("waveglow", "denoiser")
+PARTS = ("encoder", "decoder_step", "postnet", "waveglow", "denoiser")
 
 
 class Models(NamedTuple):
@@ -62,9 +61,9 @@ def load_voice(
     config = config or SynthesisConfig()
     if config.half or config.int8:
         raise UsageError(f"{directory}: the number format is in the files; leave --fp16 and --int8 out")
-    device = device or torch.device("cpu")
     options = default_options() | manifest.options | _free_options(directory, config)
     target = f"{manifest.target} programs" if programs else manifest.target
+    device = device if device and target == "torchscript" else torch.device("cpu")
     if target not in RUNNERS:
         raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNNERS)}")
     settings = replace(
@@ -114,7 +113,7 @@ def _partwise(parts: Mapping[str, Part], manifest: Manifest, options: Mapping[st
 def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
     torchscript.check_guard(from_options(DecodingGuard, options))
     acoustic, vocoder, denoiser = (
-        engines.open_script(directory / f"{name}.ts", device) for name in ("tacotron2", *VOCODER_PARTS)
+        engines.open_script(directory / f"{name}.ts", device) for name in ("tacotron2", "waveglow", "denoiser")
     )
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
     return Models(
@@ -124,22 +123,18 @@ def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], d
 
 
 def _run_programs(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    parts = {name: engines.open_program(directory / f"{name}.pt2") for name in (*ACOUSTIC_PARTS, *VOCODER_PARTS)}
+    parts = {name: engines.open_program(directory / f"{name}.pt2") for name in PARTS}
     return _partwise(parts, manifest, options)
 
 
 def _run_onnx(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
-    names = (*ACOUSTIC_PARTS, *VOCODER_PARTS)
-    return _partwise({name: engines.open_onnx(directory / f"{name}.onnx") for name in names}, manifest, options)
+    return _partwise({name: engines.open_onnx(directory / f"{name}.onnx") for name in PARTS}, manifest, options)
 
 
 def _run_tensorrt(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
     cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(directory)}
-    providers = [(engines.TENSORRT[0], cache), engines.TENSORRT[1]]
-    names = (*ACOUSTIC_PARTS, *VOCODER_PARTS)
-    return _partwise(
-        {name: engines.open_onnx(directory / f"{name}.onnx", providers) for name in names}, manifest, options
-    )
+    parts = {name: engines.open_onnx(directory / f"{name}.onnx", engines.TENSORRT, **cache) for name in PARTS}
+    return _partwise(parts, manifest, options)
 
 
 RUNNERS: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {

@@ -17,7 +17,6 @@ from tests.recipe import ROOT
 
 # Files that still use the old words, by the beginning of their paths. The aim is an empty set: nothing new belongs here.
 PENDING = {
-    "benchmarks/torchscript.py",
     "common/arguments.py",
     "common/checkpoint.py",
     "common/quality/attention.py",
@@ -31,7 +30,6 @@ PENDING = {
     "tacotron2/data_function.py",
     "tests/benchmarks/test_latency.py",
     "tests/benchmarks/test_memory.py",
-    "tests/benchmarks/test_torchscript.py",
     "tests/benchmarks/test_wer.py",
     "tests/common/audio/test_audio_processing.py",
     "tests/common/data/test_clip_report.py",

@@ -1,4 +1,4 @@
-"""The graphs' random numbers: their distributions by statistics, their independence of neighbours, and their hash by its inverse."""
+"""The graphs' random numbers: distributions by statistics, independence of neighbours, the hash by its inverse."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def plain_speech(
 @pytest.mark.parametrize("lengths", [[6], [11, 4], [3, 20, 9, 14]], ids=len)
 def test_each_item_equals_the_plain_models(session, source, monkeypatch, lengths: list[int]) -> None:
     inputs, seeds = batch_of(lengths), np.arange(len(lengths)) + 3
-    settings = {"sigma": np.float32(0.6), "strength": np.float32(0.1), "max_steps": np.int64(25)}
+    settings = {"sigma": np.array(0.6, np.float32), "strength": np.array(0.1, np.float32), "max_steps": np.array(25)}
     audio, audio_lengths, mels, mel_lengths = session.run(None, inputs | settings | {"seeds": seeds})
     assert audio.shape == (len(lengths), audio_lengths.max())
     for i, length in enumerate(lengths):
@@ -83,13 +83,13 @@ def test_inputs_with_defaults_may_be_left_out(session, source) -> None:
     inputs = batch_of([7, 7])
     audio, *_ = session.run(None, inputs)
     voice = source.voice
-    given = {"seeds": np.zeros(2, np.int64), "sigma": np.float32(voice.config.sigma_infer)}
-    given |= {"strength": np.float32(voice.denoising_strength), "max_steps": np.int64(40)}
+    given = {"seeds": np.zeros(2, np.int64), "sigma": np.array(voice.config.sigma_infer, np.float32)}
+    given |= {"strength": np.array(voice.denoising_strength, np.float32), "max_steps": np.array(40)}
     np.testing.assert_array_equal(audio, session.run(None, inputs | given)[0])
     others, *_ = session.run(None, inputs | {"seeds": np.array([1, 1])})
     assert others.shape != audio.shape or not np.allclose(others, audio)
 
 
 def test_the_limit_of_steps_holds(session) -> None:
-    *_, mel_lengths = session.run(None, batch_of([9, 30]) | {"max_steps": np.int64(1)})
+    *_, mel_lengths = session.run(None, batch_of([9, 30]) | {"max_steps": np.array(1)})
     assert max(mel_lengths) <= 2  # frames of one step

@@ -13,7 +13,7 @@ import torch
 
 from common.inference.config import SynthesisConfig
 from exports import engines
-from exports.voice import ACOUSTIC_PARTS, VOCODER_PARTS, load_voice
+from exports.voice import PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages
 
@@ -51,7 +51,7 @@ def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]
     return inputs
 
 
-@pytest.mark.parametrize("name", [*ACOUSTIC_PARTS, *VOCODER_PARTS])
+@pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("kind", ["onnx", "pt2", "int8"])
 @torch.no_grad()
 def test_a_part_equals_the_plain_one_at_other_sizes(exported, source, name: str, kind: str) -> None:
