@@ -117,15 +117,10 @@ class ConvDenoiser(nn.Module):
     overlapping frames is divided by that of the squared windows, as in torch.istft.
     """
 
-    analysis: Tensor
-    synthesis: Tensor
-    envelope: Tensor
-    bias: Tensor
-
     def __init__(self, denoiser: Denoiser) -> None:
         super().__init__()
         stft = denoiser.stft
-        self.size, self.hop = stft.filter_length, stft.hop_length
+        self.size, self.hop, self.tiny = stft.filter_length, stft.hop_length, torch.finfo(torch.float32).tiny
         bins = self.size // 2 + 1
         pad = (self.size - stft.win_length) // 2
         window = F.pad(stft.window.double().cpu(), (pad, self.size - stft.win_length - pad))
@@ -137,10 +132,10 @@ class ConvDenoiser(nn.Module):
         if self.size % 2 == 0:
             weights[-1] = 1
         inverse = basis * weights.repeat(2)[:, None] / self.size
-        self.register_buffer("analysis", basis[:, None].float())
-        self.register_buffer("synthesis", inverse[:, None].float())
-        self.register_buffer("envelope", window.square()[None, None].float())
-        self.register_buffer("bias", denoiser.bias_spectrum.float().cpu())
+        self.analysis = nn.Buffer(basis[:, None].float())
+        self.synthesis = nn.Buffer(inverse[:, None].float())
+        self.envelope = nn.Buffer(window.square()[None, None].float())
+        self.bias = nn.Buffer(denoiser.bias_spectrum.float().cpu())
 
     def forward(self, audio: Tensor, strength: Tensor) -> Tensor:
         """Audio (B, N), N at least filter_length; strength () -> audio (B, N)."""
@@ -148,7 +143,7 @@ class ConvDenoiser(nn.Module):
         padded = F.pad(audio[:, None], (half, half), mode="reflect")
         real, imaginary = F.conv1d(padded, self.analysis, stride=self.hop).chunk(2, dim=1)
         magnitude = (real.square() + imaginary.square()).sqrt()
-        gain = (magnitude - strength * self.bias).clamp(min=0) / magnitude.clamp(min=torch.finfo(torch.float32).tiny)
+        gain = (magnitude - strength * self.bias).clamp(min=0) / magnitude.clamp(min=self.tiny)
         spectrum = torch.cat((gain * real, gain * imaginary), dim=1)
         total = F.conv_transpose1d(spectrum, self.synthesis, stride=self.hop)
         windows = F.conv_transpose1d(torch.ones_like(spectrum[:1, :1]), self.envelope, stride=self.hop)

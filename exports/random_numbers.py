@@ -20,9 +20,9 @@ DROPOUT, RADIUS, ANGLE = 1, 2, 3  # streams of a seed
 def mix(x: Tensor) -> Tensor:
     """Hash integers of 32 bits, as int64, to others: a permutation."""
     for multiplier in MULTIPLIERS:
-        x = x ^ torch.div(x, 2**16, rounding_mode="floor")
+        x = x ^ (x >> 16)
         x = (x * multiplier).remainder(BITS)
-    return x ^ torch.div(x, 2**15, rounding_mode="floor")
+    return x ^ (x >> 15)
 
 
 def uniform(seeds: Tensor, stream: int, places: Tensor) -> Tensor:

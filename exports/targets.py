@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import platform
 from collections.abc import Callable, Iterator, Mapping
@@ -144,20 +145,26 @@ def _write_torchscript(source: Source, add: Add, say: Say) -> None:
 
 def _write_onnx(source: Source, add: Add, say: Say, quantized: bool = False) -> None:
     """The parts, and the single file that is assembled from them."""
-    from exports.onnx_files import to_onnx
     from exports.quantization import quantize
     from exports.single_file import assemble, describe_single_file
 
-    source_parts = list(source.parts())
-    models = {part.name: to_onnx(part) for part in source_parts}
+    models = onnx_models(source)
     if quantized:
         models = quantize(models, calibration_inputs(source))
-    for part in source_parts:
+    for part in source.parts():
         add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
     voice = source.voice
     settings = voice.audio, voice.config.sigma_infer, voice.denoising_strength
     single = assemble(models, source.acoustic, source.vocoder.config, *settings)
     add("tts.onnx", single.SerializeToString(), *describe_single_file())
+
+
+@functools.lru_cache(maxsize=1)
+def onnx_models(source: Source) -> Mapping[str, Any]:
+    """The parts as ONNX; once for several targets of a voice, as each takes up to a minute."""
+    from exports.onnx_files import to_onnx
+
+    return {part.name: to_onnx(part) for part in source.parts()}
 
 
 def _write_int8(source: Source, add: Add, say: Say) -> None:

@@ -66,6 +66,9 @@ def load_voice(
     device = device if device and target == "torchscript" else torch.device("cpu")
     if target not in RUNNERS:
         raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNNERS)}")
+    stored = manifest.models[ACOUSTIC.name]
+    free = {name: value for name, value in config.options.items() if name in ACOUSTIC.free_at_inference}
+    manifest = replace(manifest, models=manifest.models | {ACOUSTIC.name: stored | free})
     settings = replace(
         config,
         denoising_strength=manifest.denoising_strength
@@ -98,15 +101,11 @@ def default_options() -> dict[str, Any]:
     return {action.dest: action.default for add in adders for action in actions_of(add)}
 
 
-def _acoustic_config(manifest: Manifest, options: Mapping[str, Any]) -> Tacotron2Config:
-    """The exported config, with the options that decoding may change."""
-    stored = manifest.models[ACOUSTIC.name]
-    return Tacotron2Config(**stored | {name: options[name] for name in ACOUSTIC.free_at_inference if name in options})
-
-
 def _partwise(parts: Mapping[str, Part], manifest: Manifest, options: Mapping[str, Any]) -> Models:
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
-    acoustic = PartwiseTacotron2(parts, _acoustic_config(manifest, options), from_options(DecodingGuard, options))
+    acoustic = PartwiseTacotron2(
+        parts, Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
+    )
     return Models(acoustic, ExportedWaveGlow(parts["waveglow"], parts["denoiser"], config))
 
 
@@ -117,7 +116,7 @@ def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], d
     )
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
     return Models(
-        ScriptedTacotron2(acoustic, _acoustic_config(manifest, options)),
+        ScriptedTacotron2(acoustic, Tacotron2Config(**manifest.models[ACOUSTIC.name])),
         ExportedWaveGlow(torchscript.vocode(vocoder), denoiser, config),
     )
 

@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 from exports.random_numbers import BITS, MULTIPLIERS, KeepMasks, Noise, mix, normal, uniform
+from tests.exports.conftest import skip_without_packages
 
 N = 200_000
 
@@ -60,3 +61,30 @@ def test_an_item_depends_on_its_own_seed_alone() -> None:
         assert torch.equal(z[i : i + 1], noise(mels[:1], seeds[i : i + 1]))
     assert torch.equal(z[:, :, :4], noise(mels[:, :, :2], seeds))  # more frames add numbers and change none
     assert 0.45 < keep(torch.tensor(0), torch.arange(2000)).double().mean() < 0.55
+
+
+def test_a_graph_has_the_same_numbers() -> None:
+    """Bit for bit in the masks, and to float32's rounding of logarithms and cosines in the noise."""
+    skip_without_packages()
+    import onnxruntime
+
+    from exports.onnx_files import to_onnx
+    from exports.parts import BATCH, FRAMES, Part
+
+    seeds, step, mels = torch.tensor([5, 2**33 + 1]), torch.tensor(3), torch.zeros(2, 3, 40)
+    keep = Part(
+        "keep",
+        KeepMasks(64, 0.5),
+        {"step": step, "seeds": seeds},
+        {"step": {}, "seeds": BATCH},
+        {"keep": {1: BATCH[0]}},
+    )
+    noise = Part(
+        "noise", Noise(8, 256), {"mels": mels, "seeds": seeds}, {"mels": FRAMES, "seeds": BATCH}, {"z": FRAMES}
+    )
+    for part, size in ((keep, 1), (noise, 700)):
+        session = onnxruntime.InferenceSession(to_onnx(part).SerializeToString())
+        inputs = {"step": torch.tensor(77), "seeds": torch.tensor([0, 1, -4]), "mels": torch.zeros(3, 3, size)}
+        inputs = {name: inputs[name] for name in part.inputs}
+        (output,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        torch.testing.assert_close(torch.from_numpy(output), part.module(**inputs), rtol=0, atol=1e-5)
