@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from common.arguments import HelpFormatter, given_options, seed
@@ -20,6 +21,7 @@ from common.data.reports import plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments
 from common.inference.config import SynthesisConfig
+from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
 from exports.voice import load_voice
 from synthesizer import Synthesizer, choose_checkpoints
@@ -48,6 +50,8 @@ def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
 def run(args: argparse.Namespace, config: SynthesisConfig) -> None:
     """Speak the lines of a file with an export."""
     texts = read_phrases(args.input)
+    if args.sigma_infer is None:
+        config = replace(config, sigma_infer=read_manifest(args.directory).sigma_infer)
     voice = load_voice(args.directory, config, programs=args.programs)
     print(f"voice: {voice.description}", flush=True)
     with lines_of(args.input):
@@ -68,14 +72,14 @@ def parse_args(argv: list[str]) -> tuple[Command, argparse.Namespace, SynthesisC
     """Parse all flags. Raises UsageError for values out of range."""
     parser, act = (_run_parser(), run) if argv[:1] == ["run"] else (_export_parser(), write_export)
     args = parser.parse_args(argv[1:] if act is run else argv)
-    given = given_options(parser, argv[1:] if act is run else argv)
-    strength = given.get("denoising_strength")
     if act is write_export:
+        strength = given_options(parser, argv).get("denoising_strength")
         return act, args, SynthesisConfig(sigma_infer=args.sigma_infer, denoising_strength=strength, plain=True)
     if args.output.is_file():
         raise UsageError(f"-o {args.output}: is a file, expected a folder")
-    values = {name: getattr(args, name) for name in ("sigma_infer", "seed", "longest_piece", "normalize")}
-    return act, args, SynthesisConfig(**values, denoising_strength=strength)
+    names = ("sigma_infer", "denoising_strength", "seed", "longest_piece", "normalize")
+    values = {name: value for name in names if (value := getattr(args, name)) is not None}
+    return act, args, SynthesisConfig(**values)
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:
@@ -120,7 +124,8 @@ def _run_parser() -> argparse.ArgumentParser:
     )
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help="level of each sound")
     add("--programs", action="store_true", help="run the torch.export programs of a torchscript directory")
-    add_vocoding_arguments(parser)
+    add("-s", "--sigma-infer", type=float, help="standard deviation of the noise (default: the export's)")
+    add("-d", "--denoising-strength", type=float, help="share of the hum to subtract (default: the export's)")
     return parser
 
 

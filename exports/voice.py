@@ -61,38 +61,34 @@ def load_voice(
     config = config or SynthesisConfig()
     if config.half or config.int8:
         raise UsageError(f"{directory}: the number format is in the files; leave --fp16 and --int8 out")
-    options = default_options() | manifest.options | _free_options(directory, config)
+    manifest, options = _with_options(directory, manifest, config)
     target = f"{manifest.target} programs" if programs else manifest.target
     device = device if device and target == "torchscript" else torch.device("cpu")
     if target not in RUNNERS:
         raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNNERS)}")
-    stored = manifest.models[ACOUSTIC.name]
-    free = {name: value for name, value in config.options.items() if name in ACOUSTIC.free_at_inference}
-    manifest = replace(manifest, models=manifest.models | {ACOUSTIC.name: stored | free})
-    settings = replace(
-        config,
-        denoising_strength=manifest.denoising_strength
-        if config.denoising_strength is None
-        else config.denoising_strength,
-    )
+    if config.denoising_strength is None:
+        config = replace(config, denoising_strength=manifest.denoising_strength)
     with precision.separate_rng(device, 0):
         acoustic, vocoder = RUNNERS[target](directory, manifest, options, device)
     return Synthesizer(
         exported_acoustic(acoustic, options),
         exported_vocoder(vocoder, options),
-        settings,
+        config,
         device,
         f"{manifest.voice}, exported to {directory} for {target}",
     )
 
 
-def _free_options(directory: Path, config: SynthesisConfig) -> dict[str, Any]:
-    """The config's options. Raises UsageError for those that the files fix."""
+def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest and all options, with those of the config. Raises UsageError for options that the files fix."""
     free = {*ACOUSTIC.free_at_inference, *ACOUSTIC.run_options}
     if fixed := [name for name in config.options if name not in free]:
         flags = ", ".join("--" + name.replace("_", "-") for name in fixed)
         raise UsageError(f"{directory}: {flags}: fixed by the export; leave these flags out")
-    return dict(config.options)
+    stored = manifest.models[ACOUSTIC.name]
+    changes = {name: value for name, value in config.options.items() if name in ACOUSTIC.free_at_inference}
+    models = manifest.models | {ACOUSTIC.name: stored | changes}
+    return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
 def default_options() -> dict[str, Any]:

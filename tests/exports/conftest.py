@@ -97,8 +97,8 @@ def small_source() -> Source:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory):
-    """exported(target) -> the directory of the small voice's export, written once a session."""
+def export_of(tmp_path_factory):
+    """export_of(target) -> the directory of the small voice's export, written once a session."""
     from exports.targets import export
 
     @functools.cache

@@ -22,9 +22,9 @@ PHRASES = "Two.\nTen past nine.\n"
 
 
 @pytest.fixture
-def copy(exported, tmp_path):
+def copy(export_of, tmp_path):
     """copy(target) -> a copy of an export that a test may damage."""
-    return lambda target: Path(shutil.copytree(exported(target), tmp_path / target))
+    return lambda target: Path(shutil.copytree(export_of(target), tmp_path / target))
 
 
 def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path, capsys) -> None:
@@ -43,8 +43,8 @@ def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path, capsys) 
         assert (tmp_path / "ours" / f"alignment_{i}.png").exists()
 
 
-def test_the_manifest_describes_every_file(exported, source) -> None:
-    directory = exported("onnx")
+def test_the_manifest_describes_every_file(export_of, source) -> None:
+    directory = export_of("onnx")
     manifest = json.loads((directory / "export.json").read_text())
     names = {path.name for path in directory.iterdir()} - {"export.json"}
     assert names == set(manifest["files"]) == {f"{part.name}.onnx" for part in source.parts()} | {"tts.onnx"}
@@ -58,11 +58,11 @@ def test_the_manifest_describes_every_file(exported, source) -> None:
     assert {"torch", "onnx", "onnxruntime"} <= set(manifest["versions"])
 
 
-def test_the_manifest_agrees_with_the_files(exported) -> None:
+def test_the_manifest_agrees_with_the_files(export_of) -> None:
     skip_without_packages()
     import onnxruntime
 
-    directory = exported("onnx")
+    directory = export_of("onnx")
     for name, record in read_manifest(directory).files.items():
         session = onnxruntime.InferenceSession(str(directory / name))
         inputs = [*session.get_inputs(), *session.get_overridable_initializers()]
@@ -121,21 +121,21 @@ def test_an_older_export_is_replaced_and_other_files_are_safe(tmp_path) -> None:
         ExportWriter(tmp_path / "export")
 
 
-def test_flags_that_the_files_fix_are_refused(exported) -> None:
+def test_flags_that_the_files_fix_are_refused(export_of) -> None:
     from common.inference.config import SynthesisConfig
 
     with pytest.raises(UsageError, match="--decoder-rnn-dim: fixed by the export"):
-        load_voice(exported("torchscript"), SynthesisConfig(options={"decoder_rnn_dim": 8}))
+        load_voice(export_of("torchscript"), SynthesisConfig(options={"decoder_rnn_dim": 8}))
     with pytest.raises(UsageError, match="leave --fp16 and --int8 out"):
-        load_voice(exported("torchscript"), SynthesisConfig(int8=True))
+        load_voice(export_of("torchscript"), SynthesisConfig(int8=True))
     with pytest.raises(UsageError, match="TorchScript has no --attention-window"):
-        load_voice(exported("torchscript"), SynthesisConfig(options={"attention_window": 3}))
+        load_voice(export_of("torchscript"), SynthesisConfig(options={"attention_window": 3}))
 
 
-def test_without_a_gpu_tensorrt_is_skipped_with_a_message(exported, source) -> None:
+def test_without_a_gpu_tensorrt_is_skipped_with_a_message(export_of, source) -> None:
     from exports.tensorrt import build_script, no_engines
 
-    directory = exported("tensorrt")
+    directory = export_of("tensorrt")
     script = (directory / "build_engines.sh").read_text()
     assert script == build_script(source.parts(), source.vocoder.config)
     assert "--minShapes=mels:1x5x8,z:1x8x64 --optShapes=mels:1x5x600,z:1x8x4800" in script
@@ -144,10 +144,10 @@ def test_without_a_gpu_tensorrt_is_skipped_with_a_message(exported, source) -> N
         load_voice(directory)
 
 
-def test_evaluate_takes_an_export(exported, tmp_path) -> None:
+def test_evaluate_takes_an_export(export_of, tmp_path) -> None:
     (tmp_path / "lines.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "lines.txt", "-o", tmp_path / "report", "--without", "asr", "mos", "likeness"]
-    out = succeed("evaluate.py", *words, "--export", exported("torchscript"), "--cpu")
-    assert f"exported to {exported('torchscript')}" in out and (tmp_path / "report" / "report.html").exists()
-    result = run("evaluate.py", *words, "--export", exported("torchscript"), "--waveglow", "x.pt")
+    out = succeed("evaluate.py", *words, "--export", export_of("torchscript"), "--cpu")
+    assert f"exported to {export_of('torchscript')}" in out and (tmp_path / "report" / "report.html").exists()
+    result = run("evaluate.py", *words, "--export", export_of("torchscript"), "--waveglow", "x.pt")
     assert result.code == 2 and "--export: has models of its own" in result.err

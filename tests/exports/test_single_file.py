@@ -17,11 +17,11 @@ LEAST = 8  # frames that the vocoder takes at least
 
 
 @pytest.fixture
-def session(exported):
+def session(export_of):
     skip_without_packages()
     import onnxruntime
 
-    return onnxruntime.InferenceSession(str(exported("onnx") / "tts.onnx"))
+    return onnxruntime.InferenceSession(str(export_of("onnx") / "tts.onnx"))
 
 
 def batch_of(lengths: list[int]) -> dict[str, np.ndarray]:

@@ -54,9 +54,9 @@ def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]
 @pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("kind", ["onnx", "pt2", "int8"])
 @torch.no_grad()
-def test_a_part_equals_the_plain_one_at_other_sizes(exported, source, name: str, kind: str) -> None:
+def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str, kind: str) -> None:
     target = {"onnx": "onnx", "pt2": "torchscript", "int8": "onnx-int8"}[kind]
-    directory = exported(target)
+    directory = export_of(target)
     opening = engines.open_program if kind == "pt2" else engines.open_onnx
     run = opening(directory / f"{name}.{'pt2' if kind == 'pt2' else 'onnx'}")
     (part,) = (part for part in source.parts() if part.name == name)
@@ -80,26 +80,26 @@ def assert_same(ours: list[Speech], theirs: list[Speech]) -> None:
 
 @pytest.mark.parametrize(("target", "programs"), RUNNERS)
 @pytest.mark.parametrize("texts", TEXTS, ids=len)
-def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(exported, source, target, programs, texts) -> None:
+def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(export_of, source, target, programs, texts) -> None:
     config = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
     plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, replace(config, denoising_strength=0.05))
-    ours = load_voice(exported(target), config, programs=programs).speak(texts)
+    ours = load_voice(export_of(target), config, programs=programs).speak(texts)
     assert_same(ours, plain.speak(texts))
     assert max(float(speech.audio.abs().max()) for speech in ours) > 0.01
     assert len(ours) == 1 or len({len(speech.audio) for speech in ours}) > 1
 
 
 @pytest.mark.parametrize("target", ["torchscript", "onnx"])
-def test_a_stream_equals_the_plain_voice(exported, source, target: str) -> None:
+def test_a_stream_equals_the_plain_voice(export_of, source, target: str) -> None:
     config = SynthesisConfig(seed=1, plain=True, denoising_strength=0.05)
     plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, config)
-    parts, others = (list(voice.stream(TEXTS[2][0])) for voice in (load_voice(exported(target), config), plain))
+    parts, others = (list(voice.stream(TEXTS[2][0])) for voice in (load_voice(export_of(target), config), plain))
     torch.testing.assert_close(torch.cat(parts), torch.cat(others), rtol=0, atol=FLOAT32)
 
 
-def test_guards_and_limits_of_decoding_hold(exported, source) -> None:
+def test_guards_and_limits_of_decoding_hold(export_of, source) -> None:
     options = {"max_frames_per_symbol": 0.5, "attention_window": 2, "attention_stop": 6, "max_decoder_steps": 30}
-    voice = load_voice(exported("onnx"), SynthesisConfig(options=options, plain=True))
+    voice = load_voice(export_of("onnx"), SynthesisConfig(options=options, plain=True))
     text = ["A long line of small words that has no end in it and goes on and on"]
     ids, lengths = voice.acoustic.spec.inference.encode(text, voice.acoustic.options)
     plain = source.acoustic
@@ -116,17 +116,17 @@ def test_guards_and_limits_of_decoding_hold(exported, source) -> None:
     torch.testing.assert_close(outputs.mels, expected.mels, rtol=0, atol=FLOAT32)
 
 
-def test_int8_speaks(exported) -> None:
+def test_int8_speaks(export_of) -> None:
     """The whole chain runs; parts are compared one by one, as a chain of small random models amplifies each rounding."""
-    speeches = load_voice(exported("onnx-int8"), SynthesisConfig(seed=2)).speak(TEXTS[1])
+    speeches = load_voice(export_of("onnx-int8"), SynthesisConfig(seed=2)).speak(TEXTS[1])
     assert all(torch.isfinite(speech.audio).all() and len(speech.audio) for speech in speeches)
 
 
-def test_int8_files_are_smaller(exported) -> None:
+def test_int8_files_are_smaller(export_of) -> None:
     skip_without_packages()
     import onnx
 
-    kinds = {node.op_type for node in onnx.load(exported("onnx-int8") / "decoder_step.onnx").graph.node}
+    kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "decoder_step.onnx").graph.node}
     assert "MatMulInteger" in kinds
-    kinds = {node.op_type for node in onnx.load(exported("onnx-int8") / "waveglow.onnx").graph.node}
+    kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.node}
     assert "QuantizeLinear" in kinds
