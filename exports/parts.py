@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from common.audio.stft import AudioConfig
+from common.errors import DataError
 from common.fast import shallow_copy
 from common.layers import length_mask
 from tacotron2.decoder import Decoder, DecoderState, Memory
@@ -128,9 +129,7 @@ class ConvDenoiser(nn.Module):
         angles = 2 * torch.pi * turns.double()
         basis = torch.cat((angles.cos(), -angles.sin())) * window
         weights = torch.full((bins,), 2.0, dtype=torch.float64)  # a bin and its conjugate; the first and last have none
-        weights[0] = 1
-        if self.size % 2 == 0:
-            weights[-1] = 1
+        weights[[0, -1]] = 1
         inverse = basis * weights.repeat(2)[:, None] / self.size
         self.analysis = nn.Buffer(basis[:, None].float())
         self.synthesis = nn.Buffer(inverse[:, None].float())
@@ -254,14 +253,21 @@ def acoustic_parts(model: Tacotron2) -> Iterator[Part]:
 
 @torch.no_grad()
 def vocoder_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[Part]:
-    """The parts of a plain WaveGlow in evaluation mode: the model with its weights folded, and the denoiser."""
+    """The parts of a plain WaveGlow in evaluation mode: the model with its weights folded, and the denoiser.
+
+    Raises DataError for a hop that is no multiple of the group.
+    """
     config, batch = model.config, EXAMPLE_BATCH
     mels = torch.zeros(batch, config.n_mel_channels, EXAMPLE_FRAMES)
     n_groups = EXAMPLE_FRAMES * config.hop_length // config.n_group
     per_frame, rest = divmod(config.hop_length, config.n_group)
-    groups = "groups" if rest else per_frame * FRAMES[2]
+    if rest:  # torch.export then fixes a relation that holds for some lengths alone
+        hop, group = config.hop_length, config.n_group
+        raise DataError(
+            f"WaveGlow: a hop of {hop} samples is no multiple of its group of {group}, which an export needs"
+        )
     inputs = {"mels": mels, "z": torch.zeros(batch, config.n_group, n_groups), "sigma": torch.tensor(0.9)}
-    axes = {"mels": FRAMES, "z": BATCH | {2: groups}, "sigma": {}}
+    axes = {"mels": FRAMES, "z": BATCH | {2: per_frame * FRAMES[2]}, "sigma": {}}
     yield Part("waveglow", Vocode(fold(model)).eval(), inputs, axes, {"audio": SAMPLES})
     denoiser = Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
     length = 3 * audio.filter_length + 1

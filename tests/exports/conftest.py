@@ -64,8 +64,8 @@ def acoustic_model() -> Tacotron2:
         for name, parameter in model.decoder.named_parameters():
             if name.startswith(("prenet", "attention")):
                 parameter.mul_(1.5)  # far from uniform attention
-        model.decoder.gate_layer.linear_layer.weight.mul_(3)
-        model.decoder.gate_layer.linear_layer.bias.fill_(-1.5)
+        model.decoder.gate_layer.linear_layer.weight.mul_(8)
+        model.decoder.gate_layer.linear_layer.bias.fill_(-1.63)
         for norm in (module for module in model.modules() if isinstance(module, nn.BatchNorm1d)):
             norm.weight.uniform_(0.5, 1.5)
             norm.bias.normal_(std=0.3)

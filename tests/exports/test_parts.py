@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from common.audio.stft import AudioConfig
+from common.errors import DataError
 from exports.parts import ConvDenoiser, fold, vocoder_parts
-from exports.programs import program
 from tests.exports.conftest import vocoder_model
 from waveglow.denoiser import Denoiser
 
 
-@pytest.mark.parametrize("sizes", [(256, 64, 256), (256, 64, 200), (255, 60, 255)], ids=str)
+@pytest.mark.parametrize("sizes", [(256, 64, 256), (256, 64, 200), (250, 50, 250)], ids=str)
 @pytest.mark.parametrize("n_samples", [256, 1000, 64 * 17])
 @torch.no_grad()
 def test_the_denoiser_equals_the_one_with_complex_transforms(sizes: tuple[int, int, int], n_samples: int) -> None:
@@ -32,13 +32,8 @@ def test_folding_changes_nothing_but_rounding() -> None:
     assert all(torch.equal(weights, before[name]) for name, weights in model.state_dict().items())
 
 
-@torch.no_grad()
-def test_a_hop_that_is_no_multiple_of_the_group_exports() -> None:
+def test_a_hop_that_is_no_multiple_of_the_group_is_refused() -> None:
     model = vocoder_model(n_group=6, n_early_every=4)  # 64 samples a frame are ten groups and four samples
-    part = next(
-        iter(vocoder_parts(model, AudioConfig(n_mel_channels=5, filter_length=256, hop_length=64, win_length=256)))
-    )
-    run = program(part).module()
-    for frames in (9, 31):
-        mels, z = torch.randn(2, 5, frames), torch.randn(2, 6, frames * 64 // 6)
-        torch.testing.assert_close(run(mels, z, torch.tensor(0.7)), model.infer(mels, 0.7, z), rtol=0, atol=1e-5)
+    audio = AudioConfig(n_mel_channels=5, filter_length=256, hop_length=64, win_length=256)
+    with pytest.raises(DataError, match="a hop of 64 samples is no multiple of its group of 6"):
+        next(iter(vocoder_parts(model, audio)))
