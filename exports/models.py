@@ -38,6 +38,7 @@ class ScriptedTacotron2:
         module.threshold, module.early_stopping = config.gate_threshold, not config.decoder_no_early_stopping
         module.max_steps = config.max_decoder_steps
 
+    @torch.no_grad()
     def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
         """Tacotron2.infer."""
         return Tacotron2Inference(*self.module.infer(text, text_lengths, max_steps))
@@ -77,6 +78,7 @@ class PartwiseTacotron2:
         self.encode, self.step, self.refine = (parts[name] for name in ("encoder", "decoder_step", "postnet"))
         self.config, self.settings = config, DecoderSettings(config, guard)
 
+    @torch.no_grad()
     def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
         """Tacotron2.infer."""
         memory, guard = Memory(*self.encode(text, text_lengths)), self.settings.guard
@@ -124,6 +126,7 @@ class ExportedWaveGlow:
     def __init__(self, vocode: Part, denoiser: Part, config: WaveGlowConfig) -> None:
         self.vocode, self.denoiser, self.config = vocode, denoiser, config
 
+    @torch.no_grad()
     def infer(self, mels: Tensor, sigma: float = 0.9, z: Tensor | None = None) -> Tensor:
         """WaveGlow.infer."""
         if z is None:
