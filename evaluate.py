@@ -215,7 +215,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
         default=[],
         help="measures to leave out: words, opinion, likeness to the recording",
     )
-    add("--export", type=Path, metavar="DIR", help="directory of `python -m exports`, in place of checkpoints")
+    add("--export", type=Path, metavar="DIR", help="an export directory (docs/exports.md), in place of checkpoints")
     for spec in SPECS:
         add(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model to compare with")
     add(

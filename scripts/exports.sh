@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the packages that `python -m exports` needs for ONNX: bash scripts/exports.sh. About 60 MB of downloads.
+# Install the packages of exports/ for ONNX: bash scripts/exports.sh. About 60 MB of downloads.
 #
 # Makes .venv first if it is not there, and adds requirements-exports.txt to it. Safe to run again: nothing is installed twice.
 set -euo pipefail
