@@ -130,3 +130,7 @@ def test_int8_files_are_smaller(export_of) -> None:
     assert "MatMulInteger" in kinds
     kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.node}
     assert "QuantizeLinear" in kinds
+    weights = [weight.name for weight in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.initializer]
+    quantized = [name for name in weights if name.endswith("_quantized")]
+    assert any(".in_layers." in name for name in quantized)
+    assert not any(part in name for name in quantized for part in (".cond_layers.", "convinv", ".start.", ".end."))
