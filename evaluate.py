@@ -45,6 +45,7 @@ from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.quality.page import page
 from common.quality.report import System, as_json, legend, table
 from common.training.checkup import held_out, is_mel, spread
+from exports.voice import load_voice
 from models import REGISTRY
 from synthesizer import GRIFFIN_LIM, SynthesisConfig, Synthesizer, choose_checkpoints
 
@@ -85,6 +86,10 @@ def main(argv: list[str] | None = None) -> None:
 def load_voices(args: argparse.Namespace, config: SynthesisConfig, device: torch.device) -> dict[str, Synthesizer]:
     """Load the voice that inference.py would use, and as "other " the one of --other-…; DataError where their rates differ."""
     named = named_checkpoints(args, SPECS)
+    if args.export:
+        if named or args.other_vocoder or any(getattr(args, f"other_{spec.flag}") for spec in SPECS):
+            raise UsageError("--export: has models of its own; leave checkpoints and --other-… out")
+        return {"": load_voice(args.export, config, device)}
     voice = Synthesizer.from_choice(choose_checkpoints(named, config.vocoder), config=config, device=device)
     other_named = {spec.flag: path for spec in SPECS if (path := getattr(args, f"other_{spec.flag}"))}
     if not other_named and not args.other_vocoder:
@@ -213,6 +218,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
         default=[],
         help="measures to leave out: words, opinion, likeness to the recording",
     )
+    add("--export", type=Path, metavar="DIR", help="an export directory (docs/exports.md), in place of checkpoints")
     for spec in SPECS:
         add(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model to compare with")
     add(

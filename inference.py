@@ -28,6 +28,7 @@ from common.inference.arguments import add_speaking_arguments, named_checkpoints
 from common.inference.live import Live
 from common.inference.vocoders import time_call
 from common.training.nvlog import PARAMETER, NvLog, parse_line
+from exports.torchscript import script_voice
 from models import REGISTRY
 from synthesizer import Speech, SynthesisConfig, Synthesizer, choose_checkpoints
 
@@ -45,6 +46,7 @@ def main(argv: list[str] | None = None) -> None:
     precision.keep_freed_memory(device)
     choice = choose_checkpoints(named_checkpoints(args, SPECS), config.vocoder)
     voice = Synthesizer.from_choice(choice, config=config, device=device)
+    voice = script_voice(voice) if args.torchscript else voice
     path = log_path(args.output, args.log_file)
     moved = move_training_log_aside(path)
     with NvLog(path) as log:
@@ -163,6 +165,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=f"level of each sound; {level}")
     live = "pipe or file that gets the sound as it is made, one phrase after the other: 16-bit samples without a header"
     add("--stream", type=Path, metavar="PATH", help=f"{live}; e.g. --stream >(aplay -f S16_LE -r 22050)")
+    scripts = "run the plain models as TorchScript, as --cpu did in the published recipe"
+    add("--torchscript", action="store_true", help=scripts)
     add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
     log_file = "its name inside --output, unless it begins with --output; a training run's log there is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
@@ -177,6 +181,9 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
     """Parse all flags, and build the config of the voice. Raises UsageError for values out of range."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    if args.torchscript and (args.fp16 or args.int8):
+        raise UsageError("--torchscript: runs plain models in float32; leave --fp16 and --int8 out")
+    args.plain |= args.torchscript
     config = synthesis_config(args, given_options(parser, argv), SPECS)
     if args.stream and config.normalize != "none":
         raise UsageError(f"--normalize {config.normalize}: needs the whole sound, so --stream cannot have it")

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from benchmarks import latency, torchscript
+from benchmarks import latency
 from benchmarks.machine import Work, count_flops
 from benchmarks.sizes import Setting
 from common import precision
@@ -40,6 +40,8 @@ from common.training.distributed import Dist
 from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
+from exports.models import ScriptedTacotron2, exported_acoustic
+from exports.torchscript import script_acoustic
 from models import REGISTRY
 from tacotron2.data_function import Tacotron2Batch
 from train import make_state
@@ -181,7 +183,7 @@ def decoding(setting: Setting, request: Request, numbers: str) -> Case:
     sizes, device = setting.sizes, setting.device
     args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
     plain, model = (make_ready("acoustic", args, device, how) for how in (None, request))
-    scripted = plain._replace(model=torchscript.script_decoder(plain.model))
+    scripted = exported_acoustic(ScriptedTacotron2(script_acoustic(plain.model), plain.model.config), plain.options)
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript profiles the first run and optimises in the second
         scripted.model.infer(ids.to(device), lengths.to(device), 2)

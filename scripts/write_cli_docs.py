@@ -37,6 +37,8 @@ ARGPARSE_GROUPS = ("options", "positional arguments")
 COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
+    "python -m exports TARGET": "exports.__main__ onnx",
+    "python -m exports run": "exports.__main__ run",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
     "python -m common.data.mels": "common.data.mels",
     "python -m scripts.dataset_report": "scripts.dataset_report",
@@ -47,6 +49,7 @@ COMMANDS = {
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
     "python -m benchmarks.wer": "benchmarks.wer",
+    "python -m benchmarks.exports": "benchmarks.exports",
 }
 
 

@@ -34,13 +34,16 @@ MAY_IMPORT = {
     "loss_functions": {"common", "models"},
     "train": {"common", "models", "data_functions", "loss_functions"},
     "synthesizer": {"common", "models"},
-    "inference": {"common", "models", "synthesizer"},
-    "evaluate": {"common", "models", "synthesizer"},
+    "exports": {"common", "tacotron2", "waveglow", "models", "synthesizer"},
+    "inference": {"common", "models", "synthesizer", "exports"},
+    "evaluate": {"common", "models", "synthesizer", "exports"},
+    "hubconf": {"common", "models", "synthesizer"},
     "multiproc": {"common"},
 }
 PACKAGES = {"torch", "numpy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm", "scipy", "jinja2"}
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
+EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -121,7 +124,7 @@ def test_the_top_level_is_the_one_agreed_on() -> None:
     at_the_top = {source.part for source in SOURCES if "/" not in source.name}
     commands, library = (
         {"train", "inference", "evaluate", "multiproc"},
-        {"synthesizer", "models", "data_functions", "loss_functions"},
+        {"synthesizer", "models", "data_functions", "loss_functions", "hubconf"},
     )
     assert at_the_top == commands | library
     assert not (ROOT / "platform" / "__init__.py").exists()  # it would hide Python's own
@@ -178,12 +181,15 @@ def test_no_package_but_the_declared_ones() -> None:
         used = {module for _, module in imports(source.tree)}
         at_the_top = {module.split(".")[0] for node in source.tree.body for _, module in imports_now(node)}
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
+        optional |= EXPORT_PACKAGES if source.part == "exports" else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()
     assert all(package in requirements for package in PACKAGES - {"torch"})
     pinned = (ROOT / "requirements-eval.txt").read_text().lower()
     assert all(f"{package.replace('_', '-')}==" in pinned for package in OPTIONAL)
+    pinned = (ROOT / "requirements-exports.txt").read_text().lower()
+    assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
 
 
 def test_no_cycles() -> None:

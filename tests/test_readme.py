@@ -17,7 +17,9 @@ import pytest
 
 import common.checkpoint
 import evaluate
+import exports.__main__
 import inference
+from benchmarks import exports as exports_benchmark
 from benchmarks import latency, speed, wer
 from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
@@ -107,6 +109,8 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "benchmarks.latency": latency.parse_args,
     "benchmarks.speed": speed.parse_args,
     "benchmarks.wer": wer.parse_args,
+    "benchmarks.exports": exports_benchmark.parse_args,
+    "exports": exports.__main__.parse_args,
     "scripts.predict_mels": predict_mels.parse_args,
     "scripts/prepare_dataset.sh": prepare_recordings.parse_args,
 }

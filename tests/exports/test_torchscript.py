@@ -1,12 +1,16 @@
-"""The scripted decoder against the plain one: the same numbers, the same ends."""
+"""Tacotron 2 as TorchScript against the plain model: the same numbers, the same ends; and inference.py --torchscript."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from scipy.io import wavfile
 
-from benchmarks.torchscript import script_decoder
+from exports.models import ScriptedTacotron2
+from exports.torchscript import script_acoustic
 from tacotron2.model import Tacotron2
+from tests.recipe import ROOT, run, succeed, train_tiny_model
 
 SIZES = {
     "n_mel_channels": 5,
@@ -24,8 +28,8 @@ SIZES = {
 }
 
 
-def two_models(**config) -> tuple[Tacotron2, Tacotron2]:
-    """A model whose prenet drops nothing, and the same with its decoder scripted."""
+def two_models(**config) -> tuple[Tacotron2, ScriptedTacotron2]:
+    """A model whose prenet drops nothing, and the same as TorchScript."""
     torch.manual_seed(0)  # with which the first test's clips end at three different steps
     plain = Tacotron2(**SIZES, **config).double().eval()
     plain.decoder.prenet.p_dropout = 0.0
@@ -33,11 +37,11 @@ def two_models(**config) -> tuple[Tacotron2, Tacotron2]:
         for weight in plain.decoder.parameters():
             weight.mul_(1.5)  # far from uniform attention
         plain.decoder.gate_layer.linear_layer.weight.mul_(6)  # far from even chances to end
-    return plain, script_decoder(plain)
+    return plain, ScriptedTacotron2(script_acoustic(plain), plain.config)
 
 
 @pytest.mark.parametrize("config", [{}, {"n_frames_per_step": 3, "decoder_no_early_stopping": True}])
-def test_the_scripted_decoder_equals_the_plain_one(config: dict) -> None:
+def test_the_scripted_model_equals_the_plain_one(config: dict) -> None:
     plain, fast = two_models(gate_threshold=0.5, **config)
     text, lengths = torch.randint(1, 11, (3, 7)), torch.tensor([7, 4, 6])
     for _ in range(3):  # TorchScript rewrites itself after its first runs
@@ -56,3 +60,26 @@ def test_the_limit_of_steps_holds() -> None:
         fast.infer(text, lengths, 4).mel_lengths.tolist() == [4] == plain.infer(text, lengths, 4).mel_lengths.tolist()
     )
     assert fast.infer(text, lengths).mels.shape == (1, 5, 30)
+
+
+def test_the_command_speaks_with_scripted_models(tmp_path) -> None:
+    """The same audio as --plain on the same seed, up to a few steps of 16 bits."""
+    (tmp_path / "phrases.txt").write_text("Two.\nTen past nine.\n")
+    words = ["-i", tmp_path / "phrases.txt", "--tacotron2", train_tiny_model("Tacotron2"), "--cpu"]
+    words += ["--waveglow", train_tiny_model("WaveGlow")]
+    out = succeed("inference.py", *words, "-o", tmp_path / "scripted", "--torchscript")
+    assert "as TorchScript" in out
+    succeed("inference.py", *words, "-o", tmp_path / "plain", "--plain")
+    for name in ("audio_0.wav", "audio_1.wav"):
+        (_, ours), (_, theirs) = (wavfile.read(tmp_path / folder / name) for folder in ("scripted", "plain"))
+        assert len(ours) == len(theirs) > 0
+        assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--int8"], "leave --fp16 and --int8 out"), (["--attention-stop", "9"], "TorchScript has no --attention-stop")],
+)
+def test_the_command_refuses_what_scripts_lack(tmp_path, words: list[str], message: str) -> None:
+    result = run("inference.py", "-i", ROOT / "phrases/phrase.txt", "-o", tmp_path, "--torchscript", *words)
+    assert result.code == 2 and message in result.err

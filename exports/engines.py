@@ -1,0 +1,74 @@
+"""Open the files of an export: each as a call that takes tensors in the order of the file's inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.errors import DataError
+from exports.models import Part
+
+REQUIREMENTS = "requirements-exports.txt"
+CPU, TENSORRT = "CPUExecutionProvider", "TensorrtExecutionProvider"
+
+
+def open_session(path: Path, provider: str = CPU, **settings: Any) -> Any:
+    """Open an ONNX file with ONNX Runtime, on as many threads as PyTorch has.
+
+    Args:
+        path: the file.
+        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest.
+        settings: the provider's.
+
+    Raises:
+        DataError: ONNX Runtime is missing, lacks the provider, or does not accept the file.
+    """
+    runtime = import_runtime()
+    available = runtime.get_available_providers()
+    if provider not in available:
+        raise DataError(f"{path}: needs ONNX Runtime with {provider}, this one has {', '.join(available)}")
+    others = available[available.index(provider) + 1 :]
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors; warnings are about inputs with a default
+    try:
+        return runtime.InferenceSession(str(path), options, providers=[(provider, settings), *others])
+    except Exception as error:  # its exceptions have no common class
+        raise DataError(f"{path}: ONNX Runtime does not accept it ({error})") from None
+
+
+def open_onnx(path: Path, provider: str = CPU, **settings: Any) -> Part:
+    """Open an ONNX file as a call. Arguments and errors as of open_session."""
+    session = open_session(path, provider, **settings)
+    names = [value.name for value in session.get_inputs()]
+
+    def run(*inputs: Tensor) -> Any:
+        arrays = {name: tensor.cpu().contiguous().numpy() for name, tensor in zip(names, inputs, strict=True)}
+        outputs = [torch.from_numpy(array) for array in session.run(None, arrays)]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run
+
+
+def import_runtime() -> Any:
+    """Import ONNX Runtime. Raises DataError that names the requirements file where it is not installed."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise DataError(
+            f"ONNX Runtime is not installed: bash scripts/exports.sh, or pip install -r {REQUIREMENTS}"
+        ) from None
+    return onnxruntime
+
+
+def open_program(path: Path) -> Part:
+    """Open a torch.export program."""
+    return torch.export.load(path).module()
+
+
+def open_script(path: Path, device: torch.device) -> Any:
+    """Open a TorchScript file."""
+    return torch.jit.load(path, map_location=device)

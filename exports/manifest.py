@@ -1,0 +1,148 @@
+"""export.json: the manifest of an export directory, written after all files that it lists."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from common.errors import DataError, UsageError
+from common.files import atomic_write
+
+NAME, FORMAT = "export.json", 1
+EXPECTED = "expected a directory that `python -m exports TARGET -o DIR` wrote"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """A file of an export: its size, SHA-256, and its inputs and outputs, where it has fixed ones.
+
+    `inputs` and `outputs` map names to {"type": of an element, "shape": sizes, or names of axes of any size}.
+    """
+
+    bytes: int
+    sha256: str
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything that a runtime has to know beside the files."""
+
+    format: int
+    target: str
+    voice: str  # a description
+    versions: dict[str, str]
+    models: dict[str, dict[str, Any]]  # name: its config
+    options: dict[str, Any]  # audio settings, alphabet and reading of text, and the decoding's
+    sigma_infer: float
+    denoising_strength: float
+    files: dict[str, FileRecord]
+
+
+class ExportWriter:
+    """Writes an export directory: files first, the manifest last, so that a directory with a manifest is complete.
+
+    Raises:
+        UsageError: a directory that has other files and no manifest.
+        DataError: the system refuses to write.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.files = directory, dict[str, FileRecord]()
+        if directory.is_dir() and any(directory.iterdir()) and not (directory / NAME).exists():
+            raise UsageError(
+                f"-o {directory}: has files but no {NAME}, expected a new, an empty or an export directory"
+            )
+        self._refusals(self._remove_older)
+
+    def _remove_older(self) -> None:
+        """Remove an older export: first its manifest, then the files that it lists."""
+        path = self.directory / NAME
+        if not path.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            return
+        older = _read(path).get("files", {})
+        path.unlink()
+        for name in older:
+            if Path(name).name == name:
+                (self.directory / name).unlink(missing_ok=True)
+
+    def add(self, name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Write a file of the export."""
+        digest = hashlib.sha256(contents).hexdigest()
+        self._write(name, contents)
+        record = FileRecord(bytes=len(contents), sha256=digest, inputs=dict(inputs), outputs=dict(outputs))
+        self.files[name] = record
+
+    def finish(self, **settings: Any) -> Manifest:
+        """Write the manifest."""
+        manifest = Manifest(format=FORMAT, files=self.files, **settings)
+        self._write(NAME, json.dumps(asdict(manifest), indent=1, ensure_ascii=False).encode())
+        return manifest
+
+    def _write(self, name: str, contents: bytes) -> None:
+        def write() -> None:
+            with atomic_write(self.directory / name) as file:
+                file.write(contents)
+
+        self._refusals(write)
+
+    def _refusals(self, act: Any) -> None:
+        try:
+            act()
+        except OSError as error:
+            raise DataError(f"{self.directory}: cannot be written ({error.strerror}); choose another -o") from None
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of an export directory, and check each file against it.
+
+    Raises:
+        DataError: no manifest, one of another format, or files that are missing or have changed; all in one message.
+    """
+    path = directory / NAME
+    contents = _read(path)
+    names = {field.name for field in fields(Manifest)}
+    if contents.get("format") != FORMAT or set(contents) != names:
+        odd = ", ".join(sorted(set(contents) ^ names)) or "none"
+        found = f"format {contents.get('format')!r}, keys missing or unknown: {odd}"
+        raise DataError(f"{path}: {found}; expected format {FORMAT}: export again with this version")
+    try:
+        files = {name: FileRecord(**record) for name, record in contents["files"].items()}
+    except (TypeError, AttributeError):
+        raise DataError(f"{path}: `files` is not a table of files; {EXPECTED}") from None
+    problems = [problem for name, record in files.items() if (problem := _problem(directory / name, record))]
+    if problems:
+        raise DataError("\n".join([*problems, f"{directory}: copy the whole directory again, or export again"]))
+    return Manifest(**contents | {"files": files})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        contents = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file; {EXPECTED}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {EXPECTED}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error}); {EXPECTED}") from None
+    if not isinstance(contents, dict):
+        raise DataError(f"{path}: not a JSON object; {EXPECTED}")
+    return contents
+
+
+def _problem(path: Path, record: FileRecord) -> str | None:
+    """The difference between a file and its record, if there is one."""
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    if len(contents) != record.bytes:
+        return f"{path}: {len(contents)} bytes, expected {record.bytes} as {NAME} says"
+    digest = hashlib.sha256(contents).hexdigest()
+    return None if digest == record.sha256 else f"{path}: SHA-256 {digest}, expected {record.sha256} as {NAME} says"

@@ -1,0 +1,168 @@
+"""Models of an export, with the interface that a Synthesizer needs: `infer`, `config` and what decoding takes.
+
+Random numbers are drawn as the plain models draw them, so that a seed gives the same speech from any target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from common.audio.stft import AudioConfig
+from common.inference.vocoders import LoadedModel
+from common.spec import AcousticInference, Denoiser, VocoderInference
+from tacotron2.config import Tacotron2Config
+from tacotron2.decoder import DecoderState, Memory, Prenet
+from tacotron2.guard import DecodingGuard, StopRule
+from tacotron2.model import Tacotron2Inference
+from tacotron2.spec import SPEC as ACOUSTIC
+from waveglow.config import WaveGlowConfig
+from waveglow.spec import SPEC as VOCODER
+
+# B batch, S symbols, T frames, M mels, K decoder steps, r frames a step, N samples, g samples in a group, G groups
+
+Part = Callable[..., Any]  # tensors in the order of the part's inputs -> a tensor or a tuple of them
+
+
+class ScriptedTacotron2:
+    """exports.torchscript.FreeRun as a model."""
+
+    def __init__(self, module: Any, config: Tacotron2Config) -> None:
+        self.module, self.config = module, config
+        module.threshold, module.early_stopping = config.gate_threshold, not config.decoder_no_early_stopping
+        module.max_steps = config.max_decoder_steps
+
+    @torch.no_grad()
+    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
+        """Tacotron2.infer."""
+        return Tacotron2Inference(*self.module.infer(text, text_lengths, max_steps))
+
+    def frame_limits(self, text_lengths: Tensor) -> Tensor:
+        """Tacotron2.frame_limits."""
+        return torch.full_like(text_lengths, self.config.max_decoder_steps * self.config.n_frames_per_step)
+
+
+class DecoderSettings(NamedTuple):
+    """Rules that end a free run, and the rate of its dropout."""
+
+    config: Tacotron2Config
+    guard: DecodingGuard
+    p_dropout: float = Prenet(1, 1).p_dropout
+
+    def limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
+        """Decoder steps (B,) after which texts of these lengths (B,) are cut."""
+        limit = max_steps or self.config.max_decoder_steps
+        return self.guard.step_limits(text_lengths, self.config.n_frames_per_step, limit)
+
+    def stop_rule(self, text_lengths: Tensor, limits: Tensor) -> StopRule:
+        """The rule that ends a free run."""
+        config = self.config
+        attention = self.guard.attention_rule(text_lengths, config.n_frames_per_step)
+        return StopRule(limits, config.gate_threshold, not config.decoder_no_early_stopping, attention)
+
+    def draw_keep_masks(self, batch: int, device: torch.device) -> Tensor:
+        """The prenet's keep masks (2, B, P) of one step."""
+        return torch.rand(2, batch, self.config.prenet_dim, device=device) >= self.p_dropout
+
+
+class PartwiseTacotron2:
+    """The exported encoder, decoder step and postnet in Tacotron2's free run."""
+
+    def __init__(self, parts: Mapping[str, Part], config: Tacotron2Config, guard: DecodingGuard) -> None:
+        self.encode, self.step, self.refine = (parts[name] for name in ("encoder", "decoder_step", "postnet"))
+        self.config, self.settings = config, DecoderSettings(config, guard)
+
+    @torch.no_grad()
+    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
+        """Tacotron2.infer."""
+        memory, guard = Memory(*self.encode(text, text_lengths)), self.settings.guard
+        state, frames = self._start(memory)
+        limits = self.settings.limits(text_lengths, max_steps)
+        stop = self.settings.stop_rule(text_lengths, limits)
+        outputs: list[Tensor] = []
+        alignments: list[Tensor] = []
+        while not stop.finished:
+            inputs = memory._replace(padding=guard.mask(memory.padding, state.weights))
+            keep = self.settings.draw_keep_masks(len(text), frames.device)
+            *tensors, frames, gate = self.step(frames, keep, *state, *inputs)
+            state = DecoderState(*tensors)
+            outputs.append(frames)
+            alignments.append(state.weights)
+            stop.update(gate[None], state.weights[None])
+        r = self.config.n_frames_per_step
+        mels = torch.stack(outputs, dim=1).unflatten(2, (r, self.config.n_mel_channels)).flatten(1, 2).transpose(1, 2)
+        lengths = torch.minimum(stop.steps + 1, limits) * r  # the postnet's context: see Tacotron2.infer
+        return Tacotron2Inference(self.refine(mels, lengths), stop.steps * r, torch.stack(alignments, dim=1))
+
+    def frame_limits(self, text_lengths: Tensor) -> Tensor:
+        """Tacotron2.frame_limits."""
+        return self.settings.limits(text_lengths) * self.config.n_frames_per_step
+
+    def _start(self, memory: Memory) -> tuple[DecoderState, Tensor]:
+        """The state before the first step, and its frames (B, r·M): zeros."""
+        batch, symbols, channels = memory.values.shape
+        config = self.config
+        attention, decoder, width = (
+            memory.values.new_zeros(batch, size)
+            for size in (
+                config.attention_rnn_dim,
+                config.decoder_rnn_dim,
+                config.n_mel_channels * config.n_frames_per_step,
+            )
+        )
+        context, weights = memory.values.new_zeros(batch, channels), memory.values.new_zeros(batch, symbols)
+        return DecoderState(attention, attention, context, weights, weights, decoder, decoder), width
+
+
+class ExportedWaveGlow:
+    """The exported WaveGlow, vocode(mels, z, sigma), and the exported denoiser, denoiser(audio, strength)."""
+
+    def __init__(self, vocode: Part, denoiser: Part, config: WaveGlowConfig) -> None:
+        self.vocode, self.denoiser, self.config = vocode, denoiser, config
+
+    @torch.no_grad()
+    def infer(self, mels: Tensor, sigma: float = 0.9, z: Tensor | None = None) -> Tensor:
+        """WaveGlow.infer."""
+        if z is None:
+            n_groups = mels.shape[2] * self.config.hop_length // self.config.n_group
+            z = torch.randn(len(mels), self.config.n_group, n_groups, device=mels.device)
+        return self.vocode(mels, z, torch.tensor(float(sigma)))
+
+    def flow_dtype(self) -> torch.dtype:
+        """The dtype of the noise."""
+        return torch.float32
+
+
+def denoise(model: ExportedWaveGlow, filter_length: int, audio: Tensor, strength: float) -> Tensor:
+    """Denoise audio (B, N); a clip that is shorter than the denoiser's window is lengthened for it."""
+    n_samples = audio.shape[1]
+    padded = F.pad(audio, (0, max(0, filter_length - n_samples)))
+    return model.denoiser(padded, torch.tensor(float(strength)))[:, :n_samples]
+
+
+def exported_acoustic(model: Any, options: dict[str, Any]) -> LoadedModel:
+    """An exported acoustic model for a Synthesizer."""
+    stages = ACOUSTIC.inference
+    assert isinstance(stages, AcousticInference)
+
+    def frame_limits(model: Any, text_lengths: Tensor) -> Tensor:
+        return model.frame_limits(text_lengths)
+
+    return LoadedModel(replace(ACOUSTIC, inference=replace(stages, frame_limits=frame_limits)), model, options)
+
+
+def exported_vocoder(model: ExportedWaveGlow, options: dict[str, Any]) -> LoadedModel:
+    """An exported vocoder for a Synthesizer, with the exported denoiser."""
+    stages = VOCODER.inference
+    assert isinstance(stages, VocoderInference)
+
+    def denoiser(model: Any, audio: AudioConfig) -> Denoiser:
+        return partial(denoise, model, audio.filter_length)
+
+    return LoadedModel(replace(VOCODER, inference=replace(stages, denoiser=denoiser)), model, options)

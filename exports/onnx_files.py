@@ -1,0 +1,54 @@
+"""ONNX files of a voice's parts, with batch, text and mel axes of any size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import onnx
+import torch
+
+from exports.parts import Axes, Part, axis_name
+from exports.programs import program
+
+OPSET = 20
+
+
+def to_onnx(part: Part) -> onnx.ModelProto:
+    """Convert a part's torch.export program to ONNX."""
+    with quiet_exporter():
+        converted = torch.onnx.export(
+            program(part),
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=list(part.inputs),
+            output_names=list(part.outputs),
+            verbose=False,
+        )
+    assert converted is not None
+    model = converted.model_proto
+    del model.graph.value_info[:]  # intermediate shapes, under names of axes that are replaced here
+    for values, axes in ((model.graph.input, part.input_axes), (model.graph.output, part.outputs)):
+        for value in values:
+            _name_axes(value, axes[value.name])
+    return model
+
+
+def _name_axes(value: onnx.ValueInfoProto, axes: Axes) -> None:
+    """Give the axes of any size of an input or output their names, in place of the exporter's."""
+    for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
+        if axis in axes:
+            dimension.dim_param = axis_name(axes[axis])
+
+
+@contextmanager
+def quiet_exporter() -> Iterator[None]:
+    """Hold back the exporter's notes about packages that it does not need."""
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

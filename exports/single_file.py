@@ -1,0 +1,292 @@
+"""tts.onnx: ids in, audio out. The parts' graphs in two Loops, with the small steps between them.
+
+The decoder's Loop ends when every item has stopped. The vocoder's Loop takes one item after the other, each at its own length: an
+item's audio is the same alone and in any batch. Steps with numbers are modules of PyTorch, exported as the parts are; this file
+connects the graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnx.compose import add_prefix_graph
+from torch import Tensor, nn
+
+from common.audio.stft import SILENCE, AudioConfig
+from common.inference.vocoders import MIN_FRAMES
+from common.layers import length_mask
+from exports.onnx_files import OPSET, to_onnx
+from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, MEMORY, STATE, STATE_AXES, TEXT, Part
+from exports.random_numbers import KeepMasks, Noise
+from tacotron2.model import Tacotron2
+from waveglow.config import WaveGlowConfig
+
+# B batch, S symbols, E encoder channels, K decoder steps, r frames a step, M mels, T frames, N samples
+
+
+class Start(nn.Module):
+    """The decoder's inputs at its first step."""
+
+    def __init__(self, model: Tacotron2) -> None:
+        super().__init__()
+        config = model.config
+        self.attention, self.decoder = config.attention_rnn_dim, config.decoder_rnn_dim
+        self.frames = config.n_mel_channels * config.n_frames_per_step
+
+    def forward(self, values: Tensor, seeds: Tensor) -> tuple[Tensor, ...]:
+        """Values (B, S, E), seeds (B,) or (1,) -> frames, the state's tensors, steps, running and seeds, (B, …) each."""
+        batch, symbols, channels = values.shape
+        sizes = self.frames, self.attention, self.attention, channels, symbols, symbols, self.decoder, self.decoder
+        zeros = [values.new_zeros(batch, size) for size in sizes]
+        steps = torch.zeros(batch, dtype=torch.int64, device=values.device)
+        return *zeros, steps, steps == 0, seeds + steps
+
+
+class Stop(nn.Module):
+    """tacotron2.guard.StopRule for one step, without guards."""
+
+    def __init__(self, model: Tacotron2) -> None:
+        super().__init__()
+        self.threshold, self.early_stopping = model.decoder.gate_threshold, model.decoder.early_stopping
+
+    def forward(self, gate: Tensor, steps: Tensor, running: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gate logits (B,), steps so far (B,), running (B,) -> steps, running, and True () while the Loop goes on."""
+        running = running & (torch.sigmoid(gate) <= self.threshold)
+        going_on = running.any() if self.early_stopping else torch.ones_like(running).any()
+        return steps + running, running, going_on
+
+
+class Collect(nn.Module):
+    """The frames of all steps, and how many the postnet takes of each item: as in Tacotron2.infer."""
+
+    def __init__(self, model: Tacotron2) -> None:
+        super().__init__()
+        self.per_step, self.n_mels = model.config.n_frames_per_step, model.config.n_mel_channels
+
+    def forward(self, frames: Tensor, steps: Tensor, max_steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Frames (K, B, r·M), steps (B,), max_steps () -> mels (B, M, T), their lengths (B,), the postnet's lengths (B,)."""
+        mels = frames.transpose(0, 1).unflatten(2, (self.per_step, self.n_mels)).flatten(1, 2).transpose(1, 2)
+        return mels, steps * self.per_step, torch.minimum(steps + 1, max_steps) * self.per_step
+
+
+class Fill(nn.Module):
+    """Silence past each item's length, and the frames that the vocoder takes of each item."""
+
+    def __init__(self, audio: AudioConfig) -> None:
+        super().__init__()
+        self.least = max(
+            MIN_FRAMES, -(-audio.filter_length // audio.hop_length)
+        )  # else the denoiser's window has no place
+
+    def forward(self, refined: Tensor, mel_lengths: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Refined frames (B, M, T), lengths (B,), the postnet's lengths (B,) -> mels (B, M, T + …), the vocoder's lengths."""
+        inside = length_mask(mel_lengths, refined.shape[2])[:, None]
+        mels = torch.where(inside, refined, torch.full_like(refined, SILENCE))
+        silence = torch.full_like(mels[:, :, :1], SILENCE).expand(-1, -1, self.least)
+        return torch.cat((mels, silence), dim=2), lengths.clamp(min=self.least)
+
+
+INPUTS = {  # name: element type, axes
+    "ids": (TensorProto.INT64, ["batch", "symbols"]),
+    "lengths": (TensorProto.INT64, ["batch"]),
+    "seeds": (TensorProto.INT64, ["seeds"]),
+    "sigma": (TensorProto.FLOAT, []),
+    "strength": (TensorProto.FLOAT, []),
+    "max_steps": (TensorProto.INT64, []),
+}
+OUTPUTS = {
+    "audio": (TensorProto.FLOAT, ["batch", "samples"]),
+    "audio_lengths": (TensorProto.INT64, ["batch"]),
+    "mels": (TensorProto.FLOAT, ["batch", "mel_channels", "frames"]),
+    "mel_lengths": (TensorProto.INT64, ["batch"]),
+}
+
+
+TYPES = {TensorProto.INT64: "int64", TensorProto.FLOAT: "float32"}
+
+
+def describe_single_file() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and outputs for the manifest."""
+    inputs, outputs = (
+        {name: {"type": TYPES[kind], "shape": axes} for name, (kind, axes) in values.items()}
+        for values in (INPUTS, OUTPUTS)
+    )
+    return inputs, outputs
+
+
+def glue(model: Tacotron2, vocoder: WaveGlowConfig, audio: AudioConfig) -> Iterator[Part]:
+    """The steps between the parts."""
+    config, batch = model.config, EXAMPLE_BATCH
+    seeds, steps = torch.arange(batch), torch.tensor([5, 3])
+    width = config.n_mel_channels * config.n_frames_per_step
+    values = torch.zeros(batch, 7, config.encoder_embedding_dim)
+    state = {f"first_{name}": axes for name, axes in STATE_AXES.items()}
+    first = {"first_frames": BATCH, **state, "first_steps": BATCH, "first_running": BATCH, "all_seeds": BATCH}
+    yield Part("start", Start(model), {"values": values, "seeds": seeds}, {"values": TEXT, "seeds": BATCH}, first)
+    keep = KeepMasks(config.prenet_dim, model.decoder.prenet.p_dropout)
+    axes = {"step": {}, "seeds": BATCH}
+    yield Part("keep", keep, {"step": torch.tensor(3), "seeds": seeds}, axes, {"keep": {1: BATCH[0]}})
+    inputs = {"gate": torch.zeros(batch), "steps": steps, "running": steps > 0}
+    outputs = {"next_steps": BATCH, "next_running": BATCH, "going_on": {}}
+    yield Part("stop", Stop(model), inputs, dict.fromkeys(inputs, BATCH), outputs)
+    inputs = {"frames": torch.zeros(9, batch, width), "steps": steps, "max_steps": torch.tensor(100)}
+    axes = {"frames": {0: torch.export.Dim("steps"), 1: BATCH[0]}, "steps": BATCH, "max_steps": {}}
+    yield Part("collect", Collect(model), inputs, axes, {"mels": FRAMES, "mel_lengths": BATCH, "lengths": BATCH})
+    mels = torch.zeros(batch, config.n_mel_channels, EXAMPLE_FRAMES)
+    inputs = {"refined": mels, "mel_lengths": steps, "lengths": steps + 1}
+    axes = {"refined": FRAMES, "mel_lengths": BATCH, "lengths": BATCH}
+    yield Part("fill", Fill(audio), inputs, axes, {"mels": FRAMES, "vocoder_lengths": BATCH})
+    noise = Noise(vocoder.n_group, vocoder.hop_length)
+    axes = {"mels": FRAMES, "seeds": BATCH}
+    yield Part("noise", noise, {"mels": mels, "seeds": seeds}, axes, {"z": FRAMES})
+
+
+class Assembly:
+    """A graph under construction: nodes that may stand in a Loop's body, and the weights of all graphs."""
+
+    def __init__(self, graphs: Mapping[str, onnx.ModelProto]) -> None:
+        self.graphs, self.weights = graphs, list[TensorProto]()
+
+    def call(self, name: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> list[onnx.NodeProto]:
+        """The nodes of a graph with its inputs and outputs renamed; all other names get the graph's name as prefix."""
+        graph = onnx.GraphProto()
+        graph.CopyFrom(self.graphs[name].graph)
+        names = {value.name: f"{name}/unused/{value.name}" for value in graph.output} | dict(inputs) | dict(outputs)
+        missing = {value.name for value in graph.input} - set(inputs)
+        assert not missing, f"{name}: no {missing}"
+        names |= {weight.name: f"{name}/{weight.name}" for weight in graph.initializer}  # else not in its Loops' bodies
+        add_prefix_graph(graph, f"{name}/", rename_inputs=False, rename_outputs=False, inplace=True, name_map=names)
+        self.weights += graph.initializer
+        return list(graph.node)
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        """A constant by its name."""
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def graph(self, nodes: list[onnx.NodeProto], defaults: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+        """The finished model; inputs with a default may be left out of a call."""
+        inputs, outputs = (
+            [helper.make_tensor_value_info(name, *description) for name, description in values.items()]
+            for values in (INPUTS, OUTPUTS)
+        )
+        initial = [numpy_helper.from_array(value, name) for name, value in defaults.items()]
+        graph = helper.make_graph(nodes, "tts", inputs, outputs, [*initial, *self.weights])
+        opsets = [helper.make_opsetid("", OPSET)]
+        for model in self.graphs.values():  # quantised parts have operators of ONNX Runtime's own
+            opsets += [opset for opset in model.opset_import if opset.domain not in {one.domain for one in opsets}]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def node(operator: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
+    """A node with one output."""
+    return helper.make_node(operator, inputs, [output], name=output, **attributes)
+
+
+def loop(
+    name: str, limit: str, carried: Mapping[str, tuple[str, str]], nodes: list[onnx.NodeProto], scan: str, out: str
+):
+    """A Loop over `nodes`, which read `{name}/index` and set `{name}/on`.
+
+    `carried` has the initial value of each name that goes from step to step, and the name that a step gives it. All values of
+    `scan` are joined to `out`.
+    """
+    value = helper.make_empty_tensor_value_info
+    inputs = [value(f"{name}/index"), value(f"{name}/before"), *map(value, carried)]
+    inputs[0].CopyFrom(helper.make_tensor_value_info(f"{name}/index", TensorProto.INT64, []))
+    inputs[1].CopyFrom(helper.make_tensor_value_info(f"{name}/before", TensorProto.BOOL, []))
+    outputs = [value(f"{name}/on"), *(value(after) for _, after in carried.values()), value(scan)]
+    body = helper.make_graph(nodes, name, inputs, outputs)
+    initial = [first for first, _ in carried.values()]
+    last = [f"{name}/last/{key}" for key in carried]
+    return helper.make_node("Loop", [limit, "", *initial], [*last, out], name=name, body=body)
+
+
+def assemble(
+    parts: Mapping[str, onnx.ModelProto],
+    model: Tacotron2,
+    vocoder: WaveGlowConfig,
+    audio: AudioConfig,
+    sigma: float,
+    strength: float,
+) -> onnx.ModelProto:
+    """Connect the graphs of the parts, plain or quantised, to one model from ids to audio."""
+    steps = {part.name: to_onnx(part) for part in glue(model, vocoder, audio)}
+    assembly = Assembly({**parts, **steps})
+    first = {value.name: value.name for value in steps["start"].graph.output}
+    nodes = [
+        *assembly.call("encoder", {name: name for name in ("ids", "lengths")}, {name: name for name in MEMORY}),
+        *assembly.call("start", {"values": "values", "seeds": "seeds"}, first),
+        _decoder_loop(assembly),
+        *assembly.call(
+            "collect",
+            {"frames": "all_frames", "steps": "decoder/last/steps", "max_steps": "max_steps"},
+            {"mels": "raw_mels", "mel_lengths": "mel_lengths", "lengths": "refined_lengths"},
+        ),
+        *assembly.call("postnet", {"mels": "raw_mels", "lengths": "refined_lengths"}, {"refined": "refined"}),
+        *assembly.call(
+            "fill",
+            {"refined": "refined", "mel_lengths": "mel_lengths", "lengths": "refined_lengths"},
+            {"mels": "mels", "vocoder_lengths": "vocoder_lengths"},
+        ),
+        *_vocoder_loop(assembly, audio.hop_length),
+    ]
+    defaults = {"seeds": np.zeros(1, np.int64), "max_steps": np.int64(model.config.max_decoder_steps)}
+    defaults |= {"sigma": np.float32(sigma), "strength": np.float32(strength)}
+    return assembly.graph(nodes, {name: np.asarray(value) for name, value in defaults.items()})
+
+
+def _decoder_loop(assembly: Assembly) -> onnx.NodeProto:
+    """Decoder steps until every item has stopped, at most max_steps."""
+    names = ["frames", *STATE]
+    carried = {name: (f"first_{name}", f"next_{name}") for name in [*names, "steps", "running"]}
+    body = [
+        *assembly.call("keep", {"step": "decoder/index", "seeds": "all_seeds"}, {"keep": "keep"}),
+        *assembly.call(
+            "decoder_step",
+            {name: name for name in [*names, *MEMORY, "keep"]},
+            {name: name for name in [*(f"next_{name}" for name in names), "gate"]},
+        ),
+        *assembly.call(
+            "stop",
+            {name: name for name in ("gate", "steps", "running")},
+            {"next_steps": "next_steps", "next_running": "next_running", "going_on": "decoder/on"},
+        ),
+        node("Identity", ["next_frames"], "step_frames"),
+    ]
+    return loop("decoder", "max_steps", carried, body, "step_frames", "all_frames")
+
+
+def _vocoder_loop(assembly: Assembly, hop_length: int) -> list[onnx.NodeProto]:
+    """The audio of one item after the other, with zeros past its length."""
+    zero, hop = assembly.constant("zero", np.array([0])), assembly.constant("hop_length", np.array(hop_length))
+    axis_1, axis_2 = assembly.constant("axis_1", np.array([1])), assembly.constant("axis_2", np.array([2]))
+    before = assembly.constant("no_padding", np.array([0, 0, 0]))
+    body = [
+        node("Identity", ["items/before"], "items/on"),
+        node("Unsqueeze", ["items/index", zero], "item"),
+        node("Gather", ["mels", "item"], "item_mels", axis=0),
+        node("Gather", ["vocoder_lengths", "item"], "item_frames"),
+        node("Slice", ["item_mels", zero, "item_frames", axis_2], "own_mels"),
+        node("Gather", ["all_seeds", "item"], "item_seed"),
+        *assembly.call("noise", {"mels": "own_mels", "seeds": "item_seed"}, {"z": "z"}),
+        *assembly.call("waveglow", {"mels": "own_mels", "z": "z", "sigma": "sigma"}, {"audio": "raw_audio"}),
+        *assembly.call("denoiser", {"audio": "raw_audio", "strength": "strength"}, {"denoised": "denoised"}),
+        node("Gather", ["audio_lengths", "item"], "item_samples"),
+        node("Slice", ["denoised", zero, "item_samples", axis_1], "own_audio"),
+        node("Sub", ["longest", "item_samples"], "missing"),
+        node("Concat", [before, "missing"], "padding_sizes", axis=0),
+        node("Pad", ["own_audio", "padding_sizes"], "padded_audio"),
+        node("Squeeze", ["padded_audio", zero], "item_audio"),
+    ]
+    return [
+        node("Mul", ["mel_lengths", hop], "audio_lengths"),
+        node("ReduceMax", ["audio_lengths", zero], "longest"),
+        node("Size", ["mel_lengths"], "n_items"),
+        loop("items", "n_items", {}, body, "item_audio", "audio"),
+    ]

@@ -1,0 +1,203 @@
+"""The targets of an export: each writes its files from the plain models of a voice."""
+
+from __future__ import annotations
+
+import functools
+import io
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from common import precision
+from common.arguments import actions_of, add_audio_arguments
+from common.errors import DataError
+from common.inference.stages import mels_from_texts
+from common.spec import config_of
+from exports import parts, torchscript
+from exports.manifest import ExportWriter, Manifest
+from exports.parts import Axes, Part
+from exports.programs import program
+from synthesizer import Synthesizer
+from tacotron2.model import Tacotron2
+from waveglow.denoiser import Denoiser
+from waveglow.model import WaveGlow
+
+Say = Callable[[str], None]
+CALIBRATION = (
+    "The trains leave at ten past nine every day, and the last one comes back at midnight.",
+    "Where did you put the keys? I have looked in every room of the house!",
+    "Seven small boats lay in the harbour, white and blue under a heavy sky.",
+)
+CALIBRATION_FRAMES = 256  # of each phrase
+EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+
+
+class Source(NamedTuple):
+    """A voice to export: its plain models on the CPU, and its settings."""
+
+    voice: Synthesizer
+    acoustic: Tacotron2
+    vocoder: WaveGlow
+
+    def parts(self) -> Iterator[Part]:
+        """All parts of both models."""
+        yield from parts.acoustic_parts(self.acoustic)
+        yield from parts.vocoder_parts(self.vocoder, self.voice.audio)
+
+
+def export(target: str, source: Source, directory: Path, say: Say = print) -> Manifest:
+    """Write an export directory; `say` takes a line about each file.
+
+    Raises:
+        UsageError: a directory that is no export's.
+        DataError: a package of requirements-exports.txt is missing, or the system refuses to write.
+    """
+    check_packages(target)
+    writer = ExportWriter(directory)
+
+    def add(name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        writer.add(name, contents, inputs, outputs)
+        say(f"{directory / name}  {len(contents):,} bytes")
+
+    TARGETS[target](source, add, say)
+    return writer.finish(target=target, **settings_of(source))
+
+
+def check_packages(target: str) -> None:
+    """Raise DataError where a target's packages are missing."""
+    if target == "torchscript":
+        return
+    if missing := [name for name in EXTRA_PACKAGES if not _version(name)]:
+        raise DataError(f"{target}: {', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them")
+
+
+def settings_of(source: Source) -> dict[str, Any]:
+    """The manifest's entries about the voice."""
+    voice, loaded = source.voice, (source.voice.acoustic, source.voice.vocoding)
+    options: dict[str, Any] = {}
+    audio = [action.dest for action in actions_of(add_audio_arguments)]
+    for one in filter(None, loaded):
+        names = [*audio, *one.spec.stored_options, *one.spec.run_options]
+        options |= {name: one.options[name] for name in names if name in one.options}
+    return {
+        "voice": voice.description,
+        "versions": {"python": platform.python_version()}
+        | {name: found for name in ("torch", *EXTRA_PACKAGES) if (found := _version(name))},
+        "models": {one.spec.name: config_of(one.model) for one in loaded if one},
+        "options": options,
+        "sigma_infer": voice.config.sigma_infer,
+        "denoising_strength": voice.denoising_strength,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except ImportError:
+        return None
+
+
+Add = Callable[[str, bytes, Mapping[str, Any], Mapping[str, Any]], None]
+
+
+def describe(part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and outputs of a part for the manifest."""
+    with torch.no_grad():
+        outputs = part.module(*part.inputs.values())
+    tensors = dict(zip(part.outputs, (outputs,) if isinstance(outputs, Tensor) else outputs, strict=True))
+    return _describe(part.inputs, part.input_axes), _describe(tensors, part.outputs)
+
+
+def _describe(tensors: Mapping[str, Tensor], axes: Mapping[str, Axes]) -> dict[str, Any]:
+    return {
+        name: {
+            "type": str(tensor.dtype).removeprefix("torch."),
+            "shape": [
+                parts.axis_name(axes[name][axis]) if axis in axes[name] else size
+                for axis, size in enumerate(tensor.shape)
+            ],
+        }
+        for name, tensor in tensors.items()
+    }
+
+
+def _write_torchscript(source: Source, add: Add, say: Say) -> None:
+    """Scripted models and denoiser, and the torch.export programs of the parts."""
+    audio = source.voice.audio
+    denoiser = Denoiser(source.vocoder, audio.filter_length, audio.hop_length, audio.win_length)
+    scripts: dict[str, nn.Module] = {
+        "tacotron2": torchscript.script_acoustic(source.acoustic),
+        "waveglow": torchscript.script(source.vocoder),
+        "denoiser": torchscript.script(parts.ConvDenoiser(denoiser)),
+    }
+    for name, script in scripts.items():
+        torch.jit.save(script, buffer := io.BytesIO())
+        add(f"{name}.ts", buffer.getvalue(), {}, {})
+    for part in source.parts():
+        torch.export.save(program(part), buffer := io.BytesIO())
+        add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
+
+
+def _write_onnx(source: Source, add: Add, say: Say, quantized: bool = False) -> None:
+    """The parts, and the single file that is assembled from them."""
+    from exports.quantization import quantize
+    from exports.single_file import assemble, describe_single_file
+
+    models = onnx_models(source)
+    if quantized:
+        models = quantize(models, calibration_inputs(source))
+    for part in source.parts():
+        add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
+    voice = source.voice
+    settings = voice.audio, voice.config.sigma_infer, voice.denoising_strength
+    single = assemble(models, source.acoustic, source.vocoder.config, *settings)
+    add("tts.onnx", single.SerializeToString(), *describe_single_file())
+
+
+@functools.lru_cache(maxsize=1)
+def onnx_models(source: Source) -> Mapping[str, Any]:
+    """The parts as ONNX; once for several targets of a voice, as each takes up to a minute."""
+    from exports.onnx_files import to_onnx
+
+    return {part.name: to_onnx(part) for part in source.parts()}
+
+
+def _write_int8(source: Source, add: Add, say: Say) -> None:
+    """The same files with weights of 8 bits."""
+    _write_onnx(source, add, say, quantized=True)
+
+
+@torch.inference_mode()
+def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
+    """WaveGlow's inputs for the phrases of CALIBRATION, with the voice's own mels: activations take their usual ranges."""
+    voice, config = source.voice, source.vocoder.config
+    inputs = []
+    with precision.separate_rng(voice.device, 0):
+        for phrase in CALIBRATION:
+            batch, _ = mels_from_texts([phrase], voice.acoustic, voice.device, half=False)
+            mels = batch.mels[:, :, :CALIBRATION_FRAMES]
+            z = torch.randn(1, config.n_group, mels.shape[2] * config.hop_length // config.n_group)
+            inputs.append({"mels": mels, "z": z, "sigma": torch.tensor(voice.config.sigma_infer)})
+    return inputs
+
+
+def _write_tensorrt(source: Source, add: Add, say: Say) -> None:
+    """The ONNX files, and a script that builds engines from them with trtexec."""
+    from exports.tensorrt import build_script, no_engines
+
+    _write_onnx(source, add, say)
+    add("build_engines.sh", build_script(source.parts(), source.vocoder.config).encode(), {}, {})
+    say(no_engines())
+
+
+TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
+    "torchscript": _write_torchscript,
+    "onnx": _write_onnx,
+    "onnx-int8": _write_int8,
+    "tensorrt": _write_tensorrt,
+}

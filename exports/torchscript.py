@@ -1,0 +1,119 @@
+"""A voice in TorchScript: Tacotron 2's free run, WaveGlow and the denoiser.
+
+PyTorch calls TorchScript deprecated; torch.export (exports/programs.py) takes its place. It is here for the published recipe's
+`inference.py --cpu`, which ran scripted models, and for programs of C++ that load such files.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from common.errors import UsageError
+from common.inference.vocoders import LoadedModel
+from common.layers import length_mask
+from exports.models import ExportedWaveGlow, Part, ScriptedTacotron2, exported_acoustic, exported_vocoder
+from exports.parts import ConvDenoiser
+from synthesizer import Synthesizer
+from tacotron2.guard import DecodingGuard
+from tacotron2.model import Tacotron2
+from waveglow.denoiser import Denoiser
+
+# B batch, S symbols, K decoder steps, r frames a step, M mels, T frames
+
+
+class FreeRun(nn.Module):
+    """Tacotron2.infer for TorchScript: the plain modules, and the plain step in a loop. It stops by gates alone."""
+
+    def __init__(self, model: Tacotron2) -> None:
+        super().__init__()
+        self.embedding, self.encoder, self.decoder, self.postnet = (
+            model.embedding,
+            model.encoder,
+            model.decoder,
+            model.postnet,
+        )
+        self.threshold, self.early_stopping = model.decoder.gate_threshold, model.decoder.early_stopping
+        self.max_steps, self.n_frames_per_step = model.decoder.max_decoder_steps, model.decoder.n_frames_per_step
+
+    def forward(
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids (B, S), lengths (B,) -> frames (B, M, T), their lengths (B,), alignments (B, K, S)."""
+        limit = self.max_steps if max_steps is None else max_steps
+        values = self.encoder(self.embedding(text), text_lengths, True)
+        memory = self.decoder.attention_layer.memory(values, text_lengths)
+        state = self.decoder.start(memory)
+        frame = torch.zeros(1, len(values), self.decoder.linear_projection.linear_layer.out_features).to(values)
+        running = torch.ones(len(values), dtype=torch.bool, device=values.device)
+        steps = torch.zeros(len(values), dtype=torch.int64, device=values.device)
+        outputs: list[Tensor] = []
+        alignments: list[Tensor] = []
+        for _ in range(limit):
+            state = self.decoder.step(self.decoder.prenet(frame)[0], state, memory)
+            outputs.append(torch.cat((state.decoder_hidden, state.context), dim=1))
+            alignments.append(state.weights)
+            frame = self.decoder.linear_projection(outputs[-1])[None]
+            running = running & (torch.sigmoid(self.decoder.gate_layer(outputs[-1])[:, 0]) <= self.threshold)
+            steps += running
+            if self.early_stopping and not bool(running.any()):
+                break
+        mels, _ = self.decoder.project(torch.stack(outputs))
+        lengths = torch.clamp(steps + 1, max=limit) * self.n_frames_per_step  # as in Tacotron2.infer
+        mask = length_mask(lengths, mels.shape[2])[:, None]
+        return self.postnet(mels * mask, mask), steps * self.n_frames_per_step, torch.stack(alignments, dim=1)
+
+    @torch.jit.export
+    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Tacotron2.infer's name for forward."""
+        return self.forward(text, text_lengths, max_steps)
+
+
+def script(module: nn.Module) -> torch.jit.ScriptModule:
+    """Compile a module, without PyTorch's warning that TorchScript is deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        return cast(Any, torch.jit.script(module.eval()))
+
+
+def script_acoustic(model: Tacotron2) -> torch.jit.ScriptModule:
+    """A plain Tacotron 2 as TorchScript, with `infer`."""
+    return script(FreeRun(model))
+
+
+def check_guard(guard: DecodingGuard) -> None:
+    """Raise UsageError for guards that are on: TorchScript's loop has none."""
+    if flags := ["--" + field.name.replace("_", "-") for field in fields(guard) if getattr(guard, field.name)]:
+        raise UsageError(f"TorchScript has no {', '.join(flags)}: leave these flags out")
+
+
+def script_voice(voice: Synthesizer) -> Synthesizer:
+    """The same voice with its plain models as TorchScript.
+
+    Raises:
+        UsageError: a decoding that TorchScript does not have.
+    """
+    model = voice.acoustic.model
+    assert voice.config.plain, "only plain models can be scripted"
+    check_guard(model.decoder.guard)
+    acoustic = exported_acoustic(ScriptedTacotron2(script_acoustic(model), model.config), voice.acoustic.options)
+    vocoding = _script_vocoder(voice) if voice.vocoding else None
+    return Synthesizer(acoustic, vocoding, voice.config, voice.device, f"{voice.description}, as TorchScript")
+
+
+def _script_vocoder(voice: Synthesizer) -> LoadedModel:
+    assert voice.vocoding is not None
+    model, audio = voice.vocoding.model, voice.audio
+    denoiser = ConvDenoiser(Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length))
+    scripted = ExportedWaveGlow(vocode(script(model)), script(denoiser.to(voice.device)), model.config)
+    return exported_vocoder(scripted, voice.vocoding.options)
+
+
+def vocode(module: Any) -> Part:
+    """The infer of a scripted WaveGlow as a part: mels, z, sigma () -> audio."""
+    return lambda mels, z, sigma: module.infer(mels, float(sigma), z)

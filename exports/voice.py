@@ -1,0 +1,141 @@
+"""A voice of an export directory: a Synthesizer whose models run the directory's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from common import precision
+from common.arguments import actions_of, add_audio_arguments
+from common.errors import DataError, UsageError
+from common.inference.config import SynthesisConfig
+from common.spec import from_options
+from exports import engines, torchscript
+from exports.manifest import Manifest, read_manifest
+from exports.models import (
+    ExportedWaveGlow,
+    Part,
+    PartwiseTacotron2,
+    ScriptedTacotron2,
+    exported_acoustic,
+    exported_vocoder,
+)
+from models import REGISTRY
+from synthesizer import Synthesizer
+from tacotron2.config import Tacotron2Config
+from tacotron2.guard import DecodingGuard
+from tacotron2.spec import SPEC as ACOUSTIC
+from waveglow.config import WaveGlowConfig
+from waveglow.spec import SPEC as VOCODER
+
+PARTS = ("encoder", "decoder_step", "postnet", "waveglow", "denoiser")
+
+
+class Models(NamedTuple):
+    """The models of an export."""
+
+    acoustic: Any
+    vocoder: ExportedWaveGlow
+
+
+def load_voice(
+    directory: Path, config: SynthesisConfig | None = None, device: torch.device | None = None, programs: bool = False
+) -> Synthesizer:
+    """Load a voice from an export directory.
+
+    Args:
+        directory: written by `python -m exports`.
+        config: as of a Synthesizer; its options may be those that need no new export.
+        device: where TorchScript runs; the files of ONNX choose by their providers.
+        programs: run the torch.export programs of a torchscript directory.
+
+    Raises:
+        DataError: files that are missing or have changed, or a runtime that is not here.
+        UsageError: options that need a new export.
+    """
+    manifest = read_manifest(directory)
+    config = config or SynthesisConfig()
+    if config.half or config.int8:
+        raise UsageError(f"{directory}: the number format is in the files; leave --fp16 and --int8 out")
+    manifest, options = _with_options(directory, manifest, config)
+    target = f"{manifest.target} programs" if programs else manifest.target
+    device = device if device and target == "torchscript" else torch.device("cpu")
+    if target not in RUNNERS:
+        raise DataError(f"{directory}: target {target!r}, expected one of {', '.join(RUNNERS)}")
+    if config.denoising_strength is None:
+        config = replace(config, denoising_strength=manifest.denoising_strength)
+    with precision.separate_rng(device, 0):
+        acoustic, vocoder = RUNNERS[target](directory, manifest, options, device)
+    return Synthesizer(
+        exported_acoustic(acoustic, options),
+        exported_vocoder(vocoder, options),
+        config,
+        device,
+        f"{manifest.voice}, exported to {directory} for {target}",
+    )
+
+
+def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest and all options, with those of the config. Raises UsageError for options that the files fix."""
+    free = {*ACOUSTIC.free_at_inference, *ACOUSTIC.run_options}
+    if fixed := [name for name in config.options if name not in free]:
+        flags = ", ".join("--" + name.replace("_", "-") for name in fixed)
+        raise UsageError(f"{directory}: {flags}: fixed by the export; leave these flags out")
+    stored = manifest.models[ACOUSTIC.name]
+    changes = {name: value for name, value in config.options.items() if name in ACOUSTIC.free_at_inference}
+    models = manifest.models | {ACOUSTIC.name: stored | changes}
+    return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
+
+
+def default_options() -> dict[str, Any]:
+    """All flags of audio and of the models by name, with their defaults."""
+    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
+    return {action.dest: action.default for add in adders for action in actions_of(add)}
+
+
+def _partwise(parts: Mapping[str, Part], manifest: Manifest, options: Mapping[str, Any]) -> Models:
+    config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
+    acoustic = PartwiseTacotron2(
+        parts, Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
+    )
+    return Models(acoustic, ExportedWaveGlow(parts["waveglow"], parts["denoiser"], config))
+
+
+def _run_scripts(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
+    torchscript.check_guard(from_options(DecodingGuard, options))
+    acoustic, vocoder, denoiser = (
+        engines.open_script(directory / f"{name}.ts", device) for name in ("tacotron2", "waveglow", "denoiser")
+    )
+    config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
+    return Models(
+        ScriptedTacotron2(acoustic, Tacotron2Config(**manifest.models[ACOUSTIC.name])),
+        ExportedWaveGlow(torchscript.vocode(vocoder), denoiser, config),
+    )
+
+
+def _run_programs(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
+    parts = {name: engines.open_program(directory / f"{name}.pt2") for name in PARTS}
+    return _partwise(parts, manifest, options)
+
+
+def _run_onnx(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
+    return _partwise({name: engines.open_onnx(directory / f"{name}.onnx") for name in PARTS}, manifest, options)
+
+
+def _run_tensorrt(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
+    cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(directory)}
+    parts = {name: engines.open_onnx(directory / f"{name}.onnx", engines.TENSORRT, **cache) for name in PARTS}
+    return _partwise(parts, manifest, options)
+
+
+RUNNERS: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
+    "torchscript": _run_scripts,
+    "torchscript programs": _run_programs,
+    "onnx": _run_onnx,
+    "onnx-int8": _run_onnx,
+    "tensorrt": _run_tensorrt,
+}

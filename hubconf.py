@@ -1,0 +1,116 @@
+"""Entry points of torch.hub: torch.hub.load("PATH_OF_THIS_FOLDER", "nvidia_tacotron2", source="local").
+
+The names are those of NVIDIA's published hub entries. Nothing is downloaded: weights are those of the embedded voice, or of a
+checkpoint that is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from common import precision
+from common.errors import DataError, UsageError
+from common.inference.arguments import vocoder_flags
+from common.inference.config import GRIFFIN_LIM, SynthesisConfig
+from common.spec import AcousticInference
+from models import REGISTRY, get_model, load_model
+from synthesizer import EMBEDDED, Synthesizer
+
+dependencies = ["torch", "numpy", "scipy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm"]
+
+MODEL_MATH = {"fp32": torch.float32, "fp16": torch.float16}
+
+
+def nvidia_tacotron2(
+    pretrained: bool = True, checkpoint: str | None = None, model_math: str = "fp32", **config: Any
+) -> nn.Module:
+    """Tacotron 2: infer(ids (B, S), lengths (B,)) gives mels (B, M, T), mel_lengths (B,) and alignments (B, K, S).
+
+    Args:
+        pretrained: load weights; False draws new ones for the model that `config` describes, the published one by default.
+        checkpoint: a file in place of the embedded voice's; published checkpoints too.
+        model_math: "fp32", or "fp16" for half-precision weights, which need a GPU.
+        config: keyword arguments of Tacotron2Config, with pretrained=False alone.
+
+    Raises:
+        UsageError: arguments that contradict each other.
+        DataError: a file that is missing or holds another model.
+    """
+    return _model("Tacotron2", pretrained, checkpoint, model_math, config)
+
+
+def nvidia_waveglow(
+    pretrained: bool = True, checkpoint: str | None = None, model_math: str = "fp32", **config: Any
+) -> nn.Module:
+    """WaveGlow: infer(mels (B, M, T), sigma=0.9) gives audio (B, N). Arguments and errors as of nvidia_tacotron2.
+
+    The published entry needs remove_weightnorm before inference; this model does not. Each model takes its own voice's mels: the
+    embedded one's have 48 channels.
+    """
+    return _model("WaveGlow", pretrained, checkpoint, model_math, config)
+
+
+def nvidia_tts_utils() -> TextUtils:
+    """The text front end: prepare_input_sequence(["A text."]) gives ids (B, S) and lengths (B,) for Tacotron 2's infer."""
+    return TextUtils()
+
+
+def embedded_voice(vocoder: str | None = None, **options: Any) -> Synthesizer:
+    """The embedded voice: speak("A text.") gives a list of Speech, each with `audio` (N,) and `sampling_rate`.
+
+    Args:
+        vocoder: "griffin-lim" (the default) or "waveglow".
+        options: fields of SynthesisConfig, such as seed=1.
+
+    Raises:
+        UsageError: an unknown vocoder, or options out of range.
+    """
+    known = [GRIFFIN_LIM, *vocoder_flags(REGISTRY.values())]
+    if vocoder not in (None, *known):
+        raise UsageError(f"vocoder: {vocoder!r}, expected one of {', '.join(known)}")
+    return Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder, **options))
+
+
+class TextUtils:
+    """The functions of the published nvidia_tts_utils that inference needs."""
+
+    @staticmethod
+    def prepare_input_sequence(
+        texts: Sequence[str], cpu_run: bool = True, text_cleaners: Sequence[str] = ("english_cleaners",)
+    ) -> tuple[Tensor, Tensor]:
+        """Texts -> ids (B, S) and lengths (B,), the longest text first as published; on the GPU with cpu_run=False.
+
+        Raises:
+            UsageError: no texts, one text in place of a list, or an unknown cleaner.
+            DataError: texts that cannot be read, all of them in one message.
+        """
+        if isinstance(texts, str) or not texts:
+            raise UsageError(f"prepare_input_sequence: {texts!r}, expected a list of texts")
+        stages = REGISTRY["Tacotron2"].inference
+        assert isinstance(stages, AcousticInference)
+        ids, lengths = stages.encode(list(texts), {"text_cleaners": list(text_cleaners)})
+        order = torch.argsort(lengths, descending=True, stable=True)
+        ids, lengths = ids[order], lengths[order]
+        device = precision.pick_device(cpu=cpu_run)
+        return ids.to(device), lengths.to(device)
+
+
+def _model(name: str, pretrained: bool, checkpoint: str | None, model_math: str, config: dict[str, Any]) -> nn.Module:
+    if model_math not in MODEL_MATH:
+        raise UsageError(f"model_math: {model_math!r}, expected one of {', '.join(MODEL_MATH)}")
+    if not pretrained:
+        if checkpoint is not None:
+            raise UsageError(f"checkpoint: {checkpoint!r} with pretrained=False; leave one of them out")
+        return get_model(name, config).eval().to(MODEL_MATH[model_math])
+    if config:
+        names = ", ".join(config)
+        raise UsageError(f"{names}: weights have their own config; leave these out, or set pretrained=False")
+    path = Path(checkpoint) if checkpoint else EMBEDDED / f"{REGISTRY[name].flag}.safetensors"
+    if not path.is_file():
+        raise DataError(f"{path}: no such file, expected a checkpoint of {name}")
+    return load_model(name, path).to(MODEL_MATH[model_math])

@@ -1,0 +1,153 @@
+"""python -m exports: the files it writes, the manifest and its checks, the runner, and one clear error for each mistake."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from common.errors import DataError, UsageError
+from exports.__main__ import main
+from exports.manifest import ExportWriter, read_manifest
+from exports.voice import load_voice
+from tests.exports.conftest import skip_without_packages
+from tests.recipe import ROOT, run, succeed, train_tiny_model
+
+PHRASES = "Two.\nTen past nine.\n"
+
+
+@pytest.fixture
+def copy(export_of, tmp_path):
+    """copy(target) -> a copy of an export that a test may damage."""
+    return lambda target: Path(shutil.copytree(export_of(target), tmp_path / target))
+
+
+def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path, capsys) -> None:
+    """The command exports checkpoints and speaks; inference.py --plain speaks the same, up to a few steps of 16 bits."""
+    models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
+    main([str(word) for word in ["torchscript", *models, "-o", tmp_path / "export", "-d", 0.02]])
+    assert "waveglow.ts" in capsys.readouterr().out
+    (tmp_path / "phrases.txt").write_text(PHRASES)
+    words = ["-i", tmp_path / "phrases.txt", "--seed", 5]
+    main([str(word) for word in ["run", tmp_path / "export", *words, "-o", tmp_path / "ours"]])
+    succeed("inference.py", *words, *models, "-o", tmp_path / "theirs", "--plain", "--cpu", "-d", 0.02)
+    for i in range(2):
+        (_, ours), (_, theirs) = (wavfile.read(tmp_path / name / f"audio_{i}.wav") for name in ("ours", "theirs"))
+        assert len(ours) == len(theirs) > 0
+        assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 4
+        assert (tmp_path / "ours" / f"alignment_{i}.png").exists()
+
+
+def test_the_manifest_describes_every_file(export_of, source) -> None:
+    directory = export_of("onnx")
+    manifest = json.loads((directory / "export.json").read_text())
+    names = {path.name for path in directory.iterdir()} - {"export.json"}
+    assert names == set(manifest["files"]) == {f"{part.name}.onnx" for part in source.parts()} | {"tts.onnx"}
+    for name, record in manifest["files"].items():
+        contents = (directory / name).read_bytes()
+        assert (record["bytes"], record["sha256"]) == (len(contents), hashlib.sha256(contents).hexdigest())
+    assert manifest["files"]["waveglow.onnx"]["inputs"]["mels"] == {"type": "float32", "shape": ["batch", 5, "frames"]}
+    assert manifest["options"]["sampling_rate"] == 22050 and manifest["options"]["text_cleaners"] == [
+        "english_cleaners"
+    ]
+    assert {"torch", "onnx", "onnxruntime"} <= set(manifest["versions"])
+
+
+def test_the_manifest_agrees_with_the_files(export_of) -> None:
+    skip_without_packages()
+    import onnxruntime
+
+    directory = export_of("onnx")
+    for name, record in read_manifest(directory).files.items():
+        session = onnxruntime.InferenceSession(str(directory / name))
+        inputs = [*session.get_inputs(), *session.get_overridable_initializers()]
+        for values, described in ((inputs, record.inputs), (session.get_outputs(), record.outputs)):
+            assert {value.name for value in values} == set(described)
+            for value in values:
+                assert [size for size in value.shape if isinstance(size, int)] == [
+                    size for size in described[value.name]["shape"] if isinstance(size, int)
+                ], (name, value.name)
+
+
+def test_a_changed_and_a_missing_file_are_named(copy) -> None:
+    directory = copy("torchscript")
+    contents = bytearray((directory / "waveglow.ts").read_bytes())
+    contents[100] ^= 1
+    (directory / "waveglow.ts").write_bytes(contents)
+    (directory / "denoiser.ts").unlink()
+    with pytest.raises(DataError) as error:
+        load_voice(directory)
+    assert "waveglow.ts: SHA-256" in str(error.value) and "denoiser.ts: cannot be read" in str(error.value)
+    assert "export again" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file; expected a directory that"),
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "format None"),
+    ],
+)
+def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "export.json").write_text(text)
+    result = run("exports/__main__.py", "run", tmp_path, "-i", ROOT / "phrases/phrase.txt", "-o", tmp_path)
+    assert result.code == 1 and message in result.err and "Traceback" not in result.err
+
+
+def test_an_older_export_is_replaced_and_other_files_are_safe(tmp_path) -> None:
+    writer = ExportWriter(tmp_path / "export")
+    writer.add("old.bin", b"1", {}, {})
+    settings = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}}
+    settings |= {"sigma_infer": 0.9, "denoising_strength": 0.1}
+    writer.finish(**settings)
+    (tmp_path / "export" / "notes.txt").write_text("mine")
+    writer = ExportWriter(tmp_path / "export")
+    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == [
+        "notes.txt"
+    ]  # no manifest until all is written
+    writer.add("new.bin", b"22", {}, {})
+    writer.finish(**settings)
+    assert list(read_manifest(tmp_path / "export").files) == ["new.bin"]
+    (tmp_path / "export" / "export.json").unlink()
+    with pytest.raises(UsageError, match="has files but no export"):
+        ExportWriter(tmp_path / "export")
+
+
+def test_flags_that_the_files_fix_are_refused(export_of) -> None:
+    from common.inference.config import SynthesisConfig
+
+    with pytest.raises(UsageError, match="--decoder-rnn-dim: fixed by the export"):
+        load_voice(export_of("torchscript"), SynthesisConfig(options={"decoder_rnn_dim": 8}))
+    with pytest.raises(UsageError, match="leave --fp16 and --int8 out"):
+        load_voice(export_of("torchscript"), SynthesisConfig(int8=True))
+    with pytest.raises(UsageError, match="TorchScript has no --attention-window"):
+        load_voice(export_of("torchscript"), SynthesisConfig(options={"attention_window": 3}))
+
+
+def test_without_a_gpu_tensorrt_is_skipped_with_a_message(export_of, source) -> None:
+    from exports.tensorrt import build_script, no_engines
+
+    directory = export_of("tensorrt")
+    script = (directory / "build_engines.sh").read_text()
+    assert script == build_script(source.parts(), source.vocoder.config)
+    assert "--minShapes=mels:1x5x8,z:1x8x64 --optShapes=mels:1x5x600,z:1x8x4800" in script
+    assert "engines: skipped" in no_engines()
+    with pytest.raises(DataError, match="needs ONNX Runtime with TensorrtExecutionProvider"):
+        load_voice(directory)
+
+
+def test_evaluate_takes_an_export(export_of, tmp_path) -> None:
+    (tmp_path / "lines.txt").write_text(PHRASES)
+    words = ["-i", tmp_path / "lines.txt", "-o", tmp_path / "report", "--without", "asr", "mos", "likeness"]
+    out = succeed("evaluate.py", *words, "--export", export_of("torchscript"), "--cpu")
+    assert f"exported to {export_of('torchscript')}" in out and (tmp_path / "report" / "report.html").exists()
+    result = run("evaluate.py", *words, "--export", export_of("torchscript"), "--waveglow", "x.pt")
+    assert result.code == 2 and "--export: has models of its own" in result.err

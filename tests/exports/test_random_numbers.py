@@ -1,0 +1,90 @@
+"""The graphs' random numbers: distributions by statistics, independence of neighbours, the hash by its inverse."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import stats
+
+from exports.random_numbers import BITS, MULTIPLIERS, KeepMasks, Noise, mix, normal, uniform
+from tests.exports.conftest import skip_without_packages
+
+N = 200_000
+
+
+def unmix(x: int) -> int:
+    """The inverse of the hash: shifts undone bit group by bit group, products by the inverse modulo 2^32."""
+    x ^= x >> 15
+    x ^= x >> 30
+    for multiplier in reversed(MULTIPLIERS):
+        x = x * pow(multiplier, -1, BITS) % BITS
+        x ^= x >> 16
+    return x
+
+
+def test_the_hash_is_a_permutation_of_32_bits() -> None:
+    numbers = torch.randint(0, BITS, (1000,))
+    outputs = mix(numbers)
+    assert ((outputs >= 0) & (outputs < BITS)).all()
+    assert [unmix(output) for output in outputs.tolist()] == numbers.tolist()
+
+
+def test_uniform_numbers_pass_a_test_of_their_distribution() -> None:
+    for seed in (0, 1, 12345):
+        numbers = uniform(torch.tensor(seed), 1, torch.arange(N)).double().numpy()
+        assert stats.kstest(numbers, "uniform").pvalue > 1e-3
+        assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 4 / N**0.5
+
+
+def test_normal_numbers_pass_a_test_of_their_distribution() -> None:
+    numbers = normal(torch.tensor(7), torch.arange(N)).double().numpy()
+    assert stats.kstest(numbers, "norm").pvalue > 1e-3
+    assert np.isfinite(numbers).all()
+    spectrum = np.abs(np.fft.rfft(numbers)[1:]) ** 2 / N  # of white noise: exponential with mean 1
+    assert stats.kstest(spectrum, "expon").pvalue > 1e-3
+
+
+def test_seeds_and_streams_do_not_correlate() -> None:
+    places = torch.arange(N)
+    series = [uniform(torch.tensor(seed), stream, places).double() for seed in (0, 1, 2) for stream in (1, 2)]
+    correlations = torch.corrcoef(torch.stack(series)).fill_diagonal_(0)
+    assert correlations.abs().max() < 5 / N**0.5
+
+
+def test_an_item_depends_on_its_own_seed_alone() -> None:
+    keep, noise = KeepMasks(16, 0.5), Noise(8, 16)
+    seeds, mels = torch.tensor([3, 4, 2**40]), torch.zeros(3, 5, 11)
+    masks, z = keep(torch.tensor(6), seeds), noise(mels, seeds)
+    assert masks.shape == (2, 3, 16) and z.shape == (3, 8, 22)
+    for i in range(3):
+        assert torch.equal(masks[:, i : i + 1], keep(torch.tensor(6), seeds[i : i + 1]))
+        assert torch.equal(z[i : i + 1], noise(mels[:1], seeds[i : i + 1]))
+    assert torch.equal(z[:, :, :4], noise(mels[:, :, :2], seeds))  # more frames add numbers and change none
+    assert 0.45 < keep(torch.tensor(0), torch.arange(2000)).double().mean() < 0.55
+
+
+def test_a_graph_has_the_same_numbers() -> None:
+    """Bit for bit in the masks, and to float32's rounding of logarithms and cosines in the noise."""
+    skip_without_packages()
+    import onnxruntime
+
+    from exports.onnx_files import to_onnx
+    from exports.parts import BATCH, FRAMES, Part
+
+    seeds, step, mels = torch.tensor([5, 2**33 + 1]), torch.tensor(3), torch.zeros(2, 3, 40)
+    keep = Part(
+        "keep",
+        KeepMasks(64, 0.5),
+        {"step": step, "seeds": seeds},
+        {"step": {}, "seeds": BATCH},
+        {"keep": {1: BATCH[0]}},
+    )
+    noise = Part(
+        "noise", Noise(8, 256), {"mels": mels, "seeds": seeds}, {"mels": FRAMES, "seeds": BATCH}, {"z": FRAMES}
+    )
+    for part, size in ((keep, 1), (noise, 700)):
+        session = onnxruntime.InferenceSession(to_onnx(part).SerializeToString())
+        inputs = {"step": torch.tensor(77), "seeds": torch.tensor([0, 1, -4]), "mels": torch.zeros(3, 3, size)}
+        inputs = {name: inputs[name] for name in part.inputs}
+        (output,) = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        torch.testing.assert_close(torch.from_numpy(output), part.module(**inputs), rtol=0, atol=1e-5)

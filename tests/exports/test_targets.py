@@ -1,0 +1,136 @@
+"""Every target against plain PyTorch on the same draws: part by part, and from text to audio.
+
+Tolerances: float32 within 1e-4 of plain PyTorch, in mels and in audio. 8 bits: the error's norm is at most a tenth of the
+output's; one product's rounding is 1/254 of its largest weight, and a part has up to a dozen products in series.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from common.inference.config import SynthesisConfig
+from exports import engines
+from exports.voice import PARTS, load_voice
+from synthesizer import Speech, Synthesizer
+from tests.exports.conftest import skip_without_packages
+
+FLOAT32 = 1e-4
+INT8 = 0.1  # of the norm
+TEXTS = (
+    ["Good morning."],
+    ["One.", "The trains leave at ten.", "Where did you put them?"],
+    ["Seven small boats lay in the harbour, white and blue.", "No."],
+)
+SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
+RUNNERS = (("torchscript", False), ("torchscript", True), ("onnx", False))
+
+
+def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]:
+    """Random inputs of a part at another size than the one it was exported with."""
+    sizes = {"batch": batch, "symbols": symbols, "frames": frames, "groups": 8 * frames, "samples": 64 * frames + 5}
+    inputs = []
+    for name, example in part.inputs.items():
+        shape = [
+            sizes[str(getattr(axis, "__name__", axis)).replace("8*frames", "groups")] if axis else size
+            for size, axis in ((n, part.input_axes[name].get(i)) for i, n in enumerate(example.shape))
+        ]
+        if name == "ids":
+            inputs.append(torch.randint(1, 100, shape))
+        elif name == "lengths":
+            longest = symbols if part.name == "encoder" else frames
+            inputs.append(torch.randint(1, longest + 1, shape).index_fill(0, torch.tensor(0), longest))
+        elif example.dtype == torch.bool:
+            inputs.append(
+                (torch.rand(shape) < 0.5) if name == "keep" else torch.arange(symbols).expand(shape) >= symbols - 1
+            )
+        else:
+            inputs.append(example if example.dim() == 0 else torch.randn(shape))
+    return inputs
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("kind", ["onnx", "pt2", "int8"])
+@torch.no_grad()
+def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str, kind: str) -> None:
+    target = {"onnx": "onnx", "pt2": "torchscript", "int8": "onnx-int8"}[kind]
+    directory = export_of(target)
+    opening = engines.open_program if kind == "pt2" else engines.open_onnx
+    run = opening(directory / f"{name}.{'pt2' if kind == 'pt2' else 'onnx'}")
+    (part,) = (part for part in source.parts() if part.name == name)
+    for size in SIZES:
+        inputs = inputs_of(part, *size)
+        outputs, expected = run(*inputs), part.module(*inputs)
+        pairs = [(outputs, expected)] if isinstance(expected, torch.Tensor) else zip(outputs, expected, strict=True)
+        for ours, theirs in pairs:
+            if kind == "int8" and theirs.is_floating_point():
+                assert (ours - theirs).norm() <= INT8 * theirs.norm()
+            else:
+                torch.testing.assert_close(ours, theirs, rtol=0, atol=FLOAT32)
+
+
+def assert_same(ours: list[Speech], theirs: list[Speech]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.audio.shape == other.audio.shape and one.finished == other.finished
+        for name in ("audio", "mel", "alignment"):
+            torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=FLOAT32, equal_nan=True)
+
+
+@pytest.mark.parametrize(("target", "programs"), RUNNERS)
+@pytest.mark.parametrize("texts", TEXTS, ids=len)
+def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(export_of, source, target, programs, texts) -> None:
+    config = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
+    plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, replace(config, denoising_strength=0.05))
+    ours = load_voice(export_of(target), config, programs=programs).speak(texts)
+    assert_same(ours, plain.speak(texts))
+    assert max(float(speech.audio.abs().max()) for speech in ours) > 0.01
+    assert len(ours) == 1 or len({len(speech.audio) for speech in ours}) > 1
+
+
+@pytest.mark.parametrize("target", ["torchscript", "onnx"])
+def test_a_stream_equals_the_plain_voice(export_of, source, target: str) -> None:
+    config = SynthesisConfig(seed=1, plain=True, denoising_strength=0.05)
+    plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, config)
+    parts, others = (list(voice.stream(TEXTS[2][0])) for voice in (load_voice(export_of(target), config), plain))
+    torch.testing.assert_close(torch.cat(parts), torch.cat(others), rtol=0, atol=FLOAT32)
+
+
+def test_guards_and_limits_of_decoding_hold(export_of, source) -> None:
+    options = {"max_frames_per_symbol": 0.5, "attention_window": 2, "attention_stop": 6, "max_decoder_steps": 30}
+    voice = load_voice(export_of("onnx"), SynthesisConfig(options=options, plain=True))
+    text = ["A long line of small words that has no end in it and goes on and on"]
+    ids, lengths = voice.acoustic.spec.inference.encode(text, voice.acoustic.options)
+    plain = source.acoustic
+    before = plain.decoder.guard
+    try:
+        plain.decoder.guard = voice.acoustic.model.settings.guard
+        torch.manual_seed(0)
+        expected = plain.infer(ids, lengths, 30)
+    finally:
+        plain.decoder.guard = before
+    torch.manual_seed(0)
+    outputs = voice.acoustic.model.infer(ids, lengths)
+    assert outputs.mel_lengths.tolist() == expected.mel_lengths.tolist()
+    torch.testing.assert_close(outputs.mels, expected.mels, rtol=0, atol=FLOAT32)
+
+
+def test_int8_speaks(export_of) -> None:
+    """The whole chain runs; parts are compared one by one, as a chain of small random models amplifies each rounding."""
+    speeches = load_voice(export_of("onnx-int8"), SynthesisConfig(seed=2)).speak(TEXTS[1])
+    assert all(torch.isfinite(speech.audio).all() and len(speech.audio) for speech in speeches)
+
+
+def test_int8_files_are_smaller(export_of) -> None:
+    skip_without_packages()
+    import onnx
+
+    kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "decoder_step.onnx").graph.node}
+    assert "MatMulInteger" in kinds
+    kinds = {node.op_type for node in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.node}
+    assert "QuantizeLinear" in kinds
+    weights = [weight.name for weight in onnx.load(export_of("onnx-int8") / "waveglow.onnx").graph.initializer]
+    quantized = [name for name in weights if name.endswith("_quantized")]
+    assert any(".in_layers." in name for name in quantized)
+    assert not any(part in name for name in quantized for part in (".cond_layers.", "convinv", ".start.", ".end."))
