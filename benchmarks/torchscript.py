@@ -11,6 +11,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from common.draws import Draws
 from common.fast import shallow_copy
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.model import Tacotron2
@@ -35,8 +36,10 @@ class ScriptedDecoder(Decoder):
         return shallow_copy(decoder, cls, loop=loop)
 
     @torch.no_grad()
-    def infer(self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
-        """The plain decoder's infer, to rounding."""
+    def infer(
+        self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> DecoderOutput:
+        """The plain decoder's infer, to rounding; its dropout comes from PyTorch's generator."""
         outputs, alignments, steps = self.loop(values, text_lengths, max_steps or self.max_decoder_steps)  # type: ignore[operator]
         mels, gates = self.project(outputs)
         return DecoderOutput(mels, gates, alignments, steps * self.n_frames_per_step)
