@@ -24,6 +24,9 @@ LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_I
 LOSSY_PEAK = 1.5
 OGG_HEADER = 27  # bytes of a page before its segment table
 OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
+FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # ending of a file's name -> its codec at 16 bits
+SAMPLE_FORMATS = ("int16", "float32")
+ENCODED_SAMPLES = 2**16  # samples that are encoded at once: libsndfile's Vorbis encoder fails on minutes of audio
 STREAMED_SIZE = 0x7FFF0000  # writers into a pipe do not know the size of the data and state a huge one
 
 
@@ -135,13 +138,16 @@ def to_pcm(audio: Tensor) -> np.ndarray:
     return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype("<i2")
 
 
-def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) -> None:
-    """Write audio (N,) as a 16-bit mono wav; values out of [-1, 1] are clipped. A reader never sees half a file.
+def save_audio(
+    path: str | os.PathLike[str], audio: Tensor, sampling_rate: int, sample_format: str = SAMPLE_FORMATS[0]
+) -> None:
+    """Write audio (N,) as a mono file; values out of [-1, 1] are clipped. A reader never sees half a file.
 
     Args:
-        path: the file; its folder is made where missing.
+        path: the file, whose name ends in one of FORMATS; its folder is made where missing.
         audio: (N,), on any device, of any float type.
         sampling_rate: in Hz.
+        sample_format: one of SAMPLE_FORMATS; float32 for wav alone. ogg, which is lossy, takes 16 bits.
 
     Raises:
         DataError: audio of another shape or with samples that are not finite; a file that cannot be written.
@@ -153,11 +159,16 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
         pcm = to_pcm(audio)
     except ValueError as error:
         raise DataError(f"{target}: not written, {error}") from None
-    wav = io.BytesIO()
-    soundfile.write(wav, pcm, sampling_rate, format="WAV", subtype="PCM_16")
+    samples = pcm if sample_format == "int16" else audio.detach().float().cpu().clamp(-1, 1).numpy()
+    container = target.suffix.removeprefix(".")
+    contents = io.BytesIO()
+    subtype = FORMATS[container] if sample_format == "int16" else "FLOAT"
+    with soundfile.SoundFile(contents, "w", sampling_rate, 1, subtype, format=container.upper()) as encoder:
+        for start in range(0, len(samples), ENCODED_SAMPLES):
+            encoder.write(samples[start : start + ENCODED_SAMPLES])
     try:
         with atomic_write(target) as file:
-            file.write(wav.getvalue())
+            file.write(contents.getvalue())
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror})") from None
 

@@ -45,7 +45,7 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs) -> Non
         "--seed",
         type=seed,
         default=D.seed,
-        help="of the prenet's dropout and the vocoder's noise: same seed, same sound",
+        help="of the prenet's dropout and the vocoder's noise, for each line by its number: same seed, same sound",
     )
     number_format = parser.add_mutually_exclusive_group()
     half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"

@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import torch
@@ -38,10 +39,11 @@ class Dist(NamedTuple):
 
 
 @contextmanager
-def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
+def session(cpu: bool = False, always: bool = False, longest_wait: timedelta | None = None) -> Iterator[Dist]:
     """Join the other processes that torchrun (or multiproc.py) started, if it did; leave them at the end.
 
-    With `always` a process by itself makes a group of one. Inside, keep models to functions that return before the end.
+    With `always` a process by itself makes a group of one. A process waits for another one up to `longest_wait`, by default
+    PyTorch's. Inside, keep models to functions that return before the end.
     DataError where another process is gone: it has said why, and this one's traceback would bury that.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -51,7 +53,8 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
         yield Dist(0, 0, 1, device)
         return
     store, rank, world_size = _meeting_place() if launched else (torch_dist.HashStore(), 0, 1)
-    torch_dist.init_process_group(distributed_backend(device), store=store, rank=rank, world_size=world_size)
+    backend = distributed_backend(device)
+    torch_dist.init_process_group(backend, timeout=longest_wait, store=store, rank=rank, world_size=world_size)
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
     except RuntimeError as error:
