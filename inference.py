@@ -135,7 +135,8 @@ def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
     """Synthesise this process's batches of lines, and write each batch when it is done."""
     size = job.args.batch_size
     size = job.voice.default_batch_size() if size is None else size
-    batches = [[lines[i] for i in batch] for batch in plan_batches(lines, size)][job.dist.rank :: job.dist.world_size]
+    batches = [[lines[i] for i in sorted(batch)] for batch in plan_batches(lines, size)]
+    batches = batches[job.dist.rank :: job.dist.world_size]
     totals = Totals([], [], {})
     if job.args.include_warmup and batches:
         job.voice.speak_batch(batches[0], size)
