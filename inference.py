@@ -289,8 +289,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--include-warmup", action="store_true", help="synthesise the first batch once before the run that is timed")
     log_file = "its name inside --output, unless it begins with --output; a training run's log there is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
-    add_speaking_arguments(parser, SPECS)
-    parser.set_defaults(seed=None)
+    add_speaking_arguments(parser, SPECS, default_seed=None)
     for spec in SPECS:
         flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]
         add_retired_arguments(parser, flags)
@@ -300,7 +299,7 @@ def make_parser() -> argparse.ArgumentParser:
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of batches and of output files."""
     add = parser.add_argument
-    memory = f"one for each {BYTES_PER_LINE // 2**20} MiB of the device's memory, at most {MOST_LINES}"
+    memory = f"one for each {BYTES_PER_LINE // 2**30} GiB of the device's memory, at most {MOST_LINES}"
     size = f"lines at once, of about one length; it does not change the sound; 0: all (default: {memory})"
     add("-bs", "--batch-size", type=batch_size, help=size)
     add("--resume", action="store_true", help="skip the lines that an earlier run with the same settings has written")

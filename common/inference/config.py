@@ -15,7 +15,7 @@ from common.errors import UsageError
 GRIFFIN_LIM = "griffin-lim"  # in place of a vocoder model
 TRAINED = Path("output")  # where training leaves its checkpoints by default
 DENOISING_STRENGTH = 0.01
-BYTES_PER_LINE = 512 * 2**20  # of the device's memory for each line of a batch, if no batch size is given
+BYTES_PER_LINE = 2**30  # of the device's memory for each line of a batch, if no batch size is given
 MOST_LINES = 64
 LONG_LIST = 8  # entries that a message shows all of
 EMBEDDED_DENOISING_STRENGTH = 0.03  # the embedded WaveGlow is small and hums; voice/README.md has the measurement

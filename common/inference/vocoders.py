@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import precision
-from common.audio.audio_processing import griffin_lim
+from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.spec import Denoiser, ModelSpec, VocoderInference
@@ -138,23 +138,44 @@ class GriffinLimVocoder:
     @torch.inference_mode()
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:
         audio, seconds = time_call(lambda: self._invert(mels, lengths), self.device)
-        rate = int(lengths.sum()) * self.stft.config.hop_length / seconds
-        return audio, {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
+        return audio, self._numbers(lengths, seconds)
 
     def stream(
         self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
     ) -> Generator[Tensor, None, AudioAndNumbers]:
-        """Yield the audio of one item (1, M, T) as one part (n,), up to its length; return all of it (1, N)."""
-        audio, numbers = self(mels, lengths)
-        yield audio[0, : int(lengths[0]) * self.stft.config.hop_length]
-        return audio, numbers
+        """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
+        (clip,) = self._clips(mels, lengths)
+        steps, parts, total = griffin_lim_in_parts(clip, self.stft, self._generator()), [], 0.0
+        remaining = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
+        while True:
+            part, seconds = time_call(partial(self._advance, steps), self.device)
+            total += seconds
+            if part is None:
+                break
+            yield part[0, : max(0, remaining)]
+            remaining -= part.shape[1]
+            parts.append(part)
+        return torch.cat(parts, dim=1), self._numbers(lengths, total)
+
+    @torch.inference_mode()
+    def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
+        part = next(steps, None)
+        return None if part is None else part.clamp(-1, 1)
 
     def _invert(self, mels: Tensor, lengths: Tensor) -> Tensor:
-        padded = F.pad(mels, (0, 1), value=SILENCE)  # n + 1 frames make n hops of sound
-        clips = [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
-        sounds = [griffin_lim(clip, self.stft, generator=self._generator())[0] for clip in clips]
-        sounds = [sound / sound.abs().max().clamp(min=1.0) for sound in sounds]
+        clips = self._clips(mels, lengths)
+        # Loud mels may leave [-1, 1]. They are clipped, since a stream cannot be scaled by its peak.
+        sounds = [griffin_lim(clip, self.stft, generator=self._generator())[0].clamp(-1, 1) for clip in clips]
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
+
+    def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Each item's mels (1, M, t); n + 1 frames make n hops of sound."""
+        padded = F.pad(mels, (0, 1), value=SILENCE)
+        return [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
+
+    def _numbers(self, lengths: Tensor, seconds: float) -> Numbers:
+        rate = int(lengths.sum()) * self.stft.config.hop_length / seconds
+        return {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
 
     def _generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)

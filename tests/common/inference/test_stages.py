@@ -30,7 +30,7 @@ from common.inference.stages import (
     synthesise,
     trim,
 )
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, time_call
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, clips_of_one_length, time_call
 from common.spec import AcousticInference, Piece, VocoderInference
 
 CPU = torch.device("cpu")
@@ -413,6 +413,16 @@ def test_griffin_lim_inverts_mels_alone_and_in_a_batch() -> None:
         )
         assert torch.allclose(alone[0], sound[: alone.shape[1]], atol=1e-6)
     assert sounds.abs().max() <= 1.0
+
+
+def test_clips_go_one_by_one_on_a_cpu_and_by_equal_lengths_elsewhere() -> None:
+    mels, lengths = torch.arange(40.0).expand(4, 3, 40), torch.tensor([40, 5, 31, 33])
+    clips = list(clips_of_one_length(mels, lengths))
+    assert [items for items, _ in clips] == [[0], [1], [2], [3]]
+    assert [clip.shape for _, clip in clips] == [(1, 3, 41), (1, 3, 8), (1, 3, 32), (1, 3, 34)]
+    assert clips[0][1][0, 0, -1] == pytest.approx(SILENCE) and torch.equal(clips[1][1][0], mels[0, :, :8])
+    elsewhere = list(clips_of_one_length(mels.to("meta"), lengths))  # as on a GPU
+    assert [(items, tuple(clip.shape)) for items, clip in elsewhere] == [([0, 3], (2, 3, 64)), ([1, 2], (2, 3, 32))]
 
 
 def test_sounds_are_cut_to_their_own_lengths() -> None:
