@@ -32,7 +32,7 @@ from common.inference.arguments import add_speaking_arguments, named_checkpoints
 from common.inference.config import BYTES_PER_LINE, MOST_LINES
 from common.inference.live import Live
 from common.inference.manifest import (
-    Finished,
+    EarlierRun,
     Manifest,
     is_finished,
     read_finished,
@@ -113,9 +113,9 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
         report(gather(totals, dist), job)
 
 
-def start_or_resume(args: argparse.Namespace, dist: Dist) -> tuple[Finished, int]:
+def start_or_resume(args: argparse.Namespace, dist: Dist) -> tuple[EarlierRun, int]:
     """Read the record of an earlier run, or remove it; choose the seed: the one given, the earlier run's, or a new one."""
-    earlier = Finished(None, {})
+    earlier = EarlierRun(None, {})
     if dist.is_main and args.resume:
         earlier = read_finished(args.output, args.suffix)
     elif dist.is_main:

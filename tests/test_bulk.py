@@ -55,8 +55,8 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     printed = succeed("inference.py", *words(killed, "-bs", 5, "--resume"))
     skipped = int(printed.split("--resume: ")[1].split()[0])
     assert len(there) - 1 <= skipped <= len(there)
-    kept = [name for name, written in times.items() if (killed / name).stat().st_mtime_ns == written]
-    assert len(kept) == skipped
+    same_files = [name for name, written in times.items() if (killed / name).stat().st_mtime_ns == written]
+    assert len(same_files) == skipped
     whole = tmp_path / "whole"
     succeed("inference.py", *words(whole, "--seed", seed_of(killed)))
     assert sounds(killed) == sounds(whole) and len(sounds(whole)) == len(LINES)
@@ -81,13 +81,13 @@ def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None
 
 
 def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path) -> None:
-    made = []
+    outputs = []
     for _ in range(2):
         succeed("inference.py", *words(tmp_path, lines=LINES[:2]))
-        made.append((seed_of(tmp_path), sounds(tmp_path)))
-    assert made[0][0] != made[1][0] and made[0][1] != made[1][1]
-    succeed("inference.py", *words(tmp_path, "--seed", made[0][0], lines=LINES[:2]))
-    assert sounds(tmp_path) == made[0][1]
+        outputs.append((seed_of(tmp_path), sounds(tmp_path)))
+    assert outputs[0][0] != outputs[1][0] and outputs[0][1] != outputs[1][1]
+    succeed("inference.py", *words(tmp_path, "--seed", outputs[0][0], lines=LINES[:2]))
+    assert sounds(tmp_path) == outputs[0][1]
 
 
 def test_two_processes_share_the_lines(tmp_path: Path) -> None:
@@ -147,13 +147,13 @@ def test_sounds_in_other_formats(tmp_path: Path, container: str) -> None:
 
 
 def test_float_samples_are_not_rounded(tmp_path: Path) -> None:
-    made = {}
+    outputs = {}
     for name in ("int16", "float32"):
         succeed("inference.py", *words(tmp_path, "--seed", 3, "--sample-format", name, lines=LINES[:1]))
         assert soundfile.info(tmp_path / "audio_0.wav").subtype == {"int16": "PCM_16", "float32": "FLOAT"}[name]
-        made[name], _ = soundfile.read(tmp_path / "audio_0.wav", dtype="float32")
-    assert not np.array_equal(made["int16"], made["float32"])
-    assert np.array_equal(np.rint(made["float32"] * 32768).clip(-32768, 32767), made["int16"] * 32768)
+        outputs[name], _ = soundfile.read(tmp_path / "audio_0.wav", dtype="float32")
+    assert not np.array_equal(outputs["int16"], outputs["float32"])
+    assert np.array_equal(np.rint(outputs["float32"] * 32768).clip(-32768, 32767), outputs["int16"] * 32768)
 
 
 @pytest.mark.parametrize(

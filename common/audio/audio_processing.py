@@ -221,14 +221,20 @@ def griffin_lim_in_parts(
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
         phases = _draw_phases(magnitude, generator)
-        start, frames = 0, FIRST_PART
-        while start < hops:
-            end = min(start + frames, hops)
+        for start, end in griffin_lim_parts(hops):
             first, last = max(start - around, 0), min(end + around, hops)
             near = slice(first, last + 1)
             audio = _retrieve_phases(magnitude[:, :, near], phases[:, :, near], stft.stft)
             yield audio[:, (start - first) * hop : (end - first) * hop]
-            start, frames = end, min(2 * frames, LARGEST_PART)
+
+
+def griffin_lim_parts(hops: int) -> Iterator[tuple[int, int]]:
+    """Yield the first hop of each part of so many hops, and the first one after it."""
+    start, size = 0, FIRST_PART
+    while start < hops:
+        end = min(start + size, hops)
+        yield start, end
+        start, size = end, min(2 * size, LARGEST_PART)
 
 
 def _check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:

@@ -19,7 +19,7 @@ from common.inference.stages import Line
 DIGEST_BYTES = 12
 
 
-class Finished(NamedTuple):
+class EarlierRun(NamedTuple):
     """An older run's seed (None where there is none), and by line its file and its digest."""
 
     seed: int | None
@@ -70,7 +70,7 @@ class Manifest:
         return DataError(f"{self.path}: cannot be written ({error.strerror}); choose another --output")
 
 
-def read_finished(folder: Path, suffix: str) -> Finished:
+def read_finished(folder: Path, suffix: str) -> EarlierRun:
     """Read the records of earlier runs, of all their processes; files that are gone or of another size do not count."""
     seed, files = None, {}
     for record in _records(_manifests(folder, suffix)):
@@ -82,10 +82,10 @@ def read_finished(folder: Path, suffix: str) -> Finished:
         path = folder / name
         if path.is_file() and path.stat().st_size == record.get("bytes"):
             files[number] = (name, str(record.get("digest")))
-    return Finished(seed, files)
+    return EarlierRun(seed, files)
 
 
-def is_finished(line: Line, name: str, settings: str, finished: Finished) -> bool:
+def is_finished(line: Line, name: str, settings: str, finished: EarlierRun) -> bool:
     """True where an earlier run wrote this line to a file of this name, with the same text, seed and settings."""
     return finished.files.get(line.number) == (name, line_digest(line, settings))
 

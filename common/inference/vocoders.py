@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import precision
-from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts
+from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, griffin_lim_parts
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.spec import Denoiser, ModelSpec, VocoderInference
@@ -145,7 +145,7 @@ class GriffinLimVocoder:
     ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
         (clip,) = self._clips(mels, lengths)
-        steps, parts, total = griffin_lim_in_parts(clip, self.stft, self._generator()), [], 0.0
+        steps, parts, total = _limit(griffin_lim_in_parts(clip, self.stft, self._generator())), [], 0.0
         remaining = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
         while True:
             part, seconds = time_call(partial(self._advance, steps), self.device)
@@ -159,13 +159,15 @@ class GriffinLimVocoder:
 
     @torch.inference_mode()
     def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
-        part = next(steps, None)
-        return None if part is None else part.clamp(-1, 1)
+        return next(steps, None)
 
     def _invert(self, mels: Tensor, lengths: Tensor) -> Tensor:
         clips = self._clips(mels, lengths)
-        # Loud mels may leave [-1, 1]. They are clipped, since a stream cannot be scaled by its peak.
-        sounds = [griffin_lim(clip, self.stft, generator=self._generator())[0].clamp(-1, 1) for clip in clips]
+        hop, sounds = self.stft.config.hop_length, []
+        for clip in clips:
+            whole = griffin_lim(clip, self.stft, generator=self._generator())
+            parts = (whole[:, start * hop : end * hop] for start, end in griffin_lim_parts(clip.shape[2] - 1))
+            sounds.append(torch.cat(list(_limit(parts)), dim=1)[0])
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
     def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
@@ -179,6 +181,17 @@ class GriffinLimVocoder:
 
     def _generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)
+
+
+def _limit(parts: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Scale parts of audio (1, n) by the largest magnitude so far, where that is above 1: loud mels may leave [-1, 1].
+
+    The later parts of a stream are unknown, so a clip as a whole is scaled in the same parts.
+    """
+    peak = 1.0
+    for part in parts:
+        peak = max(peak, float(part.abs().max()))
+        yield part / peak
 
 
 def clips_of_one_length(mels: Tensor, lengths: Tensor) -> Iterator[tuple[list[int], Tensor]]:
