@@ -14,7 +14,7 @@ import synthesizer
 from common.audio.audio_processing import load_audio, to_pcm
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError, UsageError
-from synthesizer import Speech, SynthesisConfig, Synthesizer
+from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 from tests.recipe import MODELS, ROOT, succeed, train_tiny_model
 
 TEXTS = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
@@ -123,6 +123,27 @@ def test_without_a_seed_each_call_draws_one_from_the_generator_of_the_process() 
     assert not torch.equal(first, second)
     torch.manual_seed(0)
     assert torch.equal(first, ours.speak("Two.")[0].audio)
+
+
+def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) -> None:
+    ours = voice()
+    want, lines = ours.speak(TEXTS), ours.lines(TEXTS)
+    assert lines == [Line(text, 0, number) for number, text in enumerate(TEXTS)]
+    batches = ours.speak_batches(lines, 2)
+    positions, first = next(batches)
+    assert positions == [2, 0] and not first.halved  # the longest two
+    rest = list(batches)
+    assert [numbers for numbers, _ in rest] == [[1]]
+    for position, speech in zip([2, 0, 1], [*first.speeches, *rest[0][1].speeches], strict=True):
+        assert speech and torch.equal(speech.audio, want[position].audio)
+    ((_, other),) = ours.speak_batches([Line(TEXTS[1], 5, 1), Line(TEXTS[1], 0, 1)], 0)
+    changed, same = other.speeches
+    assert changed and same and torch.equal(same.audio, want[1].audio) and not torch.equal(changed.audio, want[1].audio)
+    for memory, size in ((1, 1), (5 << 30, 5), (1 << 40, 64)):
+        monkeypatch.setattr(synthesizer, "available_memory", lambda device, memory=memory: memory)
+        assert ours.default_batch_size() == size
+    with pytest.raises(DataError, match="item 2: "):
+        next(ours.speak_batches(ours.lines(["One.", "Two }"])))
 
 
 def test_the_embedded_voice_speaks() -> None:
