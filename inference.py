@@ -86,13 +86,15 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
         raise UsageError(f"--stream: {dist.world_size} processes, expected one")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(dist.device)
-    earlier, seed = start_or_resume(args, dist)
+    earlier, seed = read_earlier_run(args, dist)
     choice = choose_checkpoints(named_checkpoints(args, SPECS), config.vocoder)
     voice = Synthesizer.from_choice(choice, config=replace(config, seed=seed), device=dist.device)
     lines = voice.lines(texts)
     with lines_of(args.input):
         voice.check(lines)
-    settings = broadcast(digest_of(args, voice, choice), dist)
+    if dist.is_main and not args.resume:
+        remove_manifests(args.output, args.suffix)
+    settings = broadcast(digest_of(args, voice, choice), dist)  # after the removal, before a process writes
     path = log_path(args.output, args.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     manifest = Manifest(args.output, args.suffix, settings, seed, dist.rank)
@@ -113,13 +115,11 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
         report(gather(totals, dist), job)
 
 
-def start_or_resume(args: argparse.Namespace, dist: Dist) -> tuple[EarlierRun, int]:
-    """Read the record of an earlier run, or remove it; choose the seed: the one given, the earlier run's, or a new one."""
+def read_earlier_run(args: argparse.Namespace, dist: Dist) -> tuple[EarlierRun, int]:
+    """Read the record of a run to resume; choose the seed: the one given, the earlier run's, or a new one."""
     earlier = EarlierRun(None, {})
     if dist.is_main and args.resume:
         earlier = read_finished(args.output, args.suffix)
-    elif dist.is_main:
-        remove_manifests(args.output, args.suffix)
     chosen = (args.seed, earlier.seed, precision.draw_seed())
     return broadcast((earlier, next(seed for seed in chosen if seed is not None)), dist)
 
@@ -163,7 +163,13 @@ def stream_lines(lines: Sequence[Line], job: Job) -> Totals:
         started = time.perf_counter()
         for line in lines:
             steps = job.voice.stream_line(line, TEXT_PAUSE)
-            (speech, numbers), seconds = time_call(partial(exhaust, steps, live), job.dist.device)
+            try:
+                (speech, numbers), seconds = time_call(partial(exhaust, steps, live), job.dist.device)
+            except (RuntimeError, MemoryError) as error:
+                if not precision.is_out_of_memory(error):
+                    raise
+                totals.unfit.append(line)
+                continue
             totals.batches.append((1, numbers | {"latency": seconds}))
             write_outputs([(line, speech)], job)
     if live.first:

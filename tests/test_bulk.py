@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,12 @@ def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path
     assert sounds(tmp_path) == outputs[0][1]
 
 
+def test_a_mistake_leaves_the_record_of_an_earlier_run(tmp_path: Path) -> None:
+    succeed("inference.py", *words(tmp_path, "--seed", 3, lines=LINES[:2]))
+    assert run("inference.py", *words(tmp_path, lines=[*LINES[:1], "Two }"])).code == 1
+    assert "--resume: 2 of 2" in succeed("inference.py", *words(tmp_path, "--resume", lines=LINES[:2]))
+
+
 def test_two_processes_share_the_lines(tmp_path: Path) -> None:
     """The same files bit for bit as one process; one log with the totals of both."""
     one, two = tmp_path / "one", tmp_path / "two"
@@ -118,7 +125,6 @@ class CrampedBeeper(Beeper):
 
 
 def test_lines_that_do_not_fit_are_reported_and_the_others_written(tmp_path: Path, monkeypatch) -> None:
-    from dataclasses import replace
 
     monkeypatch.setitem(models.REGISTRY, "Beeper", replace(BEEPER, build=CrampedBeeper))
     checkpoint, lines = tmp_path / "beeper.pt", ["ab", "c" * 41, "abc", "b" * 30, "a" * 50, "ba"]
@@ -132,6 +138,8 @@ def test_lines_that_do_not_fit_are_reported_and_the_others_written(tmp_path: Pat
     assert "phrases.txt:5: does not fit" in result.err and "phrases.txt:1:" not in result.err
     assert set(sounds(tmp_path)) == {f"audio_{number}.wav" for number in (0, 2, 3, 5)}
     assert len(list(tmp_path.glob("alignment_*.png"))) == 4
+    result = run("inference.py", *names, "--stream", tmp_path / "live")
+    assert result.code == 1 and [":2: does" in result.err, ":5: does" in result.err] == [True, True]
 
 
 @pytest.mark.parametrize("container", ["flac", "ogg"])
