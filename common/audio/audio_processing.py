@@ -26,6 +26,7 @@ LOSSY_PEAK = 1.5
 ROUNDS, MOMENTUM = 60, 0.99  # of Griffin-Lim
 FIRST_PART, LARGEST_PART = 32, 256  # frames of Griffin-Lim's parts; each one after the first is twice as long
 PART_WINDOWS = 24  # windows on either side of a part
+CREST = 3.0  # largest magnitude of a frame over its root mean square; speech and noise have 3 to 5
 OGG_HEADER = 27  # bytes of a page before its segment table
 OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
 FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # ending of a file's name -> its codec at 16 bits
@@ -221,20 +222,26 @@ def griffin_lim_in_parts(
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
         phases = _draw_phases(magnitude, generator)
-        for start, end in griffin_lim_parts(hops):
+        start, size = 0, FIRST_PART
+        while start < hops:
+            end = min(start + size, hops)
             first, last = max(start - around, 0), min(end + around, hops)
             near = slice(first, last + 1)
             audio = _retrieve_phases(magnitude[:, :, near], phases[:, :, near], stft.stft)
             yield audio[:, (start - first) * hop : (end - first) * hop]
+            start, size = end, min(2 * size, LARGEST_PART)
 
 
-def griffin_lim_parts(hops: int) -> Iterator[tuple[int, int]]:
-    """Yield the first hop of each part of so many hops, and the first one after it."""
-    start, size = 0, FIRST_PART
-    while start < hops:
-        end = min(start + size, hops)
-        yield start, end
-        start, size = end, min(2 * size, LARGEST_PART)
+@torch.no_grad()
+def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> float:
+    """Predict the largest magnitude of audio with such log-mels (B, M, T): CREST times the root mean square of the loudest frame.
+
+    A frame's mean square follows from its magnitudes by Parseval's theorem.
+    """
+    config = stft.config
+    with torch.autocast(log_mels.device.type, enabled=False):
+        energy = 2 * mel_to_magnitude(log_mels, stft).square().sum(1).max() / config.filter_length
+        return CREST * float((energy / stft.stft.window.square().sum()).sqrt())
 
 
 def _check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:

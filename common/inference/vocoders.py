@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import precision
-from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, griffin_lim_parts
+from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, predict_peak
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.spec import Denoiser, ModelSpec, VocoderInference
@@ -145,13 +145,15 @@ class GriffinLimVocoder:
     ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
         (clip,) = self._clips(mels, lengths)
-        steps, parts, total = _limit(griffin_lim_in_parts(clip, self.stft, self._generator())), [], 0.0
+        steps, parts, total = griffin_lim_in_parts(clip, self.stft, self._generator()), [], 0.0
+        peak = predict_peak(clip, self.stft)
         remaining = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
         while True:
             part, seconds = time_call(partial(self._advance, steps), self.device)
             total += seconds
             if part is None:
                 break
+            part = limit(part, peak)
             yield part[0, : max(0, remaining)]
             remaining -= part.shape[1]
             parts.append(part)
@@ -163,11 +165,10 @@ class GriffinLimVocoder:
 
     def _invert(self, mels: Tensor, lengths: Tensor) -> Tensor:
         clips = self._clips(mels, lengths)
-        hop, sounds = self.stft.config.hop_length, []
+        sounds = []
         for clip in clips:
-            whole = griffin_lim(clip, self.stft, generator=self._generator())
-            parts = (whole[:, start * hop : end * hop] for start, end in griffin_lim_parts(clip.shape[2] - 1))
-            sounds.append(torch.cat(list(_limit(parts)), dim=1)[0])
+            whole = griffin_lim(clip, self.stft, generator=self._generator())[0]
+            sounds.append(limit(whole, predict_peak(clip, self.stft)))
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
     def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
@@ -183,15 +184,9 @@ class GriffinLimVocoder:
         return torch.Generator().manual_seed(self.seed)
 
 
-def _limit(parts: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Scale parts of audio (1, n) by the largest magnitude so far, where that is above 1: loud mels may leave [-1, 1].
-
-    The later parts of a stream are unknown, so a clip as a whole is scaled in the same parts.
-    """
-    peak = 1.0
-    for part in parts:
-        peak = max(peak, float(part.abs().max()))
-        yield part / peak
+def limit(audio: Tensor, peak: float) -> Tensor:
+    """Scale audio down by a peak above 1 and clip it to [-1, 1]. The peak is predicted: a stream's is unknown until its end."""
+    return (audio / max(1.0, peak)).clamp(-1, 1)
 
 
 def clips_of_one_length(mels: Tensor, lengths: Tensor) -> Iterator[tuple[list[int], Tensor]]:

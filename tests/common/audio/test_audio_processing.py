@@ -14,7 +14,14 @@ import scipy.signal
 import soundfile
 import torch
 
-from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, load_audio, mel_to_magnitude, save_audio
+from common.audio.audio_processing import (
+    griffin_lim,
+    griffin_lim_in_parts,
+    load_audio,
+    mel_to_magnitude,
+    predict_peak,
+    save_audio,
+)
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 
@@ -305,6 +312,16 @@ def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> 
     starts = [start for start in (0, 32, 96, 224, 480) if start < frames]
     assert [part.shape[1] // 256 for part in parts] == [b - a for a, b in pairwise([*starts, frames])]
     assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-3 * whole.abs().max()
+
+
+@pytest.mark.parametrize("level", [0.1, 1.0])
+def test_the_peak_follows_from_the_mels(stft: TacotronSTFT, level: float) -> None:
+    """Of noise below 8 kHz, where the filters end; its loudest frame is a little above the mean."""
+    noise = 0.2 * level * np.random.default_rng(1).normal(size=40_000)
+    taps = scipy.signal.firwin(401, 7800, fs=RATE)
+    noise = scipy.signal.lfilter(taps, 1, noise).clip(-1, 1)
+    mels = stft.mel_spectrogram(torch.from_numpy(noise).float()[None])
+    assert predict_peak(mels, stft) == pytest.approx(3 * noise.std(), rel=0.25)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.99])
