@@ -1,7 +1,8 @@
 """Turn text into speech: python inference.py -i phrases/phrase.txt, one phrase a line.
 
 The voice: the checkpoints that flags name, the newest in output/, or the embedded voice in voice/. Writes audio_I.wav and
-alignment_I.png to --output, I being the phrase's line in the input file from 0.
+alignment_I.png to --output, I being the phrase's line in the input file from 0. `python -m multiproc inference.py …` shares the
+lines over GPUs.
 """
 
 from __future__ import annotations
@@ -9,61 +10,196 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-import torch
+from torch import Tensor
 
 from common import precision
-from common.arguments import HelpFormatter, actions_of, add_retired_arguments, given_options, log_path
-from common.audio.audio_processing import save_audio
+from common.arguments import HelpFormatter, actions_of, add_retired_arguments, batch_size, given_options, log_path
+from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS, save_audio
 from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.data.reports import plot_alignment, save_figure
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import move_aside
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, own_flags, synthesis_config
+from common.inference.config import BYTES_PER_LINE, MOST_LINES
 from common.inference.live import Live
-from common.inference.vocoders import time_call
-from common.training.nvlog import PARAMETER, NvLog, parse_line
+from common.inference.manifest import (
+    EarlierRun,
+    Manifest,
+    is_finished,
+    read_finished,
+    remove_manifests,
+    settings_digest,
+)
+from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
+from common.inference.vocoders import Numbers, time_call
+from common.training.distributed import Dist, broadcast, gather, session
+from common.training.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
 from exports.torchscript import script_voice
 from models import REGISTRY
-from synthesizer import Speech, SynthesisConfig, Synthesizer, choose_checkpoints
+from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
 
 SPECS = REGISTRY.values()
 LONG_LIST = 8  # entries that a message shows all of
 LONG_TEXT = 150  # characters of a phrase that a message shows
+MOST_PICTURES = 64  # lines up to which alignments are drawn by default: drawing takes longer than synthesis
+LONGEST_WAIT = timedelta(days=7)  # of a process for the others, which may have slower GPUs or longer lines
+
+
+class Job(NamedTuple):
+    """A run: its flags, its voice, this process's place, its log and the record of finished lines."""
+
+    args: argparse.Namespace
+    voice: Synthesizer
+    dist: Dist
+    log: Log
+    manifest: Manifest
+    n_lines: int  # of the input file
+
+
+class Totals(NamedTuple):
+    """Results of a process: batches, each with its lines and the numbers of the log, and lines that do not fit into memory."""
+
+    batches: list[tuple[int, Numbers]]
+    unfit: list[Line]
+    stream: Numbers  # of --stream
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Read phrases, load a voice, synthesise, write."""
+    """Read phrases, load a voice, synthesise batch by batch, write."""
     args, config = parse_args(sys.argv[1:] if argv is None else argv)
     texts = read_phrases(args.input)
-    device = precision.pick_device(cpu=args.cpu)
+    with session(args.cpu, timeout=LONGEST_WAIT) as dist:
+        run(args, config, texts, dist)
+
+
+def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dist: Dist) -> None:
+    """Synthesise this process's share of the texts; on the main one, log the run."""
+    if args.stream and dist.world_size > 1:
+        raise UsageError(f"--stream: {dist.world_size} processes, expected one")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
-    precision.keep_freed_memory(device)
+    precision.keep_freed_memory(dist.device)
+    earlier, seed = read_earlier_run(args, dist)
     choice = choose_checkpoints(named_checkpoints(args, SPECS), config.vocoder)
-    voice = Synthesizer.from_choice(choice, config=config, device=device)
+    voice = Synthesizer.from_choice(choice, config=replace(config, seed=seed), device=dist.device)
     voice = script_voice(voice) if args.torchscript else voice
+    lines = voice.lines(texts)
+    with lines_of(args.input):
+        voice.check(lines)
+    if dist.is_main and not args.resume:
+        remove_manifests(args.output, args.suffix)
+    settings = broadcast(digest_of(args, voice, choice), dist)  # after the removal, before a process writes
     path = log_path(args.output, args.log_file)
-    moved = move_training_log_aside(path)
-    with NvLog(path) as log:
-        log.parameters(own_flags(args, SPECS) | voice.settings())
-        for line in [*moved, *notes(args, voice.description, voice.audio, device)]:
+    moved = move_training_log_aside(path) if dist.is_main else []
+    manifest = Manifest(args.output, args.suffix, settings, seed, dist.rank)
+    with manifest, NvLog(path) if dist.is_main else NullLog() as log:
+        log.parameters(own_flags(args, SPECS) | {"seed": seed} | voice.settings())
+        said = [
+            *moved,
+            *notes(args, voice.description, voice.audio, dist),
+            *unspoken_characters(voice, texts, args.input),
+        ]
+        pending = [line for line in lines if not is_finished(line, file_name(line, args), settings, earlier)]
+        if args.resume:
+            said.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
+        for line in said:
             log.say(line)
-        if args.include_warmup:
-            synthesise(voice, texts, args.input)
-        with Live(args.stream) if args.stream else nullcontext() as live:
-            started = time.perf_counter()
-            (speeches, numbers), seconds = time_call(lambda: synthesise(voice, texts, args.input, live), device)
-        log.log((), numbers | first_sound(live, started) | {"latency": seconds})
-        if live and live.left:
-            log.say(f"{args.stream}: its reader closed it before the end")
-        for line in [*unspoken_characters(voice, texts, args.input), *write_sounds(texts, speeches, args)]:
-            log.say(line)
-        write_alignments(voice, texts, speeches, args)
+        job = Job(args, voice, dist, log, manifest, len(lines))
+        totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
+        report(gather(totals, dist), job)
+
+
+def read_earlier_run(args: argparse.Namespace, dist: Dist) -> tuple[EarlierRun, int]:
+    """Read the record of a run to resume; choose the seed: the one given, the earlier run's, or a new one."""
+    earlier = EarlierRun(None, {})
+    if dist.is_main and args.resume:
+        earlier = read_finished(args.output, args.suffix)
+    chosen = (args.seed, earlier.seed, precision.draw_seed())
+    return broadcast((earlier, next(seed for seed in chosen if seed is not None)), dist)
+
+
+def digest_of(args: argparse.Namespace, voice: Synthesizer, choice: Choice) -> str:
+    """Digest the settings that the output files depend on."""
+    config = {name: value for name, value in vars(voice.config).items() if name != "seed"}
+    checkpoints = [checkpoint.path for checkpoint in (choice.acoustic, choice.vocoder) if checkpoint]
+    return settings_digest(config | voice.settings() | {"sample_format": args.sample_format}, checkpoints)
+
+
+def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
+    """Synthesise this process's batches of lines, and write each batch when it is done."""
+    size = job.args.batch_size
+    size = job.voice.default_batch_size() if size is None else size
+    batches = [[lines[i] for i in sorted(batch)] for batch in plan_batches(lines, size)]
+    batches = batches[job.dist.rank :: job.dist.world_size]
+    totals = Totals([], [], {})
+    if job.args.include_warmup and batches:
+        job.voice.speak_batch(batches[0], size)
+    halved = False
+    for batch in job.log.progress(batches, "synthesise", len(batches)):
+        (speeches, numbers, short), seconds = time_call(partial(job.voice.speak_batch, batch, size), job.dist.device)
+        if short and not halved:
+            job.log.say(f"not enough memory for {len(batch)} lines at once: such batches run in halves")
+        halved = halved or short
+        spoken = [(line, speech) for line, speech in zip(batch, speeches, strict=True) if speech]
+        totals.unfit.extend(line for line, speech in zip(batch, speeches, strict=True) if not speech)
+        if numbers:
+            totals.batches.append((len(spoken), numbers | {"latency": seconds}))
+        write_outputs(spoken, job)
+    return totals
+
+
+def stream_lines(lines: Sequence[Line], job: Job) -> Totals:
+    """Synthesise line after line in parts, each written to --stream as soon as it is ready, and to the output files at its end."""
+    totals = Totals([], [], {})
+    if job.args.include_warmup and lines:
+        job.voice.speak_batch(lines[:1])
+    with Live(job.args.stream) as live:
+        started = time.perf_counter()
+        for line in lines:
+            steps = job.voice.stream_line(line, TEXT_PAUSE)
+            try:
+                (speech, numbers), seconds = time_call(partial(exhaust, steps, live), job.dist.device)
+            except (RuntimeError, MemoryError) as error:
+                if not precision.is_out_of_memory(error):
+                    raise
+                totals.unfit.append(line)
+                continue
+            totals.batches.append((1, numbers | {"latency": seconds}))
+            write_outputs([(line, speech)], job)
+    if live.first:
+        totals.stream["first_sound_latency"] = live.first - started
+    if live.left:
+        job.log.say(f"{job.args.stream}: its reader closed it before the end")
+    return totals
+
+
+def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: Live) -> tuple[Speech, Numbers]:
+    """Write each part to the stream; return the generator's own result."""
+    while True:
+        try:
+            live(next(steps))
+        except StopIteration as end:
+            return end.value
+
+
+def report(totals: list[Totals], job: Job) -> None:
+    """Log the numbers of all processes. Raises DataError with the lines that do not fit into memory; the others are written."""
+    if not job.dist.is_main:
+        return
+    of_processes = [(sum(n for n, _ in one.batches), combine_numbers(one.batches)) for one in totals if one.batches]
+    if of_processes:
+        job.log.log((), combine_numbers(of_processes, at_once=True) | totals[0].stream)
+    if unfit := sorted(line.number for one in totals for line in one.unfit):
+        problem = "does not fit into memory, not even as the only line of a batch; the other lines are written"
+        raise DataError(join_problems([f"{job.args.input}:{number + 1}: {problem}" for number in unfit]))
 
 
 def move_training_log_aside(path: Path) -> list[str]:
@@ -88,9 +224,10 @@ def is_training_log(path: Path) -> bool:
         return any(isinstance(flags, dict) and "model_name" in flags for flags in data)
 
 
-def notes(args: argparse.Namespace, description: str, audio: AudioConfig, device: torch.device) -> Iterator[str]:
+def notes(args: argparse.Namespace, description: str, audio: AudioConfig, dist: Dist) -> Iterator[str]:
     """Lines about the run before it begins: its voice, its stream, and the flags without effect on this machine."""
-    yield f"voice: {description}"
+    device = dist.device
+    yield f"voice: {description}" + (f", in {dist.world_size} processes" if dist.world_size > 1 else "")
     if args.stream:
         rate = audio.sampling_rate
         yield f"sound goes to {args.stream} as it is made: {rate} Hz, 16 bits, mono (aplay -f S16_LE -r {rate})"
@@ -98,19 +235,6 @@ def notes(args: argparse.Namespace, description: str, audio: AudioConfig, device
         yield f"--fp16: {note}; large weights of a single row's products are read in float16"
     if args.int8 and (note := precision.int8_note(device)):
         yield note
-
-
-def synthesise(
-    voice: Synthesizer, texts: list[str], path: Path, live: Live | None = None
-) -> tuple[list[Speech], dict[str, float]]:
-    """Turn the lines of a file into speech, and measure the stages; `live` receives audio as soon as it is ready."""
-    with lines_of(path):
-        return voice.measure(texts, live)
-
-
-def first_sound(live: Live | None, started: float) -> dict[str, float]:
-    """Seconds until the first audio was written to the stream, if there is one."""
-    return {"first_sound_latency": live.first - started} if live and live.first else {}
 
 
 def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Iterator[str]:
@@ -122,22 +246,27 @@ def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Ite
             yield f"{path}:{number}: the alphabet has no {characters}{more}: left out"
 
 
-def write_sounds(texts: list[str], speeches: list[Speech], args: argparse.Namespace) -> Iterator[str]:
-    """Save every item's audio; yield a line about each."""
-    for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
-        path, rate = args.output / f"audio_{i}{args.suffix}.wav", speech.sampling_rate
-        save_audio(path, speech.audio, rate)
+def file_name(line: Line, args: argparse.Namespace) -> str:
+    """Name a line's sound."""
+    return f"audio_{line.number}{args.suffix}.{args.format}"
+
+
+def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> None:
+    """Save the sounds of lines, with a message about each, then pictures, which take longer; record the lines as finished."""
+    args = job.args
+    for line, speech in spoken:
+        path, rate = args.output / file_name(line, args), speech.sampling_rate
+        save_audio(path, speech.audio, rate, args.sample_format)
         warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
         pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
-        yield f"{path}  {len(speech.audio) / rate:.2f} s  {shorten(text)}{pieces}{warning}"
-
-
-def write_alignments(voice: Synthesizer, texts: list[str], speeches: list[Speech], args: argparse.Namespace) -> None:
-    """Save a picture of every item's alignment: after all audio, as drawing takes longer than synthesis."""
-    for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
-        symbols = voice.symbols(text) if speech.pieces == 1 else None  # each piece has its own
-        figure = plot_alignment(speech.alignment, symbols, title=shorten(text))
-        save_figure(args.output / f"alignment_{i}{args.suffix}.png", figure)
+        job.log.say(f"{path}  {len(speech.audio) / rate:.2f} s  {shorten(line.text)}{pieces}{warning}")
+    drawn = job.n_lines <= MOST_PICTURES if args.alignments is None else args.alignments
+    for line, speech in spoken:
+        if drawn:
+            symbols = job.voice.symbols(line.text) if speech.pieces == 1 else None  # each piece has its own
+            figure = plot_alignment(speech.alignment, symbols, title=shorten(line.text))
+            save_figure(args.output / f"alignment_{line.number}{args.suffix}.png", figure)
+        job.manifest.add(line, args.output / file_name(line, args))
 
 
 def shorten(text: str) -> str:
@@ -155,26 +284,41 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     add, default = parser.add_argument, SynthesisConfig
-    lines = "text file, one phrase a line; the lines are one batch, unless one is cut"
-    add("-i", "--input", type=Path, required=True, help=lines)
+    add("-i", "--input", type=Path, required=True, help="text file, one phrase a line")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")
     add("--suffix", default="", help="at the end of the files' names")
     cut = "characters, as read, above which a phrase is cut: at sentence ends, else at ; : or dashes, else at commas; 0: never"
     add("--longest-piece", type=int, default=default.longest_piece, help=cut)
     level = f"peak: largest magnitude to full scale, as in the published recipe; loudness: RMS to {TARGET_RMS}, without clipping"
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=f"level of each sound; {level}")
+    add_file_arguments(parser)
     live = "pipe or file that gets the sound as it is made, one phrase after the other: 16-bit samples without a header"
     add("--stream", type=Path, metavar="PATH", help=f"{live}; e.g. --stream >(aplay -f S16_LE -r 22050)")
     scripts = "run the plain models as TorchScript, as --cpu did in the published recipe"
     add("--torchscript", action="store_true", help=scripts)
-    add("--include-warmup", action="store_true", help="synthesise once before the run that is timed")
+    add("--include-warmup", action="store_true", help="synthesise the first batch once before the run that is timed")
     log_file = "its name inside --output, unless it begins with --output; a training run's log there is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
-    add_speaking_arguments(parser, SPECS)
+    add_speaking_arguments(parser, SPECS, default_seed=None)
     for spec in SPECS:
         flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]
         add_retired_arguments(parser, flags)
     return parser
+
+
+def add_file_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of batches and of output files."""
+    add = parser.add_argument
+    memory = f"one for each {BYTES_PER_LINE // 2**30} GiB of the device's memory, at most {MOST_LINES}"
+    size = f"lines at once, of about one length; it does not change the sound; 0: all (default: {memory})"
+    add("-bs", "--batch-size", type=batch_size, help=size)
+    add("--resume", action="store_true", help="skip the lines that an earlier run with the same settings has written")
+    add("--format", choices=list(FORMATS), default="wav", help="of the sounds")
+    add(
+        "--sample-format", choices=SAMPLE_FORMATS, default=SAMPLE_FORMATS[0], help="float32: for wav alone, not rounded"
+    )
+    pictures = f"draw alignment_I.png (default: of up to {MOST_PICTURES} lines)"
+    add("--alignments", action=argparse.BooleanOptionalAction, help=pictures)
 
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
@@ -187,6 +331,12 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
     config = synthesis_config(args, given_options(parser, argv), SPECS)
     if args.stream and config.normalize != "none":
         raise UsageError(f"--normalize {config.normalize}: needs the whole sound, so --stream cannot have it")
+    if args.sample_format != SAMPLE_FORMATS[0] and args.format != "wav":
+        raise UsageError(
+            f"--sample-format {args.sample_format}: --format {args.format} has none; leave one of them out"
+        )
+    if args.resume and args.stream:
+        raise UsageError("--resume: a stream has all lines from the first one; leave --resume or --stream out")
     return args, config
 
 

@@ -5,19 +5,17 @@
     for audio in voice.stream("A long text, part by part."):  # (n,), each as soon as it is ready
         ...
 
-Nothing here changes the process: threads, number formats, memory, warnings and random generators stay as they are. Calls draw
-their random numbers from PyTorch's own generators, which are put back after each: use one thread for all Synthesizers.
+Nothing here changes the process: threads, number formats, memory, warnings and random generators stay as they are. Models keep
+buffers between calls: use one thread at a time for a Synthesizer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
-from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,27 +28,29 @@ from common.errors import DataError, UsageError
 from common.fast import Request
 from common.inference import stages
 from common.inference.config import (
+    BYTES_PER_LINE,
     DENOISING_STRENGTH,
     EMBEDDED_DENOISING_STRENGTH,
     GRIFFIN_LIM,
+    MOST_LINES,
     TRAINED,
     SynthesisConfig,
+    contradictions,
 )
-from common.inference.stages import OnAudio, Pipeline, Speech, SpeechesAndNumbers, acoustic_stages, prepare_model
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder
+from common.inference.stages import Batch, Line, Pipeline, Speech, acoustic_stages, plan_batches, prepare_model
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder
 from common.spec import ModelSpec, config_of, from_options
 from common.training.checkpoint import find_last, load_checkpoint
+from common.training.memory import available_memory
 from models import REGISTRY, restore_model
 
-__all__ = ["GRIFFIN_LIM", "Choice", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
+__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
 
 # N samples, n samples of a part
 
-LONG_LIST = 8  # entries that a message shows all of
 EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
 
 Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
-Result = TypeVar("Result")
 
 
 class Checkpoint(NamedTuple):
@@ -146,42 +146,77 @@ class Synthesizer:
         return cls.from_checkpoints(*choice[:2], config=config, device=device, description=description)
 
     def speak(self, texts: str | Sequence[str]) -> list[Speech]:
-        """Turn texts into speech, one batch for all; long texts are cut, as `config.longest_piece` says.
+        """Turn texts into speech; long texts are cut, as `config.longest_piece` says.
+
+        Raises:
+            DataError: texts that cannot be read, all of them in one message; a text that does not fit into memory.
+        """
+        lines = self.lines([texts] if isinstance(texts, str) else texts)
+        speeches: dict[int, Speech | None] = {}
+        for positions, batch in self.speak_batches(lines):
+            speeches |= zip(positions, batch.speeches, strict=True)
+        if unfit := [line.number + 1 for line in lines if speeches[line.number] is None]:
+            raise DataError(f"items {', '.join(map(str, unfit))}: not enough memory, even for one at a time")
+        return [speech for _, speech in sorted(speeches.items()) if speech is not None]
+
+    def lines(self, texts: Sequence[str]) -> list[Line]:
+        """Number texts from 0, with the seed of the config, or without one a seed from PyTorch's generator."""
+        seed = self.config.seed
+        if seed is None:
+            seed = int(torch.randint(2**31, ()))
+        return [Line(text, seed, number) for number, text in enumerate(texts)]
+
+    def speak_batches(self, lines: Sequence[Line], batch_size: int | None = None) -> Iterator[tuple[list[int], Batch]]:
+        """Turn lines into speech, batch by batch: yields positions in `lines`, the longest lines first, and their outputs.
+
+        A line's audio depends on its text, its seed, its number and the settings of this voice, not on its batch.
+
+        Args:
+            lines: texts with the seeds and numbers of their random numbers.
+            batch_size: lines of a batch; 0: all; None: `default_batch_size`.
 
         Raises:
             DataError: texts that cannot be read, all of them in one message.
         """
-        return self.measure([texts] if isinstance(texts, str) else texts)[0]
+        self.check(lines)
+        size = self.default_batch_size() if batch_size is None else batch_size
+        for positions in plan_batches(lines, size):
+            yield positions, self.speak_batch([lines[position] for position in positions], size)
+
+    def speak_batch(self, lines: Sequence[Line], most_pieces: int = 0) -> Batch:
+        """Turn lines into speech, at most so many pieces at once (0: all). Raises DataError for texts that cannot be read."""
+        batch = stages.synthesise(lines, self._pipeline(), self.config.longest_piece, most_pieces)
+        return batch._replace(speeches=[speech and self._finish(speech) for speech in batch.speeches])
+
+    def default_batch_size(self) -> int:
+        """Return the lines of a batch by the memory of the device: one for each BYTES_PER_LINE, at most MOST_LINES."""
+        return max(1, min(MOST_LINES, available_memory(self.device) // BYTES_PER_LINE))
+
+    def check(self, lines: Sequence[Line]) -> None:
+        """Raise DataError for all texts that cannot be read, in one message."""
+        stages.check_texts([line.text for line in lines], self.acoustic)
 
     def stream(self, text: str) -> Iterator[Tensor]:
         """Yield the audio (n,) of a text in parts, each as soon as it is ready: float32, in [-1, 1], on the CPU.
 
-        Joined, the parts of a text that is not cut are the audio of `speak`, up to what a vocoder's parts differ at their edges.
-        Of a text that is cut, each piece has random numbers of its own.
+        Joined, the parts are the audio of `speak`, up to differences at the edges of a vocoder's parts.
 
         Raises:
             DataError: a text that cannot be read.
             UsageError: a config that normalizes, which needs the whole audio.
         """
-        self._check_stream()
-        return (audio for audio in self._stream([text], text_pause=0.0) if len(audio))
+        steps = self.stream_line(self.lines([text])[0])
+        return (audio for audio in steps if len(audio))
 
-    def measure(self, texts: Sequence[str], on_audio: OnAudio | None = None) -> SpeechesAndNumbers:
-        """Turn texts into speech, and measure the rates and seconds of each stage, by their keys in the log.
+    def stream_line(self, line: Line, last_pause: float = 0.0) -> Generator[Tensor, None, tuple[Speech, Numbers]]:
+        """Yield the audio of a line as `stream` does, and seconds of silence after it; return its speech and the log's numbers.
 
-        With `on_audio`, pieces are synthesised one after the other, and their audio is given to it in parts as `stream` yields it,
-        with stages.TEXT_PAUSE seconds of silence after each text.
+        Raises what `stream` raises.
         """
-        if not texts:
-            return [], {}
-        mode = self.config.normalize
-        if on_audio is not None:
-            self._check_stream()
-            speeches, numbers = _exhaust(self._stream(texts, stages.TEXT_PAUSE), on_audio)
-        else:
-            with self._own_rng():
-                speeches, numbers = stages.synthesise(texts, self._pipeline(), self.config.longest_piece)
-        return [speech._replace(audio=normalize(speech.audio, mode).clamp(-1, 1)) for speech in speeches], numbers
+        if (mode := self.config.normalize) != "none":
+            message = "needs the whole audio, and a stream has none yet; leave one of them out"
+            raise UsageError(f"--normalize {mode}: {message}")
+        return self._stream(line, last_pause)
 
     def symbols(self, text: str) -> list[str]:
         """List the symbols that a text is read as, one for each of its ids."""
@@ -218,41 +253,18 @@ class Synthesizer:
     def _pipeline(self) -> Pipeline:
         return Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half)
 
-    def _own_rng(self) -> AbstractContextManager[None]:
-        """Random numbers that start at the config's seed; without one, the process's generators go on."""
-        seed = self.config.seed
-        return nullcontext() if seed is None else precision.separate_rng(self.device, seed)
+    def _finish(self, speech: Speech) -> Speech:
+        return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
 
-    def _check_stream(self) -> None:
-        if self.config.normalize != "none":
-            mode = self.config.normalize
-            raise UsageError(
-                f"--normalize {mode}: needs the whole audio, and a stream has none yet; leave one of them out"
-            )
-
-    def _stream(self, texts: Sequence[str], text_pause: float) -> Generator[Tensor, None, SpeechesAndNumbers]:
-        """Yield audio as stages.stream does; between two parts, the process's random generators are as the consumer left them."""
-        steps = stages.stream(texts, self._pipeline(), self.config.longest_piece, text_pause)
-        state = None
+    def _stream(self, line: Line, last_pause: float) -> Generator[Tensor, None, tuple[Speech, Numbers]]:
+        steps = stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause)
         while True:
-            with self._own_rng():
-                if state is not None and self.config.seed is not None:
-                    precision.restore_rng_states(self.device, *state)
-                try:
-                    audio = next(steps)
-                except StopIteration as end:
-                    return end.value
-                state = precision.rng_states(self.device)
+            try:
+                audio = next(steps)
+            except StopIteration as end:
+                speech, numbers = end.value
+                return self._finish(speech), numbers
             yield audio.cpu().clamp(-1, 1)
-
-
-def _exhaust(steps: Generator[Tensor, None, Result], on_audio: OnAudio) -> Result:
-    """Give each part to `on_audio`; return the generator's own result."""
-    while True:
-        try:
-            on_audio(next(steps))
-        except StopIteration as end:
-            return end.value
 
 
 def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:
@@ -388,29 +400,6 @@ def _options(config: SynthesisConfig) -> dict[str, Any]:
     if unknown := [name for name in config.options if name not in defaults]:
         raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
     return defaults | dict(config.options)
-
-
-def contradictions(
-    requested: Mapping[str, Any], stored: Mapping[str, Any], free: frozenset[str] = frozenset()
-) -> list[str]:
-    """List the requested settings that differ from the stored ones, nested settings included."""
-    problems = []
-    for name, value in requested.items():
-        if isinstance(value, Mapping):
-            problems += contradictions(value, stored.get(name, {}), free)
-        elif name not in free and stored.get(name, value) != value:
-            problems.append(f"{name} {_difference(stored[name], value)}")
-    return problems
-
-
-def _difference(stored: Any, requested: Any) -> str:
-    """Describe how two values differ; of long lists, by the first place."""
-    if isinstance(stored, list) and isinstance(requested, list) and max(len(stored), len(requested)) > LONG_LIST:
-        pairs = zip_longest(stored, requested, fillvalue="nothing")
-        place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-        lengths = f"has {len(stored)} entries in it, {len(requested)} as requested"
-        return f"{lengths}, and differs first at {place}: {ours!r}, {theirs!r}"
-    return f"is {stored} in it, {requested} as requested"
 
 
 def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:

@@ -39,6 +39,7 @@ from common.arguments import (
     seed,
 )
 from common.audio.stft import AudioConfig
+from common.draws import Draws
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.fast import Request
 from common.files import move_aside
@@ -143,8 +144,9 @@ def synthesise(
     """Synthesise a batch of texts once, as inference.py does, and time it."""
 
     def stages() -> tuple[int, dict[str, float]]:
-        mels, numbers = mels_from_texts(texts, acoustic, device, half)
-        _, vocoder_numbers = vocoder(mels.mels, mels.lengths)
+        keys = [(0, number) for number in range(len(texts))]
+        mels, numbers = mels_from_texts(texts, acoustic, device, half, Draws.of(keys, "acoustic", device))
+        _, vocoder_numbers = vocoder(mels.mels, mels.lengths, Draws.of(keys, "vocoder", device))
         return int(mels.lengths.sum()), numbers | vocoder_numbers
 
     (frames, numbers), seconds = time_call(stages, device)
@@ -248,7 +250,7 @@ def make_parser() -> argparse.ArgumentParser:
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
     add("--vocoder", choices=vocoders, help="the vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)
-    add("--seed", type=seed, default=0, help="of random weights, the prenet's dropout and the vocoder's noise")
+    add("--seed", type=seed, default=0, help="of random weights")
     add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
     add_preparation_arguments(parser)
     add_plain_argument(parser)

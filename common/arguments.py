@@ -101,6 +101,14 @@ def positive(text: str) -> int:
     return value
 
 
+def batch_size(text: str) -> int:
+    """An argparse type: an integer of at least 0, which stands for all in one batch."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value}, expected at least 0")
+    return value
+
+
 def seed(text: str) -> int:
     """An argparse type: a seed in the range of all generators, also after multiplication and addition."""
     value = int(text)

@@ -18,6 +18,11 @@ from common.threads import FIXED, ThreadBalance
 
 # The first release with torch.compiler.is_exporting; fully_shard and get_total_norm came one release before.
 OLDEST_PYTORCH = "2.7"
+NO_ROOM = (  # messages of full memory that have no exception of their own
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "_STATUS_ALLOC_FAILED",  # a GPU library without room for its own state
+)
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -181,6 +186,19 @@ def allocated_memory(device: torch.device) -> int | None:
 def total_memory(device: torch.device) -> int | None:
     """Return the bytes of a GPU's memory; None on a CPU."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for every error by which PyTorch, its libraries and Python report full memory."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in NO_ROOM)
+
+
+def free_cached_memory(device: torch.device) -> None:
+    """Give the blocks that PyTorch holds without use back to the GPU; does nothing on a CPU."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def draw_seed() -> int:

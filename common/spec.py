@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, c
 import torch
 from torch import Tensor, nn
 
+from common.draws import Draws
 from common.fast import FastWay
 
 if TYPE_CHECKING:
@@ -96,8 +97,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AcousticInference:
-    """Text to mels. The model's infer(ids, lengths) returns (mels (B, M, T), lengths (B,), alignments (B, K, S))."""
+    """Text to mels. `infer` returns (mels (B, M, T), lengths (B,), alignments (B, K, S)); padding has no effect on an item."""
 
+    # model, ids (B, S), lengths (B,), random numbers by item (None: PyTorch's generator) -> see above
+    infer: Callable[[Any, Tensor, Tensor, Draws | None], Any] = field(
+        default=lambda model, ids, lengths, draws: model.infer(ids, lengths)
+    )
     encode: Callable[[list[str], Options], tuple[Tensor, Tensor]]  # texts -> padded ids (B, S), lengths (B,)
     spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
     # a text, the most characters of a piece (0: as it is) -> its pieces; one with mistakes stays whole, for encode to refuse
@@ -119,17 +124,28 @@ class Denoiser(Protocol):
     def __call__(self, audio: Tensor, strength: float, /) -> Tensor: ...
 
 
-def _all_at_once(model: Any, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+def _vocode(model: Any, mels: Tensor, sigma: float, draws: Draws | None) -> Tensor:
+    return model.infer(mels, sigma=sigma)
+
+
+def _all_at_once(
+    model: Any, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor], draws: Draws | None
+) -> Iterator[Tensor]:
     yield finish(model.infer(mels, sigma=sigma))
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocoderInference:
-    """Mels to sound. The model's infer(mels (B, M, T), sigma=…) returns audio (B, N) in [-1, 1]."""
+    """Mels to sound: audio (B, N) in [-1, 1] of mels (B, M, T) without padding."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
-    # model, mels (1, M, T), sigma, a function over a part and the sound around it -> infer's audio in parts, the first one soon
-    stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor]], Iterator[Tensor]] = field(default=_all_at_once)
+    # model, mels, sigma, random numbers by item (None: PyTorch's generator) -> audio
+    vocode: Callable[[Any, Tensor, float, Draws | None], Tensor] = field(default=_vocode)
+    # model, mels (1, M, T), sigma, a function over a part and the sound around it, random numbers as above -> the audio of `vocode`
+    # in parts, the first one soon
+    stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor], Draws | None], Iterator[Tensor]] = field(
+        default=_all_at_once
+    )
 
 
 class WarmStart(NamedTuple):

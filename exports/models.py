@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from common.audio.stft import AudioConfig
+from common.draws import Draws
 from common.inference.vocoders import LoadedModel
 from common.spec import AcousticInference, Denoiser, VocoderInference
 from tacotron2.config import Tacotron2Config
@@ -30,18 +31,28 @@ from waveglow.spec import SPEC as VOCODER
 Part = Callable[..., Any]  # tensors in the order of the part's inputs -> a tensor or a tuple of them
 
 
+def prenet_of(config: Tacotron2Config) -> Prenet:
+    """A prenet for its draws alone; on the meta device, where initial weights take no random numbers."""
+    with torch.device("meta"):
+        return Prenet(1, config.prenet_dim)
+
+
 class ScriptedTacotron2:
     """exports.torchscript.FreeRun as a model."""
 
     def __init__(self, module: Any, config: Tacotron2Config) -> None:
-        self.module, self.config = module, config
+        self.module, self.config, self.prenet = module, config, prenet_of(config)
         module.threshold, module.early_stopping = config.gate_threshold, not config.decoder_no_early_stopping
         module.max_steps = config.max_decoder_steps
 
     @torch.no_grad()
-    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
-        """Tacotron2.infer."""
-        return Tacotron2Inference(*self.module.infer(text, text_lengths, max_steps))
+    def infer(
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> Tacotron2Inference:
+        """Tacotron2.infer; the draws of all steps up to the limit are made at once."""
+        steps = max_steps or self.config.max_decoder_steps
+        keep = None if draws is None else self.prenet.keep_masks(draws, steps)
+        return Tacotron2Inference(*self.module.infer(text, text_lengths, max_steps, keep))
 
     def frame_limits(self, text_lengths: Tensor) -> Tensor:
         """Tacotron2.frame_limits."""
@@ -49,11 +60,11 @@ class ScriptedTacotron2:
 
 
 class DecoderSettings(NamedTuple):
-    """Rules that end a free run, and the rate of its dropout."""
+    """Rules that end a free run, and its dropout."""
 
     config: Tacotron2Config
     guard: DecodingGuard
-    p_dropout: float = Prenet(1, 1).p_dropout
+    prenet: Prenet  # without weights
 
     def limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
         """Decoder steps (B,) after which texts of these lengths (B,) are cut."""
@@ -66,9 +77,10 @@ class DecoderSettings(NamedTuple):
         attention = self.guard.attention_rule(text_lengths, config.n_frames_per_step)
         return StopRule(limits, config.gate_threshold, not config.decoder_no_early_stopping, attention)
 
-    def draw_keep_masks(self, batch: int, device: torch.device) -> Tensor:
+    def draw_keep_masks(self, batch: int, device: torch.device, draws: Draws | None) -> Tensor:
         """The prenet's keep masks (2, B, P) of one step."""
-        return torch.rand(2, batch, self.config.prenet_dim, device=device) >= self.p_dropout
+        prenet = self.prenet
+        return (prenet.keep_masks(draws, 1) if draws else prenet.draw_keep_masks(1, batch, device))[0]
 
 
 class PartwiseTacotron2:
@@ -76,10 +88,12 @@ class PartwiseTacotron2:
 
     def __init__(self, parts: Mapping[str, Part], config: Tacotron2Config, guard: DecodingGuard) -> None:
         self.encode, self.step, self.refine = (parts[name] for name in ("encoder", "decoder_step", "postnet"))
-        self.config, self.settings = config, DecoderSettings(config, guard)
+        self.config, self.settings = config, DecoderSettings(config, guard, prenet_of(config))
 
     @torch.no_grad()
-    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
+    def infer(
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> Tacotron2Inference:
         """Tacotron2.infer."""
         memory, guard = Memory(*self.encode(text, text_lengths)), self.settings.guard
         state, frames = self._start(memory)
@@ -89,7 +103,7 @@ class PartwiseTacotron2:
         alignments: list[Tensor] = []
         while not stop.finished:
             inputs = memory._replace(padding=guard.mask(memory.padding, state.weights))
-            keep = self.settings.draw_keep_masks(len(text), frames.device)
+            keep = self.settings.draw_keep_masks(len(text), frames.device, draws)
             *tensors, frames, gate = self.step(frames, keep, *state, *inputs)
             state = DecoderState(*tensors)
             outputs.append(frames)

@@ -41,9 +41,12 @@ class FreeRun(nn.Module):
         self.max_steps, self.n_frames_per_step = model.decoder.max_decoder_steps, model.decoder.n_frames_per_step
 
     def forward(
-        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, keep: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids (B, S), lengths (B,) -> frames (B, M, T), their lengths (B,), alignments (B, K, S)."""
+        """Ids (B, S), lengths (B,) -> frames (B, M, T), their lengths (B,), alignments (B, K, S).
+
+        The prenet's keep masks (K, 2, B, P) are for max_steps steps; without them PyTorch's generator draws.
+        """
         limit = self.max_steps if max_steps is None else max_steps
         values = self.encoder(self.embedding(text), text_lengths, True)
         memory = self.decoder.attention_layer.memory(values, text_lengths)
@@ -53,8 +56,9 @@ class FreeRun(nn.Module):
         steps = torch.zeros(len(values), dtype=torch.int64, device=values.device)
         outputs: list[Tensor] = []
         alignments: list[Tensor] = []
-        for _ in range(limit):
-            state = self.decoder.step(self.decoder.prenet(frame)[0], state, memory)
+        for i in range(limit):
+            masks = None if keep is None else keep[i : i + 1]
+            state = self.decoder.step(self.decoder.prenet(frame, masks)[0], state, memory)
             outputs.append(torch.cat((state.decoder_hidden, state.context), dim=1))
             alignments.append(state.weights)
             frame = self.decoder.linear_projection(outputs[-1])[None]
@@ -68,9 +72,11 @@ class FreeRun(nn.Module):
         return self.postnet(mels * mask, mask), steps * self.n_frames_per_step, torch.stack(alignments, dim=1)
 
     @torch.jit.export
-    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def infer(
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, keep: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Tacotron2.infer's name for forward."""
-        return self.forward(text, text_lengths, max_steps)
+        return self.forward(text, text_lengths, max_steps, keep)
 
 
 def script(module: nn.Module) -> torch.jit.ScriptModule:

@@ -189,7 +189,18 @@ def records(log: Path) -> list[dict[str, Any]]:
 
 def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
     """Synthesise a file of phrases; returns what inference logged."""
-    command = [sys.executable, "inference.py", "-i", str(phrases), "-o", str(output), "--vocoder", vocoder]
+    command = [
+        sys.executable,
+        "inference.py",
+        "-i",
+        str(phrases),
+        "-o",
+        str(output),
+        "--vocoder",
+        vocoder,
+        "--seed",
+        "0",
+    ]
     command += ["--tacotron2", str(last_checkpoint(TACOTRON2)), "--max-decoder-steps", "400"]
     if vocoder == "waveglow":
         command += ["--waveglow", str(last_checkpoint(WAVEGLOW))]

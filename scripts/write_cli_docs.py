@@ -31,7 +31,14 @@ Unknown and abbreviated flags are errors. A flag that only the published recipe 
 """
 # Defaults that depend on the machine that writes the page.
 MACHINE_DEFAULTS = {"num_workers": "one a core", "threads": "as many as PyTorch chooses"}
-KINDS = {"int": "N", "positive": "N", "seed": "N", "float": "X", "Path": "PATH"}  # argparse type -> name of its value
+KINDS = {
+    "int": "N",
+    "positive": "N",
+    "batch_size": "N",
+    "seed": "N",
+    "float": "X",
+    "Path": "PATH",
+}  # argparse type -> name of its value
 ARGPARSE_GROUPS = ("options", "positional arguments")
 # Command -> the module whose parse_args it calls, and the words that come first.
 COMMANDS = {

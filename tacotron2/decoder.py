@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common.draws import Draws
 from common.layers import ConvNorm, LinearNorm, length_mask
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.guard import DecodingGuard, StopRule
@@ -31,6 +32,10 @@ class Prenet(nn.Module):
     def draw_keep_masks(self, steps: int, batch: int, device: torch.device) -> Tensor:
         """True for each unit that dropout keeps: (K, 2 layers, B, P), drawn step by step."""
         return torch.rand(steps, 2, batch, self.dim, device=device) >= self.p_dropout
+
+    def keep_masks(self, draws: Draws, steps: int) -> Tensor:
+        """The same (K, 2, B, P) from numbers of each item's own, step by step too."""
+        return draws.uniform(steps, 2, self.dim).movedim(0, 2) >= self.p_dropout
 
     def forward(self, frames: Tensor, keep: Tensor | None = None) -> Tensor:
         """Frames (K, B, r·M) -> (K, B, P), with keep masks (K, 2, B, P), drawn here where not given."""
@@ -156,11 +161,13 @@ class Decoder(nn.Module):
         return torch.stack(outputs), torch.stack(alignments, dim=1)
 
     @torch.no_grad()
-    def infer(self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
+    def infer(
+        self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> DecoderOutput:
         """Free running: each step gets the frames of the step before, until every item stopped or max_steps are done.
 
         An item stops when its gate fires or its guard's rule holds; its length counts the frames before. An item that does
-        not stop is as long as its frame_limits.
+        not stop is as long as its frame_limits. The prenet's dropout takes numbers from `draws`, or else from PyTorch's generator.
         """
         memory = self.attention_layer.memory(values, text_lengths)
         state, stop = self.start(memory), self.stop_rule(text_lengths, max_steps)
@@ -169,7 +176,8 @@ class Decoder(nn.Module):
         alignments: list[Tensor] = []
         while not stop.finished:
             padding = self.guard.mask(memory.padding, state.weights)
-            state = self.step(self.prenet(frame)[0], state, memory._replace(padding=padding))
+            keep = self.prenet.keep_masks(draws, 1) if draws else None
+            state = self.step(self.prenet(frame, keep)[0], state, memory._replace(padding=padding))
             outputs.append(torch.cat((state.decoder_hidden, state.context), dim=1))
             alignments.append(state.weights)
             frame = self.linear_projection(outputs[-1])[None]

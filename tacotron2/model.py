@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from common.draws import Draws
 from common.layers import ConvStack, bidirectional_lstm, length_mask
 from tacotron2.config import Tacotron2Config
 from tacotron2.config import Tacotron2TrainingConfig as Training
@@ -103,14 +104,17 @@ class Tacotron2(nn.Module):
         return self.decoder.frame_limits(text_lengths, max_steps)
 
     @torch.no_grad()
-    def infer(self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> Tacotron2Inference:
+    def infer(
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> Tacotron2Inference:
         """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; padding has no effect on an item.
 
         The run ends when every item has stopped, or after max_steps decoder steps (max_decoder_steps of the config by default).
-        The decoder's guard may stop or cut items before; an item as long as its frame_limits did not stop.
+        The decoder's guard may stop or cut items before; an item as long as its frame_limits did not stop. With `draws` an item's
+        dropout is its own; otherwise it comes from PyTorch's generator, for the whole batch.
         """
         memory = self.encoder(self.embedding(text), text_lengths, mask_padding=True)
-        decoded = self.decoder.infer(memory, text_lengths, max_steps)
+        decoded = self.decoder.infer(memory, text_lengths, max_steps, draws)
         # The postnet's right context of an item is the step at which its gate fired, in a batch as for the item alone.
         # An item that was cut has no such step, alone or beside longer ones.
         lengths = decoded.lengths + self.decoder.n_frames_per_step

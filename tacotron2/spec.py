@@ -84,6 +84,7 @@ SPEC = ModelSpec(
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),
     run_options=("text_reading", *(field.name for field in fields(DecodingGuard))),
     inference=AcousticInference(
+        infer=lambda model, ids, lengths, draws: model.infer(ids, lengths, draws=draws),
         encode=encode,
         spell=spell,
         pieces=pieces,

@@ -25,7 +25,8 @@ QUIET = ["--max-decoder-steps", 3, "--vocoder", "griffin-lim"]
 def words(folder: Path, *more: object, text: str = "Two.") -> list[object]:
     folder.mkdir(exist_ok=True)
     (folder / "phrases.txt").write_text(f"{text}\n")
-    return ["-i", folder / "phrases.txt", "-o", folder, "--tacotron2", train_tiny_model("Tacotron2"), "--cpu", *more]
+    models = ["--tacotron2", train_tiny_model("Tacotron2"), "--cpu", "--seed", 0]
+    return ["-i", folder / "phrases.txt", "-o", folder, *models, *more]
 
 
 def samples(folder: Path) -> np.ndarray:

@@ -14,7 +14,7 @@ import synthesizer
 from common.audio.audio_processing import load_audio, to_pcm
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError, UsageError
-from synthesizer import Speech, SynthesisConfig, Synthesizer
+from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 from tests.recipe import MODELS, ROOT, succeed, train_tiny_model
 
 TEXTS = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
@@ -31,7 +31,8 @@ def command(folder: Path, *words: object, texts: list[str] = TEXTS) -> list[np.n
     """The samples that inference.py writes."""
     (folder / "phrases.txt").write_text("".join(f"{text}\n" for text in texts))
     models = [word for model in MODELS for word in (f"--{model.lower()}", train_tiny_model(model))]
-    succeed("inference.py", "-i", folder / "phrases.txt", "-o", folder, "--cpu", *models, *words)
+    seed = [] if "--seed" in words else ["--seed", 0]
+    succeed("inference.py", "-i", folder / "phrases.txt", "-o", folder, "--cpu", *models, *seed, *words)
     return [to_pcm(load_audio(folder / f"audio_{i}.wav", 22050)) for i in range(len(texts))]
 
 
@@ -79,7 +80,7 @@ def test_a_stream_joined_is_the_audio_of_speak(vocoder: bool) -> None:
     ours = voice(vocoder=vocoder)
     (speech,) = ours.speak(TEXTS[:1])
     parts = list(ours.stream(TEXTS[0]))
-    assert (len(parts) > 1) == vocoder  # Griffin-Lim needs all frames at once
+    assert len(parts) > 1
     assert torch.cat(parts).shape == speech.audio.shape
     assert (torch.cat(parts) - speech.audio).abs().max() < 1e-3 * speech.audio.abs().max()
 
@@ -87,8 +88,10 @@ def test_a_stream_joined_is_the_audio_of_speak(vocoder: bool) -> None:
 def test_a_stream_of_pieces_has_their_pauses_and_no_more() -> None:
     ours = voice(vocoder=False, longest_piece=50)
     parts = list(ours.stream(LONG))
-    assert [len(part) for part in parts[1::2]] == [round(seconds * 22050) for seconds in (0.35, 0.25, 0.35)]
-    assert not torch.cat(parts[1::2]).any() and all(part.any() for part in parts[::2])
+    pauses = [part for part in parts if not part.any()]
+    assert [len(part) for part in pauses] == [round(seconds * 22050) for seconds in (0.35, 0.25, 0.35)]
+    assert sum(map(len, parts)) == 4 * 100 * 256 + sum(map(len, pauses))
+    assert parts[0].any() and parts[-1].any()
 
 
 def test_the_consumer_of_a_stream_may_draw_random_numbers() -> None:
@@ -113,12 +116,35 @@ def test_a_voice_can_be_used_again() -> None:
     assert ours.speak([]) == []
 
 
-def test_without_a_seed_the_generators_of_the_process_go_on() -> None:
+def test_without_a_seed_each_call_draws_one_from_the_generator_of_the_process() -> None:
     ours = voice(seed=None)
     torch.manual_seed(0)
     first, second = (ours.speak("Two.")[0].audio for _ in range(2))
     assert not torch.equal(first, second)
-    assert torch.equal(first, voice(seed=0).speak("Two.")[0].audio)
+    torch.manual_seed(0)
+    assert torch.equal(first, ours.speak("Two.")[0].audio)
+
+
+def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) -> None:
+    ours = voice()
+    want, lines = ours.speak(TEXTS), ours.lines(TEXTS)
+    assert lines == [Line(text, 0, number) for number, text in enumerate(TEXTS)]
+    batches = ours.speak_batches(lines, 2)
+    positions, first = next(batches)
+    assert positions == [2, 0] and not first.halved  # the longest two
+    rest = list(batches)
+    assert [numbers for numbers, _ in rest] == [[1]]
+    for position, speech in zip([2, 0, 1], [*first.speeches, *rest[0][1].speeches], strict=True):
+        assert speech and torch.allclose(speech.audio, want[position].audio, atol=1e-5)
+    ((_, other),) = ours.speak_batches([Line(TEXTS[1], 5, 1), Line(TEXTS[1], 0, 1)], 0)
+    changed, same = other.speeches
+    assert changed and same and torch.allclose(same.audio, want[1].audio, atol=1e-5)
+    assert not torch.allclose(changed.audio, want[1].audio, atol=1e-5)
+    for memory, size in ((1, 1), (5 << 30, 5), (1 << 40, 64)):
+        monkeypatch.setattr(synthesizer, "available_memory", lambda device, memory=memory: memory)
+        assert ours.default_batch_size() == size
+    with pytest.raises(DataError, match="item 2: "):
+        next(ours.speak_batches(ours.lines(["One.", "Two }"])))
 
 
 def test_the_embedded_voice_speaks() -> None:

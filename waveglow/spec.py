@@ -14,7 +14,7 @@ from waveglow.loss_function import LossConfig, WaveGlowLoss
 from waveglow.model import WaveGlow
 from waveglow.preview import preview
 from waveglow.state_dict import upgrade_state_dict
-from waveglow.streaming import stream
+from waveglow.streaming import stream, vocode
 
 FLAGS = {  # config key: flag
     "n_mel_channels": "n_mel_channels",
@@ -64,5 +64,5 @@ SPEC = ModelSpec(
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,
     fast_ways=WAYS,
-    inference=VocoderInference(denoiser=make_denoiser, stream=stream),
+    inference=VocoderInference(denoiser=make_denoiser, vocode=vocode, stream=stream),
 )

@@ -1,4 +1,7 @@
-"""Streaming: audio in parts, with a short first part. Each part is vocoded with the frames around it that affect it."""
+"""Audio with noise of each item's own, at once or in parts, the first one soon.
+
+A part is vocoded together with the frames around it that change it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from common.draws import Draws
 from waveglow.model import WaveGlow
 
-# M mels, T frames, N samples
+# B batch, M mels, T frames, N samples, g samples in a group, G groups
 
 FIRST_FRAMES = (
     8  # of the first part; lengths double from part to part, so that a smaller share of frames is computed twice
@@ -19,20 +23,36 @@ MOST_FRAMES = 256
 N_REACHES = 2  # frames around a part, in half receptive fields of one flow; the receptive field of all flows is larger
 
 
-def stream(model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-    """Vocode mels (1, M, T) into parts (1, n) of audio. They approximate `model.infer` with the same seed: far frames are left out.
+def draw_noise(model: WaveGlow, mels: Tensor, draws: Draws | None) -> Tensor:
+    """Draw the noise z (B, g, G) for mels (B, M, T), item by item; without draws from PyTorch's generator."""
+    config = model.config
+    n_groups = mels.shape[2] * config.hop_length // config.n_group
+    if draws is None:
+        return torch.randn(len(mels), config.n_group, n_groups, dtype=model.flow_dtype(), device=mels.device)
+    return draws.normal(n_groups, config.n_group).transpose(1, 2).to(model.flow_dtype())
+
+
+def vocode(model: WaveGlow, mels: Tensor, sigma: float, draws: Draws | None) -> Tensor:
+    """Vocode mels (B, M, T) into audio (B, N); the model is plain or prepared."""
+    return model.infer(mels, sigma, draw_noise(model, mels, draws))
+
+
+def stream(
+    model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor], draws: Draws | None = None
+) -> Iterator[Tensor]:
+    """Vocode mels (1, M, T) into parts of the audio (1, N) of `vocode` with the same draws, nearly: far frames are left out.
 
     Args:
         model: plain or prepared.
         mels: log-mel frames.
         sigma: standard deviation of the noise.
         finish: a function that postprocesses a part (1, n) with the audio around it and keeps its length.
+        draws: random numbers of the item, or None for PyTorch's generator.
     """
     config, frames = model.config, mels.shape[2]
     unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # number of frames that make whole groups
     around = _round_up(N_REACHES * config.reach + math.ceil(config.upsample_kernel_size / config.hop_length), unit)
-    n_groups = frames * config.hop_length // config.n_group
-    z = torch.randn(1, config.n_group, n_groups, dtype=model.flow_dtype(), device=mels.device)
+    z = draw_noise(model, mels, draws)
     start, n_frames = 0, _round_up(FIRST_FRAMES, unit)
     while start < frames:
         end = min(start + n_frames, frames)

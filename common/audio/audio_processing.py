@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +22,15 @@ from common.files import atomic_write
 # A lossy codec rounds loud passages a little past full scale, which every player clips.
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}
 LOSSY_PEAK = 1.5
+ROUNDS, MOMENTUM = 60, 0.99  # of Griffin-Lim
+FIRST_PART, LARGEST_PART = 32, 256  # frames of Griffin-Lim's parts; each one after the first is twice as long
+PART_WINDOWS = 24  # windows on either side of a part
+CREST = 3.0  # largest magnitude of a frame over its root mean square; speech and noise have 3 to 5
 OGG_HEADER = 27  # bytes of a page before its segment table
 OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
+FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # ending of a file's name -> its codec at 16 bits
+SAMPLE_FORMATS = ("int16", "float32")
+ENCODED_SAMPLES = 2**16  # samples that are encoded at once: libsndfile's Vorbis encoder fails on minutes of audio
 STREAMED_SIZE = 0x7FFF0000  # writers into a pipe do not know the size of the data and state a huge one
 
 
@@ -136,13 +144,16 @@ def to_pcm(audio: Tensor) -> np.ndarray:
     return np.clip(np.rint(samples * 32768.0), -32768, 32767).astype("<i2")
 
 
-def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) -> None:
-    """Write audio (N,) as a 16-bit mono wav; values out of [-1, 1] are clipped. A reader never sees half a file.
+def save_audio(
+    path: str | os.PathLike[str], audio: Tensor, sampling_rate: int, sample_format: str = SAMPLE_FORMATS[0]
+) -> None:
+    """Write audio (N,) as a mono file; values out of [-1, 1] are clipped. A reader never sees half a file.
 
     Args:
-        path: the file; its folder is made where missing.
+        path: the file, whose name ends in one of FORMATS; its folder is made where missing.
         audio: (N,), on any device, of any float type.
         sampling_rate: in Hz.
+        sample_format: one of SAMPLE_FORMATS; float32 for wav alone. ogg, which is lossy, takes 16 bits.
 
     Raises:
         DataError: audio of another shape or with samples that are not finite; a file that cannot be written.
@@ -156,11 +167,16 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
         pcm = to_pcm(audio)
     except ValueError as error:
         raise DataError(f"{target}: not written, {error}") from None
-    wav = io.BytesIO()
-    soundfile.write(wav, pcm, sampling_rate, format="WAV", subtype="PCM_16")
+    samples = pcm if sample_format == "int16" else audio.detach().float().cpu().clamp(-1, 1).numpy()
+    container = target.suffix.removeprefix(".")
+    contents = io.BytesIO()
+    subtype = FORMATS[container] if sample_format == "int16" else "FLOAT"
+    with soundfile.SoundFile(contents, "w", sampling_rate, 1, subtype, format=container.upper()) as encoder:
+        for start in range(0, len(samples), ENCODED_SAMPLES):
+            encoder.write(samples[start : start + ENCODED_SAMPLES])
     try:
         with atomic_write(target) as file:
-            file.write(wav.getvalue())
+            file.write(contents.getvalue())
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror})") from None
 
@@ -169,8 +185,8 @@ def save_audio(path: str | os.PathLike[str], audio: Tensor, sampling_rate: int) 
 def griffin_lim(
     log_mels: Tensor,
     stft: TacotronSTFT,
-    n_iters: int = 60,
-    momentum: float = 0.99,
+    n_iters: int = ROUNDS,
+    momentum: float = MOMENTUM,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Audio (B, N) from log-mels (B, M, T), N = (T - 1) * hop_length: the shortest audio that has T frames.
@@ -188,6 +204,50 @@ def griffin_lim(
     Raises:
         DataError: mels of another shape, with values that are not finite, or too short.
     """
+    _check_mels(log_mels, stft)
+    with torch.autocast(log_mels.device.type, enabled=False):
+        magnitude = mel_to_magnitude(log_mels, stft)
+        return _retrieve_phases(magnitude, _draw_phases(magnitude, generator), stft.stft, n_iters, momentum)
+
+
+@torch.no_grad()
+def griffin_lim_in_parts(
+    log_mels: Tensor, stft: TacotronSTFT, generator: torch.Generator | None = None
+) -> Iterator[Tensor]:
+    """Yield the audio (1, N) of griffin_lim in parts (1, n), the first one soon, to within about 1e-5 of it.
+
+    Phases of a part are estimated together with the frames around it. A round of Griffin-Lim reaches as far as windows overlap,
+    and the first rounds' influence fades: the far frames' is below rounding. Raises what griffin_lim raises.
+    """
+    _check_mels(log_mels, stft)
+    hop, hops = stft.config.hop_length, log_mels.shape[2] - 1
+    around = PART_WINDOWS * stft.config.filter_length // hop
+    with torch.autocast(log_mels.device.type, enabled=False):
+        magnitude = mel_to_magnitude(log_mels, stft)
+        phases = _draw_phases(magnitude, generator)
+        start, size = 0, FIRST_PART
+        while start < hops:
+            end = min(start + size, hops)
+            first, last = max(start - around, 0), min(end + around, hops)
+            near = slice(first, last + 1)
+            audio = _retrieve_phases(magnitude[:, :, near], phases[:, :, near], stft.stft)
+            yield audio[:, (start - first) * hop : (end - first) * hop]
+            start, size = end, min(2 * size, LARGEST_PART)
+
+
+@torch.no_grad()
+def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> float:
+    """Predict the largest magnitude of audio with such log-mels (B, M, T): CREST times the root mean square of the loudest frame.
+
+    A frame's mean square follows from its magnitudes by Parseval's theorem.
+    """
+    config = stft.config
+    with torch.autocast(log_mels.device.type, enabled=False):
+        energy = 2 * mel_to_magnitude(log_mels, stft).square().sum(1).max() / config.filter_length
+        return CREST * float((energy / stft.stft.window.square().sum()).sqrt())
+
+
+def _check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:
     if log_mels.dim() != 3 or log_mels.shape[1] != stft.config.n_mel_channels:
         wanted = f"(batch, {stft.config.n_mel_channels}, frames)"
         raise DataError(f"log-mels of shape {tuple(log_mels.shape)}, expected {wanted}")
@@ -196,9 +256,6 @@ def griffin_lim(
         raise DataError(f"log-mels of {log_mels.shape[2]} frames, expected at least {shortest}")
     if not torch.isfinite(log_mels).all():  # host sync, once per call
         raise DataError("log-mels with values that are NaN or infinite")
-    with torch.autocast(log_mels.device.type, enabled=False):
-        magnitude = mel_to_magnitude(log_mels, stft)
-        return _phase_retrieval(magnitude, stft.stft, n_iters, momentum, generator)
 
 
 def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) -> Tensor:
@@ -218,13 +275,17 @@ def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) ->
     return magnitude
 
 
-def _phase_retrieval(
-    magnitude: Tensor, stft: STFT, n_iters: int, momentum: float, generator: torch.Generator | None
+def _draw_phases(magnitude: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Random phases in radians, of the magnitudes' shape (B, F, T)."""
+    device = magnitude.device if generator is None else generator.device
+    return 2 * torch.pi * torch.rand(magnitude.shape, generator=generator, device=device).to(magnitude.device)
+
+
+def _retrieve_phases(
+    magnitude: Tensor, phases: Tensor, stft: STFT, n_iters: int = ROUNDS, momentum: float = MOMENTUM
 ) -> Tensor:
     """Audio (B, N) with about the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013)."""
-    device = magnitude.device if generator is None else generator.device
-    phase = 2 * torch.pi * torch.rand(magnitude.shape, generator=generator, device=device).to(magnitude.device)
-    estimate = torch.polar(magnitude, phase)
+    estimate = torch.polar(magnitude, phases)
     previous = torch.zeros_like(estimate)
     for _ in range(n_iters):
         consistent = stft.spectrum(stft.from_spectrum(estimate))  # of the spectra that audio can have, the nearest

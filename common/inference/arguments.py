@@ -31,7 +31,7 @@ RETIRED = ("--precompute",)
 Specs = Collection[ModelSpec]
 
 
-def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs) -> None:
+def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, default_seed: int | None = D.seed) -> None:
     """Add the flags that choose the models and set how they decode, those of the models and of audio among them."""
     add = parser.add_argument
     for spec in specs:
@@ -41,12 +41,11 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs) -> Non
     without = f"{GRIFFIN_LIM} needs no model (default: the one that has a checkpoint, or else {GRIFFIN_LIM})"
     add("--vocoder", choices=[*vocoder_flags(specs), GRIFFIN_LIM], help=without)
     add_vocoding_arguments(parser)
-    add(
-        "--seed",
-        type=seed,
-        default=D.seed,
-        help="of the prenet's dropout and the vocoder's noise: same seed, same sound",
+    drawn = "" if default_seed is not None else " (default: drawn, and written to the log)"
+    numbers = (
+        f"of the prenet's dropout and the vocoder's noise, for each line by its number: same seed, same sound{drawn}"
     )
+    add("--seed", type=seed, default=default_seed, help=numbers)
     number_format = parser.add_mutually_exclusive_group()
     half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"
     number_format.add_argument("--fp16", action="store_true", help=half)

@@ -1,10 +1,11 @@
-"""Options of a voice: their names, their defaults and the values that they may have."""
+"""Options of a voice: their names, their defaults, the values that they may have, and those that contradict a checkpoint."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from common.errors import UsageError
 GRIFFIN_LIM = "griffin-lim"  # in place of a vocoder model
 TRAINED = Path("output")  # where training leaves its checkpoints by default
 DENOISING_STRENGTH = 0.01
+BYTES_PER_LINE = 2**30  # of the device's memory for each line of a batch, if no batch size is given
+MOST_LINES = 64
+LONG_LIST = 8  # entries that a message shows all of
 EMBEDDED_DENOISING_STRENGTH = 0.03  # the embedded WaveGlow is small and hums; voice/README.md has the measurement
 
 
@@ -32,7 +36,7 @@ class SynthesisConfig:
     int8: bool = False
     plain: bool = False
     longest_piece: int = 150  # characters above which a text is cut; 0: never
-    seed: int | None = 0  # of dropout and noise, at each call; None: the process's generators go on
+    seed: int | None = 0  # of dropout and noise, at each call; None: one from PyTorch's generator at each call
     normalize: str = "none"  # one of NORMALIZATIONS
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,3 +54,26 @@ def problems_below_zero(values: Mapping[str, float]) -> list[str]:
     """List a sentence for each option that is not a finite number of at least 0."""
     wrong = {name: value for name, value in values.items() if not 0 <= value < math.inf}  # NaN fails this as well
     return [f"--{name.replace('_', '-')}: {value}, expected 0 or more" for name, value in wrong.items()]
+
+
+def contradictions(
+    requested: Mapping[str, Any], stored: Mapping[str, Any], free: frozenset[str] = frozenset()
+) -> list[str]:
+    """List the requested settings that differ from the stored ones, nested settings included."""
+    problems = []
+    for name, value in requested.items():
+        if isinstance(value, Mapping):
+            problems += contradictions(value, stored.get(name, {}), free)
+        elif name not in free and stored.get(name, value) != value:
+            problems.append(f"{name} {_difference(stored[name], value)}")
+    return problems
+
+
+def _difference(stored: Any, requested: Any) -> str:
+    """Describe how two values differ; of long lists, by the first place."""
+    if isinstance(stored, list) and isinstance(requested, list) and max(len(stored), len(requested)) > LONG_LIST:
+        pairs = zip_longest(stored, requested, fillvalue="nothing")
+        place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        lengths = f"has {len(stored)} entries in it, {len(requested)} as requested"
+        return f"{lengths}, and differs first at {place}: {ours!r}, {theirs!r}"
+    return f"is {stored} in it, {requested} as requested"

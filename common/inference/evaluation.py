@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from common import precision
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
+from common.draws import Draws
 from common.errors import DataError
 from common.inference.stages import MelBatch, mels_from_texts, trim
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
@@ -121,13 +121,13 @@ def renditions_from_true_mels(
     mels = [stft.mel_spectrogram(recording_of(item)[None])[0] for item in items]
     renditions: list[Rendition] = []
     total = 0.0
-    for number, batch in enumerate(_batches(mels, "copy-synthesis")):
+    for numbers, batch in _batches(mels, "copy-synthesis"):
         lengths = torch.tensor([mel.shape[1] for mel in batch])
         padded = torch.full((len(batch), audio.n_mel_channels, int(lengths.max())), SILENCE)
         for row, mel in zip(padded, batch, strict=True):
             row[:, : mel.shape[1]] = mel
-        with precision.separate_rng(device, seed + number):
-            (sounds, _), seconds = time_call(partial(vocoder, padded.to(device), lengths.to(device)), device)
+        draws = Draws.of([(seed, number) for number in numbers], "vocoder", device)
+        (sounds, _), seconds = time_call(partial(vocoder, padded.to(device), lengths.to(device), draws), device)
         total += seconds
         sounds = trim(sounds, lengths, audio.hop_length)
         renditions += [Rendition(sound.cpu(), {}, {"mel": mel}) for sound, mel in zip(sounds, batch, strict=True)]
@@ -145,16 +145,17 @@ def renditions_from_texts(
 ) -> dict[str, tuple[list[Rendition], float]]:
     """Texts free running, once, each in one piece, and the mels through each vocoder; by the vocoders' names.
 
-    A batch's dropout depends on the seed and the batch alone, not on the random numbers of vocoders.
+    A line's random numbers depend on the seed and on its place among the items alone.
     """
     outputs: dict[str, tuple[list[Rendition], float]] = {name: ([], 0.0) for name in vocoders}
-    for number, batch in enumerate(_batches([item.text for item in items], "synthesise")):
-        with precision.separate_rng(device, seed + number):
-            (mels, _), reading = time_call(partial(mels_from_texts, batch, acoustic, device, half), device)
+    for numbers, batch in _batches([item.text for item in items], "synthesise"):
+        keys = [(seed, number) for number in numbers]
+        draws = Draws.of(keys, "acoustic", device)
+        (mels, _), reading = time_call(partial(mels_from_texts, batch, acoustic, device, half, draws), device)
         descriptions = list(describe_items(mels))
         for name, vocoder in vocoders.items():
-            with precision.separate_rng(device, seed + number):
-                (sounds, _), vocoding = time_call(partial(vocoder, mels.mels, mels.lengths), device)
+            draws = Draws.of(keys, "vocoder", device)
+            (sounds, _), vocoding = time_call(partial(vocoder, mels.mels, mels.lengths, draws), device)
             renditions, total = outputs[name]
             for sound, values in zip(trim(sounds, mels.lengths, audio.hop_length), descriptions, strict=True):
                 renditions.append(Rendition(sound.cpu(), *values))
@@ -180,9 +181,10 @@ def recording_of(item: HeldOutLine) -> Tensor:
     return item.recording
 
 
-def _batches(items: Sequence[Any], description: str) -> Iterator[list[Any]]:
+def _batches(items: Sequence[Any], description: str) -> Iterator[tuple[range, list[Any]]]:
     for start in tqdm(range(0, len(items), BATCH), desc=description, unit="batch", leave=False, disable=None):
-        yield list(items[start : start + BATCH])
+        batch = list(items[start : start + BATCH])
+        yield range(start, start + len(batch)), batch
 
 
 def _speed(renditions: Sequence[Rendition], seconds: float, audio: AudioConfig) -> float:

@@ -1,9 +1,9 @@
-"""The stages of inference, each a function over tensors: texts -> mels -> audio, trimmed and joined, with the time of each."""
+"""The stages of inference, each a function over tensors: lines -> mels -> audio, trimmed and joined, with the time of each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,7 +13,9 @@ from torch import Tensor
 
 from common import precision
 from common.audio.stft import SILENCE, AudioConfig
+from common.data.filelist import BadRows
 from common.data.reports import attention_focus
+from common.draws import Draws, Key
 from common.errors import UsageError
 from common.fast import Request, accelerate
 from common.inference.vocoders import MIN_FRAMES, LoadedModel, Numbers, Vocoder, time_call
@@ -23,10 +25,18 @@ from common.spec import AcousticInference, Piece
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
 PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # endings of the numbers in the log
-TEXT_PAUSE = 0.5  # seconds of silence after each of several texts in a stream
-BATCH = 16  # pieces of a batch where texts are cut: memory grows with it
+TEXT_PAUSE = 0.5  # seconds of silence after each of several lines in a stream
+CHECKED_TEXTS = 64  # texts that are encoded together to find mistakes
 
 OnAudio = Callable[[Tensor], None]  # takes the next audio (n,) as soon as it is ready
+
+
+class Line(NamedTuple):
+    """A text to synthesise. Its random numbers depend on the seed and on its number in a file or call, not on its batch."""
+
+    text: str
+    seed: int = 0
+    number: int = 0
 
 
 class MelBatch(NamedTuple):
@@ -65,6 +75,21 @@ class Pipeline(NamedTuple):
     half: bool
 
 
+class Batch(NamedTuple):
+    """The outputs of some lines, in their order."""
+
+    speeches: list[Speech | None]  # None for a line that does not fit into memory by itself
+    numbers: Numbers  # of the log; empty where no line fits
+    halved: bool  # True where memory was short, and the lines ran in smaller parts
+
+
+class Part(NamedTuple):
+    """The text of a line's piece, and the key of its random numbers."""
+
+    text: str
+    key: Key
+
+
 SpeechesAndNumbers = tuple[list[Speech], Numbers]
 
 
@@ -89,14 +114,15 @@ def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) ->
 
 @torch.inference_mode()
 def mels_from_texts(
-    texts: Sequence[str], acoustic: LoadedModel, device: torch.device, half: bool
+    texts: Sequence[str], acoustic: LoadedModel, device: torch.device, half: bool, draws: Draws | None = None
 ) -> tuple[MelBatch, Numbers]:
-    """Texts -> mels, as one batch, with the numbers for the log."""
+    """Texts -> mels, as one batch, with the numbers for the log; random numbers by text, or else from PyTorch's generator."""
     stages = acoustic_stages(acoustic)
     ids, text_lengths = stages.encode(list(texts), acoustic.options)
     ids, text_lengths = ids.to(device), text_lengths.to(device)
     with precision.autocast(device, precision.half_dtype(device, half)):
-        (mels, lengths, alignments), seconds = time_call(lambda: acoustic.model.infer(ids, text_lengths), device)
+        outputs, seconds = time_call(lambda: stages.infer(acoustic.model, ids, text_lengths, draws), device)
+    mels, lengths, alignments = outputs
     flag = acoustic.spec.flag
     numbers = {f"{flag}_items_per_sec": lengths.sum().item() / seconds, f"{flag}_latency": seconds}
     finished = (lengths < stages.frame_limits(acoustic.model, text_lengths).clamp(max=mels.shape[2])).tolist()
@@ -106,64 +132,105 @@ def mels_from_texts(
     return MelBatch(mels, lengths, alignments, steps, text_lengths, finished), numbers
 
 
-def synthesise(texts: Sequence[str], pipeline: Pipeline, longest_piece: int = 0) -> SpeechesAndNumbers:
-    """Texts -> speech, a text of more than `longest_piece` characters (0: no limit) in pieces with pauses between.
+def plan_batches(lines: Sequence[Line], batch_size: int) -> list[list[int]]:
+    """Sort lines by length, the longest first, into batches of at most `batch_size` (0: all), as positions in `lines`."""
+    order = sorted(range(len(lines)), key=lambda position: -len(lines[position].text))
+    size = batch_size or max(1, len(lines))
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
-    All texts are one batch, unless any is cut: then each batch has at most BATCH pieces, the longest first.
+
+def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0, batch_size: int = 0) -> Batch:
+    """Lines -> speech, a text of more than `longest_piece` characters (0: no limit) in pieces with pauses between.
+
+    At most `batch_size` pieces (0: all) are one batch of the models. Where memory is short, a batch runs in halves.
     Raises BadRows as the model's encode does.
     """
-    cuts = _cut_texts(texts, pipeline.acoustic, longest_piece)
-    parts = [piece.text for pieces in cuts for piece in pieces]
-    if len(parts) == len(texts):
-        return _synthesise_batch(texts, pipeline)
-    _check(texts, pipeline.acoustic)
-    order = sorted(range(len(parts)), key=lambda part: -len(parts[part]))
-    speeches: dict[int, Speech] = {}
-    numbers = []
-    for start in range(0, len(order), BATCH):
-        batch = order[start : start + BATCH]
-        outputs, batch_numbers = _synthesise_batch([parts[part] for part in batch], pipeline)
-        speeches |= zip(batch, outputs, strict=True)
-        numbers.append((len(batch), batch_numbers))
-    return _join_texts((speeches[part] for part in range(len(parts))), cuts), _combine_numbers(numbers)
+    check_texts([line.text for line in lines], pipeline.acoustic)
+    cuts = [_cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
+    parts = [part for _, of_line in cuts for part in of_line]
+    order = sorted(range(len(parts)), key=lambda number: -len(parts[number].text))
+    size = batch_size or max(1, len(order))
+    queue = [order[start : start + size] for start in range(0, len(order), size)]
+    speeches: dict[int, Speech | None] = {}
+    numbers, halved = [], False
+    while queue:
+        batch = queue.pop(0)
+        outputs = _synthesise_in_memory([parts[number] for number in batch], pipeline)
+        if outputs is None:
+            precision.free_cached_memory(pipeline.device)
+        if outputs:
+            speeches |= zip(batch, outputs[0], strict=True)
+            numbers.append((len(batch), outputs[1]))
+        elif len(batch) == 1:
+            speeches[batch[0]] = None
+        else:
+            halved, middle = True, len(batch) // 2
+            queue[:0] = [batch[:middle], batch[middle:]]
+    in_order = (speeches[number] for number in range(len(parts)))
+    joined = [_join_pieces(list(islice(in_order, len(of_line))), pieces) for pieces, of_line in cuts]
+    return Batch(joined, combine_numbers(numbers), halved)
 
 
 def stream(
-    texts: Sequence[str], pipeline: Pipeline, longest_piece: int = 0, text_pause: float = TEXT_PAUSE
-) -> Generator[Tensor, None, SpeechesAndNumbers]:
-    """Yield the audio (n,) of texts in parts, in their order, as soon as each is ready; return what `synthesise` returns.
+    line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0
+) -> Generator[Tensor, None, tuple[Speech, Numbers]]:
+    """Yield the audio (n,) of a line in parts, as soon as each is ready; return its speech and the numbers for the log.
 
-    One piece is synthesised after the other. Pauses are yielded too, `text_pause` seconds after each text.
+    One piece is synthesised after the other. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the pieces
+    are those of `synthesise`, up to differences at the edges of a vocoder's parts.
     """
-    _check(texts, pipeline.acoustic)
-    cuts = _cut_texts(texts, pipeline.acoustic, longest_piece)
-    speeches, numbers = [], []
-    for pieces in cuts:
-        for piece in pieces:
-            mels, mel_numbers = mels_from_texts([piece.text], pipeline.acoustic, pipeline.device, pipeline.half)
-            audio, vocoder_numbers = yield from pipeline.vocoder.stream(mels.mels, mels.lengths)
-            speeches += _speeches(mels, audio, pipeline.audio)
-            numbers.append((1, mel_numbers | vocoder_numbers))
-            pause = text_pause if piece is pieces[-1] else piece.pause
-            yield torch.zeros(round(pause * pipeline.audio.sampling_rate))
-    return _join_texts(iter(speeches), cuts), _combine_numbers(numbers)
+    check_texts([line.text], pipeline.acoustic)
+    pieces, parts = _cut_line(line, pipeline.acoustic, longest_piece)
+    speeches: list[Speech | None] = []
+    numbers = []
+    for piece, part in zip(pieces, parts, strict=True):
+        mels, mel_numbers = _mels([part], pipeline)
+        draws = Draws.of([part.key], "vocoder", pipeline.device)
+        audio, vocoder_numbers = yield from pipeline.vocoder.stream(mels.mels, mels.lengths, draws)
+        speeches += _speeches(mels, audio, pipeline.audio)
+        numbers.append((1, mel_numbers | vocoder_numbers))
+        pause = last_pause if piece is pieces[-1] else piece.pause
+        yield torch.zeros(round(pause * pipeline.audio.sampling_rate))
+    speech = _join_pieces(speeches, pieces)
+    assert speech is not None
+    return speech, combine_numbers(numbers)
 
 
-def _cut_texts(texts: Sequence[str], acoustic: LoadedModel, longest_piece: int) -> list[list[Piece]]:
-    """Cut each text into pieces; a text with a mistake stays whole."""
-    return [acoustic_stages(acoustic).pieces(text, longest_piece, acoustic.options) for text in texts]
+def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
+    """Raise BadRows for all texts that cannot be read, by their numbers."""
+    problems: dict[int, str] = {}
+    for start in range(0, len(texts), CHECKED_TEXTS):
+        try:
+            acoustic_stages(acoustic).encode(list(texts[start : start + CHECKED_TEXTS]), acoustic.options)
+        except BadRows as error:
+            problems |= {start + number: problem for number, problem in error.problems.items()}
+    if problems:
+        raise BadRows(problems)
 
 
-def _check(texts: Sequence[str], acoustic: LoadedModel) -> None:
-    """Raise BadRows for all texts that cannot be read, by their numbers and not by those of pieces."""
-    acoustic_stages(acoustic).encode(list(texts), acoustic.options)
+def _cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> tuple[list[Piece], list[Part]]:
+    """Cut a line into pieces, each with a key of its own."""
+    pieces = acoustic_stages(acoustic).pieces(line.text, longest_piece, acoustic.options)
+    return pieces, [Part(piece.text, (line.seed, line.number, i)) for i, piece in enumerate(pieces)]
 
 
-def _synthesise_batch(texts: Sequence[str], pipeline: Pipeline) -> SpeechesAndNumbers:
-    """Texts -> a speech of one piece each."""
-    mels, numbers = mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half)
-    audio, vocoder_numbers = pipeline.vocoder(mels.mels, mels.lengths)
-    return _speeches(mels, audio, pipeline.audio), numbers | vocoder_numbers
+def _synthesise_in_memory(parts: Sequence[Part], pipeline: Pipeline) -> SpeechesAndNumbers | None:
+    """Parts -> a speech each, as one batch; None where memory does not suffice."""
+    try:
+        mels, numbers = _mels(parts, pipeline)
+        draws = Draws.of([part.key for part in parts], "vocoder", pipeline.device)
+        audio, vocoder_numbers = pipeline.vocoder(mels.mels, mels.lengths, draws)
+        return _speeches(mels, audio, pipeline.audio), numbers | vocoder_numbers
+    except (RuntimeError, MemoryError) as error:
+        if not precision.is_out_of_memory(error):
+            raise
+    return None
+
+
+def _mels(parts: Sequence[Part], pipeline: Pipeline) -> tuple[MelBatch, Numbers]:
+    draws = Draws.of([part.key for part in parts], "acoustic", pipeline.device)
+    texts = [part.text for part in parts]
+    return mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half, draws)
 
 
 def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speech]:
@@ -183,37 +250,41 @@ def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speec
     ]
 
 
-def _join_texts(speeches: Iterator[Speech], cuts: list[list[Piece]]) -> list[Speech]:
-    """Join the speeches of pieces, in their order, to one speech a text."""
-    return [_join_pieces(list(islice(speeches, len(pieces))), pieces) for pieces in cuts]
-
-
-def _join_pieces(parts: list[Speech], pieces: list[Piece]) -> Speech:
-    """Join pieces to one speech, with silence in place of every pause but the last."""
-    if len(parts) == 1:
-        return parts[0]
-    rate = parts[0].sampling_rate
+def _join_pieces(parts: list[Speech | None], pieces: list[Piece]) -> Speech | None:
+    """Join pieces to one speech, with silence in place of every pause but the last; None where a part is missing."""
+    whole = [part for part in parts if part is not None]
+    if len(whole) < len(parts):
+        return None
+    if len(whole) == 1:
+        return whole[0]
+    rate = whole[0].sampling_rate
     sounds: list[Tensor] = []
-    for part, piece in zip(parts, pieces, strict=True):
+    for part, piece in zip(whole, pieces, strict=True):
         sounds += [part.audio, torch.zeros(round(piece.pause * rate))]
-    symbols = max(part.alignment.shape[1] for part in parts)
-    alignments = [F.pad(part.alignment, (0, symbols - part.alignment.shape[1]), value=math.nan) for part in parts]
+    symbols = max(part.alignment.shape[1] for part in whole)
+    alignments = [F.pad(part.alignment, (0, symbols - part.alignment.shape[1]), value=math.nan) for part in whole]
     return Speech(
         torch.cat(sounds[:-1]),
         rate,
-        torch.cat([part.mel for part in parts], dim=1),
+        torch.cat([part.mel for part in whole], dim=1),
         torch.cat(alignments),
-        all(part.finished for part in parts),
-        len(parts),
+        all(part.finished for part in whole),
+        len(whole),
     )
 
 
-def _combine_numbers(batches: list[tuple[int, Numbers]]) -> Numbers:
-    """Combine the numbers of batches, each with its items: seconds add up, rates are over all seconds, others are means."""
+def combine_numbers(batches: Sequence[tuple[int, Numbers]], at_once: bool = False) -> Numbers:
+    """Combine the numbers of batches, each with its items: seconds add up, rates are over all seconds, others are means.
+
+    `at_once` is for batches of processes that run together: their rates add up, and the longest seconds count.
+    """
     total: Numbers = {}
-    for name in batches[0][1]:
+    for name in batches[0][1] if batches else ():
         values = [numbers[name] for _, numbers in batches]
         if name.endswith(SECONDS):
+            total[name] = max(values) if at_once else sum(values)
+            continue
+        if at_once and name.endswith(PER_SECOND):
             total[name] = sum(values)
             continue
         seconds = name.replace(PER_SECOND, SECONDS)

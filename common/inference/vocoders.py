@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -11,13 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from common import precision
-from common.audio.audio_processing import griffin_lim
+from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, predict_peak
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
+from common.draws import Draws
 from common.spec import Denoiser, ModelSpec, VocoderInference
 
 # B batch, T frames, M mels, N samples
 
 MIN_FRAMES = 8  # shorter clips are lengthened with silence: a transform's window has to fit
+END_FRAMES = 1  # silence that each clip ends with, alone and in a batch
+GPU_FRAMES = 32  # on a GPU clips are lengthened to a multiple, so that many are of one length
 
 Numbers = dict[str, float]  # rates and seconds, by their keys in the log
 AudioAndNumbers = tuple[Tensor, Numbers]
@@ -32,11 +36,16 @@ class LoadedModel(NamedTuple):
 
 
 class Vocoder(Protocol):
-    """Mels (B, M, T) and lengths (B,) in frames -> audio (B, N), and numbers for the log."""
+    """Mels (B, M, T), silent past their lengths (B,) in frames -> audio (B, N), and numbers for the log.
 
-    def __call__(self, mels: Tensor, lengths: Tensor) -> AudioAndNumbers: ...
+    An item's audio up to its length does not depend on the other items. Without draws its noise does, if it has any.
+    """
 
-    def stream(self, mels: Tensor, lengths: Tensor) -> Generator[Tensor, None, AudioAndNumbers]:
+    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers: ...
+
+    def stream(
+        self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
+    ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
 
 
@@ -62,13 +71,23 @@ class NeuralVocoder:
         self.denoiser: Denoiser | None = self.stages.denoiser(self.model, audio) if strength > 0 else None
 
     @torch.inference_mode()
-    def __call__(self, mels: Tensor, lengths: Tensor) -> AudioAndNumbers:
-        with precision.autocast(self.device, self.half):
-            audio, seconds = time_call(lambda: self.model.infer(mels, sigma=self.sigma), self.device)
-            audio, denoising = self._denoise(audio)
-        return audio, self._numbers(lengths, seconds, denoising)
+    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:
+        seconds = denoising = 0.0
+        sounds: dict[int, Tensor] = {}
+        for items, clips in clips_of_one_length(mels, lengths):
+            own = draws.take(items) if draws else None
+            with precision.autocast(self.device, self.half):
+                vocode = partial(self.stages.vocode, self.model, clips, self.sigma, own)
+                audio, vocoding = time_call(vocode, self.device)
+                audio, subtracting = self._denoise(audio)
+            seconds, denoising = seconds + vocoding, denoising + subtracting
+            sounds |= zip(items, audio, strict=True)
+        padded = nn.utils.rnn.pad_sequence([sounds[item] for item in range(len(mels))], batch_first=True)
+        return padded, self._numbers(lengths, seconds, denoising)
 
-    def stream(self, mels: Tensor, lengths: Tensor) -> Generator[Tensor, None, AudioAndNumbers]:
+    def stream(
+        self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
+    ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
         denoising = total = 0.0
 
@@ -80,7 +99,8 @@ class NeuralVocoder:
 
         parts: list[Tensor] = []
         remaining = int(lengths[0]) * self.hop_length  # frames to samples
-        steps = self.stages.stream(self.model, mels, self.sigma, finish)
+        ((_, clip),) = clips_of_one_length(mels, lengths)
+        steps = self.stages.stream(self.model, clip, self.sigma, finish, draws)
         while True:
             part, seconds = time_call(lambda: self._advance(steps), self.device)
             total += seconds
@@ -116,23 +136,72 @@ class GriffinLimVocoder:
         self.stft, self.device, self.seed = TacotronSTFT.from_config(audio).to(device), device, seed
 
     @torch.inference_mode()
-    def __call__(self, mels: Tensor, lengths: Tensor) -> AudioAndNumbers:
+    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers:
         audio, seconds = time_call(lambda: self._invert(mels, lengths), self.device)
-        rate = int(lengths.sum()) * self.stft.config.hop_length / seconds
-        return audio, {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
+        return audio, self._numbers(lengths, seconds)
 
-    def stream(self, mels: Tensor, lengths: Tensor) -> Generator[Tensor, None, AudioAndNumbers]:
-        """Yield the audio of one item (1, M, T) as one part (n,), up to its length; return all of it (1, N)."""
-        audio, numbers = self(mels, lengths)
-        yield audio[0, : int(lengths[0]) * self.stft.config.hop_length]
-        return audio, numbers
+    def stream(
+        self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
+    ) -> Generator[Tensor, None, AudioAndNumbers]:
+        """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
+        (clip,) = self._clips(mels, lengths)
+        steps, parts, total = griffin_lim_in_parts(clip, self.stft, self._generator()), [], 0.0
+        peak = predict_peak(clip, self.stft)
+        remaining = int(lengths[0]) * self.stft.config.hop_length  # frames to samples
+        while True:
+            part, seconds = time_call(partial(self._advance, steps), self.device)
+            total += seconds
+            if part is None:
+                break
+            part = limit(part, peak)
+            yield part[0, : max(0, remaining)]
+            remaining -= part.shape[1]
+            parts.append(part)
+        return torch.cat(parts, dim=1), self._numbers(lengths, total)
+
+    @torch.inference_mode()
+    def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
+        return next(steps, None)
 
     def _invert(self, mels: Tensor, lengths: Tensor) -> Tensor:
-        padded = F.pad(mels, (0, 1), value=SILENCE)  # n + 1 frames make n hops of sound
-        clips = [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
-        sounds = [griffin_lim(clip, self.stft, generator=self._generator())[0] for clip in clips]
-        sounds = [sound / sound.abs().max().clamp(min=1.0) for sound in sounds]
+        clips = self._clips(mels, lengths)
+        sounds = []
+        for clip in clips:
+            whole = griffin_lim(clip, self.stft, generator=self._generator())[0]
+            sounds.append(limit(whole, predict_peak(clip, self.stft)))
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
+
+    def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Each item's mels (1, M, t); n + 1 frames make n hops of sound."""
+        padded = F.pad(mels, (0, 1), value=SILENCE)
+        return [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
+
+    def _numbers(self, lengths: Tensor, seconds: float) -> Numbers:
+        rate = int(lengths.sum()) * self.stft.config.hop_length / seconds
+        return {"griffin_lim_items_per_sec": rate, "griffin_lim_latency": seconds}
 
     def _generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)
+
+
+def limit(audio: Tensor, peak: float) -> Tensor:
+    """Scale audio down by a peak above 1 and clip it to [-1, 1]. The peak is predicted: a stream's is unknown until its end."""
+    return (audio / max(1.0, peak)).clamp(-1, 1)
+
+
+def clips_of_one_length(mels: Tensor, lengths: Tensor) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield the clips of mels (B, M, T) with lengths (B,), each as long as it is alone: item numbers and mels (b, M, t).
+
+    A model's receptive field reaches past a clip's end, so that a longer neighbour's padding would change the clip. On a CPU, where
+    a batch gains nothing, clips go one by one; on a GPU those of one length, rounded up to a multiple, go together.
+    """
+    on_cpu = mels.device.type == "cpu"
+    multiple = 1 if on_cpu else GPU_FRAMES
+    frames = [max(MIN_FRAMES, length + END_FRAMES) for length in lengths.tolist()]  # host sync, once a batch
+    frames = [count + -count % multiple for count in frames]
+    padded = F.pad(mels, (0, max(0, max(frames) - mels.shape[2])), value=SILENCE)
+    groups: dict[int, list[int]] = {}
+    for item, count in enumerate(frames):
+        groups.setdefault(item if on_cpu else count, []).append(item)
+    for items in groups.values():
+        yield items, padded[items, :, : frames[items[0]]]

@@ -24,7 +24,8 @@ Product = Callable[[Tensor], Tensor]  # (R, I) -> (R, O)
 def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = False) -> Product:
     """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and about so many rows.
 
-    With float16 a CPU may round a float32 weight by 2^-11 of each number.
+    With float16 a CPU may round a float32 weight by 2^-11 of each number. A row's result does not depend on the other rows, except
+    with F.linear.
     """
     weight = weight.detach()
     if float16 and weight.dtype == torch.float32 and reads_float16(weight.device):
@@ -32,8 +33,15 @@ def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = 
         return lambda x: private_ops.float16_linear(x, halves)
     if _packs(weight, rows):
         packed = private_ops.pack_linear(weight, rows)
-        return lambda x: private_ops.packed_linear(x, packed, bias)
+        return lambda x: _packed_linear(x, packed, bias)
     return lambda x: F.linear(x, weight, bias)
+
+
+def _packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """The packed product; oneDNN adds up a single row in another order than several, so it gets that row twice."""
+    if len(x) == 1:
+        return private_ops.packed_linear(x.expand(2, -1), packed, bias)[:1]
+    return private_ops.packed_linear(x, packed, bias)
 
 
 def reads_float16(device: torch.device) -> bool:

@@ -41,11 +41,11 @@ class Dist(NamedTuple):
 
 
 @contextmanager
-def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
+def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOUT) -> Iterator[Dist]:
     """Join the process group of torchrun or multiproc.py, if there is one; destroy it at the end.
 
-    With `always`, a single process forms a group of one. Models must go out of scope before the end.
-    Raises DataError where another process ended: that one prints the reason, which a traceback here would hide.
+    With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
+    the end. Raises DataError where another process ended: that one prints the reason, which a traceback here would hide.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
@@ -54,9 +54,8 @@ def session(cpu: bool = False, always: bool = False) -> Iterator[Dist]:
         yield Dist(0, 0, 1, device)
         return
     store, rank, world_size = _rendezvous() if is_launched else (torch_dist.HashStore(), 0, 1)
-    torch_dist.init_process_group(
-        distributed_backend(device), timeout=TIMEOUT, store=store, rank=rank, world_size=world_size
-    )
+    backend = distributed_backend(device)
+    torch_dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     try:
         yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
     except RuntimeError as error:

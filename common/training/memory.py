@@ -23,10 +23,6 @@ CONTROL_GROUPS = Path("/sys/fs/cgroup")
 CONTROL_GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
 CPU_IN_TRACE = 0  # the number of a CPU in "Device Type" of a trace
 USABLE = 90  # per cent of the memory: code, libraries and gaps between tensors take the rest
-NO_ROOM = (  # messages of libraries that have no exception of their own for it
-    "DefaultCPUAllocator: can't allocate memory",
-    "_STATUS_ALLOC_FAILED",  # a GPU library without room for its own state
-)
 REQUESTED_BYTES = re.compile(r"tried to allocate (\d+) bytes")
 REQUESTED_SIZE = re.compile(r"allocate (\d[\d.]* [KMGT]iB)")
 
@@ -206,10 +202,8 @@ def explain_out_of_memory(describe: Callable[[], str]) -> Iterator[None]:
     """Turn running out of a device's memory into a DataError that ends with describe(), the advice on flags."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise DataError(_out_of_memory(error, describe)) from None
-    except RuntimeError as error:
-        if not any(message in str(error) for message in NO_ROOM):
+    except (RuntimeError, MemoryError) as error:
+        if not precision.is_out_of_memory(error):
             raise
         raise DataError(_out_of_memory(error, describe)) from None
 

@@ -2,31 +2,41 @@
 
 The prenet's first layer is linear in the frames and these are linear in [context, decoder hidden], so that one product gives both
 the gate and the prenet's next input. On a GPU a chunk is recorded as a CUDA graph.
+
+On a CPU an item's result is bit for bit the same in any batch, where the packed products are: they and the attention over padded
+texts add up each item's numbers in one order, and the layers that a batch gains nothing from run item by item.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from common import precision
+from common.draws import Draws
 from common.fast import Request, shallow_copy
 from common.kernels.packed import Product, pack, reads_float16
-from common.layers import LinearNorm
+from common.layers import LinearNorm, length_mask
 from tacotron2.decoder import Decoder, DecoderOutput, Memory
 from tacotron2.fast.training import location_kernel
 from tacotron2.guard import StopRule, outside_window
-from tacotron2.model import Tacotron2
+from tacotron2.model import Tacotron2, Tacotron2Inference
 
 # B batch, S symbols, K decoder steps, M mels, r frames a step, E encoder channels, A attention channels
 # H attention LSTM size, D decoder LSTM size, P prenet size, k width of the location kernel, n steps of a chunk
 
 TYPICAL_ROWS = 8  # the batch size that products are packed for; correct for others
 CPU_CHUNK, GPU_CHUNK = 8, 20  # steps between two looks at the gates, which make a GPU wait
-GPU_SYMBOLS = 32  # texts are padded to a multiple: a recorded graph serves one size
+# Texts are padded to a multiple: on a CPU so that a longer neighbour leaves the order of attention's sums as it is, on a GPU
+# because a recorded graph serves one size.
+CPU_SYMBOLS, GPU_SYMBOLS = 16, 32
 MAX_SIZES = 8  # sizes of batches with buffers of their own
 
 
@@ -37,7 +47,7 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
     """
     prepared = copy.deepcopy(model).eval().requires_grad_(False)
     decoder = PreparedDecoder.of(prepared.decoder, half=request.half or request.int8)
-    return shallow_copy(prepared, Tacotron2, decoder=decoder)
+    return shallow_copy(prepared, PreparedTacotron2, decoder=decoder)
 
 
 def rounds(model: Tacotron2, request: Request) -> bool:
@@ -90,6 +100,51 @@ def _i_f_o_g(rows: Tensor) -> Tensor:
     return torch.cat((i, f, o, g))
 
 
+class FreeRun(NamedTuple):
+    """[context, decoder hidden] (K, B, E + D), alignments (B, K, S), and each item's steps (B,)."""
+
+    hidden: Tensor
+    alignments: Tensor
+    steps: Tensor
+
+
+class PreparedTacotron2(Tacotron2):
+    """The model for free running alone. On a CPU all but the decoder runs item by item, which costs next to nothing there."""
+
+    @torch.no_grad()
+    def infer(
+        self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> Tacotron2Inference:
+        """The plain model's infer, to rounding."""
+        if text.device.type != "cpu":
+            return super().infer(text, text_lengths, max_steps, draws)
+        decoder, r = cast(PreparedDecoder, self.decoder), self.decoder.n_frames_per_step
+        run = decoder.run_freely(self._memory(text, text_lengths), text_lengths, max_steps, draws)
+        limits = self.frame_limits(text_lengths, max_steps) // r
+        steps = torch.minimum(run.steps + 1, limits).tolist()  # the postnet's context: see the plain model
+        mels = [self._frames(run.hidden[:k, i : i + 1]) for i, k in enumerate(steps)]
+        frames = pad_sequence(mels, batch_first=True).transpose(1, 2)
+        padding = r * len(run.hidden) - frames.shape[2]  # where nothing stops a run early
+        return Tacotron2Inference(F.pad(frames, (0, padding)), run.steps * r, run.alignments)
+
+    def _memory(self, text: Tensor, text_lengths: Tensor) -> Memory:
+        """The inputs of attention for a batch of texts (B, S)."""
+        alone = []
+        for ids, length in zip(text, text_lengths, strict=True):
+            values = self.encoder(self.embedding(ids[None, :length]), length[None], mask_padding=True)
+            alone.append(self.decoder.attention_layer.memory(values, length[None]))
+        values, keys = (
+            pad_sequence([part[0] for part in parts], batch_first=True)
+            for parts in ([memory.values for memory in alone], [memory.keys for memory in alone])
+        )
+        return Memory(values, keys, ~length_mask(text_lengths, values.shape[1]))
+
+    def _frames(self, hidden: Tensor) -> Tensor:
+        """[context, decoder hidden] (K, 1, E + D) of an item -> its frames after the postnet (T, M)."""
+        mels, _ = cast(PreparedDecoder, self.decoder).project_run(hidden)
+        return self.postnet(mels, None)[0].t()
+
+
 class PreparedDecoder(Decoder):
     """The decoder for free running alone.
 
@@ -112,39 +167,54 @@ class PreparedDecoder(Decoder):
         """Pack a plain decoder's weights as they are now."""
         prepared, like = shallow_copy(decoder, cls), decoder.attention_rnn.weight_hh
         on_cpu = like.device.type == "cpu"
-        prepared.chunk, prepared.multiple = (CPU_CHUNK, 1) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
+        prepared.chunk, prepared.multiple = (CPU_CHUNK, CPU_SYMBOLS) if on_cpu else (GPU_CHUNK, GPU_SYMBOLS)
         prepared.dtype = torch.float16 if half and not on_cpu else like.dtype
         prepared.weights, prepared.sizes = packed_weights(decoder, prepared.dtype, half), {}
         return prepared
 
     @torch.no_grad()
-    def infer(self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None) -> DecoderOutput:
+    def infer(
+        self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
+    ) -> DecoderOutput:
         """The plain decoder's infer, to rounding."""
         memory = self.attention_layer.memory(values, text_lengths)
-        with torch.autocast(values.device.type, enabled=False):
-            steps, stop = self._steps_for(memory), self.stop_rule(text_lengths, max_steps)
-            hidden, alignments = self._run_chunks(steps, memory, stop)
-        context = values.shape[2]
-        mels, gates = self.project(
-            hidden.roll(-context, dims=2)
-        )  # [context, decoder hidden] -> [decoder hidden, context]
-        alignments = alignments[:, :, : values.shape[1]].transpose(0, 1)
-        return DecoderOutput(mels, gates, alignments, stop.steps * self.n_frames_per_step)
+        run = self.run_freely(memory, text_lengths, max_steps, draws)
+        return DecoderOutput(*self.project_run(run.hidden), run.alignments, run.steps * self.n_frames_per_step)
 
-    def _run_chunks(self, steps: FreeSteps, memory: Memory, stop: StopRule) -> tuple[Tensor, Tensor]:
+    def run_freely(self, memory: Memory, text_lengths: Tensor, max_steps: int | None, draws: Draws | None) -> FreeRun:
+        """All of infer but for the projection to frames."""
+        with torch.autocast(memory.values.device.type, enabled=False):
+            steps, stop = self._steps_for(memory), self.stop_rule(text_lengths, max_steps)
+            hidden, alignments = self._run_chunks(steps, memory, stop, draws)
+        return FreeRun(hidden, alignments[:, :, : memory.values.shape[1]].transpose(0, 1), stop.steps)
+
+    def project_run(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """[context, decoder hidden] (K, B, E + D) -> frames (B, M, T), gate logits (B, T)."""
+        context = self.attention_layer.memory_layer.linear_layer.in_features
+        return self.project(hidden.roll(-context, dims=2))
+
+    def _run_chunks(
+        self, steps: FreeSteps, memory: Memory, stop: StopRule, draws: Draws | None
+    ) -> tuple[Tensor, Tensor]:
         """Run chunks until the rule stops them -> [context, decoder hidden] (K, B, E + D), alignments (K, B, S)."""
+        batch, device = memory.values.shape[0], memory.values.device
+        draw: Callable[[int], Tensor] = partial(self.prenet.draw_keep_masks, batch=batch, device=device)
+        if draws:
+            draw = partial(self.prenet.keep_masks, draws)
+        before = torch.get_rng_state()
         steps.start(memory)
         outputs, alignments = [], []
+        keep = draw(steps.chunk)
         while not stop.finished:
-            before = torch.get_rng_state()
-            steps.run()
+            steps.run(keep)
             outputs.append(steps.outputs.clone())
             alignments.append(steps.weights.clone())
+            keep = draw(steps.chunk)  # while a GPU runs the chunk, which the rule waits for
             stop.update(steps.gates, steps.weights)
         total = stop.total_steps()
-        if memory.values.device.type == "cpu":
-            torch.set_rng_state(before)  # steps past the end draw masks, which the plain decoder does not
-            steps.draw(total - (len(outputs) - 1) * steps.chunk)
+        if not draws and device.type == "cpu":
+            torch.set_rng_state(before)  # steps past the end drew masks, which the plain decoder does not
+            draw(total)
         return torch.cat(outputs)[:total], torch.cat(alignments)[:total]
 
     def _steps_for(self, memory: Memory) -> FreeSteps:
@@ -163,7 +233,7 @@ class FreeSteps:
     """A chunk of steps for B texts of at most S symbols; each call reads and writes the same tensors."""
 
     def __init__(self, decoder: PreparedDecoder, batch: int, symbols: int) -> None:
-        self.prenet, self.w, self.chunk = decoder.prenet, decoder.weights, decoder.chunk
+        self.w, self.chunk, self.p_dropout = decoder.weights, decoder.chunk, decoder.prenet.p_dropout
         like, self.window = self.w.kernel, decoder.guard.attention_window
         prenet, hidden = decoder.prenet.dim, decoder.attention_rnn.hidden_size
         context, last = decoder.attention_layer.memory_layer.linear_layer.in_features, decoder.decoder_rnn.hidden_size
@@ -189,7 +259,7 @@ class FreeSteps:
         self.chunk_views = [
             (*self.masks[i], self.outputs[i], self.weights[i], self.gates[i]) for i in range(self.chunk)
         ]
-        self.run = precision.repeatable(self._run, like.device)
+        self.repeat = precision.repeatable(self._run, like.device)
 
     def start(self, memory: Memory) -> None:
         """Begin with a batch's texts, from zeros."""
@@ -201,12 +271,12 @@ class FreeSteps:
         self.values[:, :symbols] = memory.values
         self.padding[:, :symbols] = memory.padding
 
-    def draw(self, steps: int) -> Tensor:
-        """The prenet's keep masks of so many steps (steps, 2, B, P)."""
-        return self.prenet.draw_keep_masks(steps, self.masks.shape[2], self.masks.device)
+    def run(self, keep: Tensor) -> None:
+        """Take a chunk of steps with the prenet's keep masks (chunk, 2, B, P)."""
+        self.masks.copy_(keep).div_(1 - self.p_dropout)  # outside of the recorded graph, which reads them
+        self.repeat()
 
     def _run(self) -> None:
-        self.masks.copy_(self.draw(self.chunk)).div_(1 - self.prenet.p_dropout)
         next_frame = self.next_frame
         for *masks, output, weights, gates in self.chunk_views:
             self._step(next_frame, *masks)

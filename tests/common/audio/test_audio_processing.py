@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import wave
+from itertools import pairwise
 from pathlib import Path
 
 import librosa
@@ -13,7 +14,14 @@ import scipy.signal
 import soundfile
 import torch
 
-from common.audio.audio_processing import griffin_lim, load_audio, mel_to_magnitude, save_audio
+from common.audio.audio_processing import (
+    griffin_lim,
+    griffin_lim_in_parts,
+    load_audio,
+    mel_to_magnitude,
+    predict_peak,
+    save_audio,
+)
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 
@@ -293,6 +301,27 @@ def convergence(audio: np.ndarray, magnitude: np.ndarray) -> float:
     """Spectral convergence: distance of the audio's magnitudes from the wanted ones, relative to these."""
     got = np.abs(librosa.stft(audio, n_fft=1024, hop_length=256, pad_mode="reflect"))
     return float(np.linalg.norm(got - magnitude) / np.linalg.norm(magnitude))
+
+
+@pytest.mark.parametrize("frames", [8, 31, 33, 200, 500])
+def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> None:
+    """Shorter than a part, longer by one frame, and so long that the middle parts reach neither end."""
+    mels = stft.mel_spectrogram(torch.from_numpy(voice(frames * 256)).float()[None])
+    whole = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(3))
+    parts = list(griffin_lim_in_parts(mels, stft, torch.Generator().manual_seed(3)))
+    starts = [start for start in (0, 32, 96, 224, 480) if start < frames]
+    assert [part.shape[1] // 256 for part in parts] == [b - a for a, b in pairwise([*starts, frames])]
+    assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-3 * whole.abs().max()
+
+
+@pytest.mark.parametrize("level", [0.1, 1.0])
+def test_the_peak_follows_from_the_mels(stft: TacotronSTFT, level: float) -> None:
+    """Of noise below 8 kHz, where the filters end; its loudest frame is a little above the mean."""
+    noise = 0.2 * level * np.random.default_rng(1).normal(size=40_000)
+    taps = scipy.signal.firwin(401, 7800, fs=RATE)
+    noise = scipy.signal.lfilter(taps, 1, noise).clip(-1, 1)
+    mels = stft.mel_spectrogram(torch.from_numpy(noise).float()[None])
+    assert predict_peak(mels, stft) == pytest.approx(3 * noise.std(), rel=0.25)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.99])

@@ -13,10 +13,24 @@ import torch
 from torch import Tensor, nn
 
 from common.audio.stft import AudioConfig, TacotronSTFT
+from common.data.filelist import BadRows
+from common.draws import Draws
 from common.errors import UsageError
 from common.fast import FastWay, Request
-from common.inference.stages import MelBatch, Pipeline, mels_from_texts, prepare_model, stream, synthesise, trim
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, time_call
+from common.inference.stages import (
+    Line,
+    MelBatch,
+    Pipeline,
+    check_texts,
+    combine_numbers,
+    mels_from_texts,
+    plan_batches,
+    prepare_model,
+    stream,
+    synthesise,
+    trim,
+)
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, clips_of_one_length, time_call
 from common.spec import AcousticInference, Piece, VocoderInference
 
 CPU = torch.device("cpu")
@@ -115,16 +129,17 @@ def encode_joined(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
 class FirstMels:
     """Four samples a frame, and numbers that are easy to add up."""
 
-    def __call__(self, mels: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> tuple[Tensor, dict[str, float]]:
+        assert draws is not None and len(draws.generators) == len(mels)
         seconds = float(len(mels))
         return mels[:, 0].repeat_interleave(4, dim=1), {
             "vocoder_items_per_sec": lengths.sum().item() / seconds,
             "vocoder_latency": seconds,
         }
 
-    def stream(self, mels: Tensor, lengths: Tensor):
+    def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
         yield mels[0, 0, : int(lengths[0])].repeat_interleave(4)
-        return self(mels, lengths)
+        return self(mels, lengths, draws)
 
 
 def exhaust(steps) -> tuple[list[Tensor], object]:
@@ -143,9 +158,15 @@ def pipeline() -> Pipeline:
     return Pipeline(loaded, FirstMels(), AudioConfig(sampling_rate=8, hop_length=4, mel_fmax=4.0), CPU, False)
 
 
-def synthesise_pieces(texts: list[str], limit: int) -> tuple[list, dict[str, float], Batches]:
+def lines_from(texts: list[str]) -> list[Line]:
+    return [Line(text, 0, number) for number, text in enumerate(texts)]
+
+
+def synthesise_pieces(texts: list[str], limit: int, size: int = 0) -> tuple[list, dict[str, float], Batches]:
     stages = pipeline()
-    return *synthesise(texts, stages, limit), stages.acoustic.model
+    batch = synthesise(lines_from(texts), stages, limit, size)
+    assert not batch.halved
+    return batch.speeches, batch.numbers, stages.acoustic.model
 
 
 def test_pieces_are_joined_with_their_pauses() -> None:
@@ -164,10 +185,10 @@ def test_pieces_are_joined_with_their_pauses() -> None:
     assert short.alignment.tolist() == [[1.0]]
 
 
-def test_texts_that_are_not_cut_are_one_batch_in_their_order() -> None:
+def test_lines_of_one_batch_keep_their_order() -> None:
     texts = ["a", "ab-c", "abc"] * 10
     speeches, numbers, model = synthesise_pieces(texts, 4)
-    assert model.sizes == [[1, 3, 3] * 10]
+    assert model.sizes == [[3] * 20 + [1] * 10]  # the longest first
     assert [len(speech.audio) for speech in speeches] == [8, 24, 24] * 10
     assert numbers["vocoder_latency"] == 30.0
     assert synthesise_pieces(["ab-" * 50 + "c"], 0)[2].sizes == [[101]]
@@ -175,7 +196,7 @@ def test_texts_that_are_not_cut_are_one_batch_in_their_order() -> None:
 
 def test_pieces_are_batched_by_their_lengths() -> None:
     texts = ["-".join(["ab"] * 10), "a", "-".join(["abcd"] * 8)]
-    speeches, numbers, model = synthesise_pieces(texts, 4)
+    speeches, numbers, model = synthesise_pieces(texts, 4, 16)
     assert model.sizes == [[4] * 8 + [2] * 8, [2, 2, 1]]
     assert [speech.pieces for speech in speeches] == [10, 1, 8]
     assert [len(speech.audio) for speech in speeches] == [10 * 16 + 9 * 4, 8, 8 * 32 + 7 * 4]
@@ -194,27 +215,99 @@ def test_pieces_are_batched_by_their_lengths() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 3])
-@pytest.mark.parametrize("text_pause", [0.0, 0.5])
-def test_a_stream_has_the_texts_in_their_order_with_pauses(limit: int, text_pause: float) -> None:
-    texts, stages = ["a", "ab-c-de", "b"], pipeline()
-    parts, (speeches, numbers) = exhaust(stream(texts, stages, limit, text_pause))
+@pytest.mark.parametrize("last_pause", [0.0, 0.5])
+def test_a_stream_has_the_pieces_in_their_order_with_pauses(limit: int, last_pause: float) -> None:
+    stages = pipeline()
+    parts, (speech, numbers) = exhaust(stream(Line("ab-c-de"), stages, limit, last_pause))
     sizes = stages.acoustic.model.sizes
-    assert sizes == ([[1], [5], [1]] if limit == 0 else [[1], [2], [1], [2], [1]])
-    after = torch.zeros(round(8 * text_pause))  # of 8 Hz
-    wanted = [part for speech in speeches for part in (speech.audio, after)]
-    assert torch.cat(parts).tolist() == torch.cat(wanted).tolist()
+    assert sizes == ([[5]] if limit == 0 else [[2], [1], [2]])
+    after = torch.zeros(round(8 * last_pause))  # of 8 Hz
+    assert torch.cat(parts).tolist() == torch.cat([speech.audio, after]).tolist()
+    assert speech.audio.tolist() == synthesise_pieces(["ab-c-de"], limit)[0][0].audio.tolist()
     assert numbers["vocoder_latency"] == len(sizes)
 
 
-def test_mels_of_pieces_follow_each_other_without_pauses() -> None:
-    (speech,), _, _ = synthesise_pieces(["ab-c"], 3)
-    assert speech.mel.tolist() == [[1, 1, 2, 2, 3, 3]] * 3
-    assert speech.sampling_rate == 8
+class SmallMemory(Batches):
+    """Has memory for so many symbols at once."""
+
+    def __init__(self, room: int, error: type[Exception] = torch.OutOfMemoryError, message: str = "") -> None:
+        super().__init__()
+        self.room, self.error, self.message = room, error, message
+
+    def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
+        if ids.numel() > self.room:
+            raise self.error(self.message)
+        return super().infer(ids, lengths)
 
 
-def test_one_piece_without_an_end_leaves_its_text_unfinished() -> None:
-    (first, second), _, _ = synthesise_pieces(["ab-abcde", "ab-abcd"], 4)
-    assert (first.finished, second.finished) == (False, True)
+NO_ROOM = "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 1500000000 bytes."
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(torch.OutOfMemoryError, ""), (MemoryError, ""), (RuntimeError, NO_ROOM)]
+)
+def test_a_batch_that_does_not_fit_runs_in_halves(error: type[Exception], message: str) -> None:
+    """Down to one line, which is left out where it does not fit by itself; the other lines are what they are with memory."""
+    texts, stages = ["ab", "abcdefghi", "a", "abc", "abcd", "ab-cd"], pipeline()
+    want, _, _ = synthesise_pieces(texts, 4)
+    model = SmallMemory(6, error, message)
+    cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
+    batch = synthesise(lines_from(texts), cramped, 4)
+    assert batch.halved
+    assert model.sizes == [[4], [3], [2, 2], [2, 1]]
+    assert batch.speeches[1] is None
+    for number in (0, 2, 3, 4, 5):
+        assert batch.speeches[number].audio.tolist() == want[number].audio.tolist()  # type: ignore[union-attr]
+    nothing = synthesise([Line("abcdefghi")], cramped)
+    assert nothing == ([None], {}, False)
+
+
+def test_a_line_is_left_out_where_a_piece_does_not_fit() -> None:
+    stages = pipeline()
+    cramped = stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(4)))
+    assert synthesise(lines_from(["ab-abcdef", "ab"]), cramped, 4).speeches[0] is None
+
+
+def test_other_errors_of_a_batch_pass() -> None:
+    stages = pipeline()
+    broken = stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(0, RuntimeError, "shapes do not fit")))
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        synthesise([Line("a")], broken)
+
+
+def test_mistakes_have_the_numbers_of_their_lines() -> None:
+    def encode_small(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:
+        if bad := {number: "a capital" for number, text in enumerate(texts) if text != text.lower()}:
+            raise BadRows(bad)
+        return encode(texts, options)
+
+    loaded = pipeline().acoustic
+    stages = AcousticInference(encode=encode_small, spell=lambda text, options: list(text))
+    loaded = loaded._replace(spec=argparse.Namespace(flag="reader", inference=stages))  # type: ignore[arg-type]
+    texts = ["a"] * 200
+    check_texts(texts, loaded)
+    texts[3] = texts[170] = "A"
+    with pytest.raises(BadRows) as caught:
+        check_texts(texts, loaded)
+    assert caught.value.problems == {3: "a capital", 170: "a capital"}
+
+
+def test_batches_are_of_lines_of_about_one_length_the_longest_first() -> None:
+    lines = lines_from(["a" * length for length in (3, 9, 1, 7, 5)])
+    assert plan_batches(lines, 2) == [[1, 3], [4, 0], [2]]
+    assert plan_batches(lines, 0) == [[1, 3, 4, 0, 2]]
+    assert plan_batches([], 0) == []
+
+
+def test_numbers_of_processes_that_run_together() -> None:
+    first = {"x_items_per_sec": 10.0, "x_latency": 2.0, "focus": 0.5}
+    second = {"x_items_per_sec": 4.0, "x_latency": 3.0, "focus": 0.9}
+    focus = pytest.approx((3 * 0.5 + 0.9) / 4)
+    numbers = [(3, first), (1, second)]
+    assert combine_numbers(numbers, at_once=True) == {"x_items_per_sec": 14.0, "x_latency": 3.0, "focus": focus}
+    rate = pytest.approx((20 + 12) / 5)
+    assert combine_numbers(numbers) == {"x_items_per_sec": rate, "x_latency": 5.0, "focus": focus}
+    assert combine_numbers([]) == {}
 
 
 @dataclass
@@ -263,9 +356,11 @@ def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
     mels = torch.randn(2, 4, 9)
     sound, numbers = vocode(mels, torch.tensor([9, 5]))
     wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
-    assert torch.allclose(sound, wanted + 1.0 if strength else wanted)
+    for item, samples in enumerate((9 * 256, 5 * 256)):
+        own = wanted[item, :samples]
+        assert torch.allclose(sound[item, :samples], own + 1.0 if strength else own)
     switched = {} if plain else {"prepared": (Request(True, int8=True),)}
-    assert calls == Calls(denoised=(strength,) if strength else (), **switched)
+    assert calls == Calls(denoised=(strength,) * 2 if strength else (), **switched)  # on a CPU one by one
     assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
     assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)
     assert (numbers["denoiser_latency"] > 0) == (strength > 0)
@@ -320,6 +415,16 @@ def test_griffin_lim_inverts_mels_alone_and_in_a_batch() -> None:
         )
         assert torch.allclose(alone[0], sound[: alone.shape[1]], atol=1e-6)
     assert sounds.abs().max() <= 1.0
+
+
+def test_clips_go_one_by_one_on_a_cpu_and_by_equal_lengths_elsewhere() -> None:
+    mels, lengths = torch.arange(40.0).expand(4, 3, 40), torch.tensor([40, 5, 31, 33])
+    clips = list(clips_of_one_length(mels, lengths))
+    assert [items for items, _ in clips] == [[0], [1], [2], [3]]
+    assert [clip.shape for _, clip in clips] == [(1, 3, 41), (1, 3, 8), (1, 3, 32), (1, 3, 34)]
+    assert clips[0][1][0, 0, -1] == pytest.approx(SILENCE) and torch.equal(clips[1][1][0], mels[0, :, :8])
+    elsewhere = list(clips_of_one_length(mels.to("meta"), lengths))  # as on a GPU
+    assert [(items, tuple(clip.shape)) for items, clip in elsewhere] == [([0, 3], (2, 3, 64)), ([1, 2], (2, 3, 32))]
 
 
 def test_sounds_are_cut_to_their_own_lengths() -> None:

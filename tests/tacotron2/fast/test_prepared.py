@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from common.draws import Draws
 from common.fast import Request
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
@@ -100,6 +101,27 @@ def test_dropout_falls_on_the_same_numbers(chunk: int, threshold: float) -> None
         assert (following[0][1].mels - first[0].mels).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("chunk", [1, 4, 8])
+def test_items_with_draws_have_the_same_numbers_in_every_decoder_and_batch(chunk: int) -> None:
+    """The generator of the process stays where it is."""
+    decoder = make_decoder(0.5, torch.float32, gate_threshold=1.0, prenet_dim=16)
+    memory, symbols = inputs(5, 3, 4, dtype=torch.float32)
+
+    def run(model: Decoder, *items: int) -> DecoderOutput:
+        draws = Draws.of([(9, item) for item in items], "acoustic", torch.device("cpu"))
+        return model.infer(memory[list(items)], symbols[list(items)], draws=draws)
+
+    before = torch.get_rng_state()
+    plain = run(decoder, 0, 1, 2)
+    assert_same(run(prepare(decoder, chunk), 0, 1, 2), plain, 1e-4)
+    for items in ([2], [1, 0], [2, 0, 1]):
+        alone = run(prepare(decoder, chunk), *items)
+        for row, item in enumerate(items):
+            torch.testing.assert_close(alone.mels[row], plain.mels[item], rtol=0, atol=1e-4)
+    assert (plain.mels[0] - plain.mels[1]).abs().max() > 0.01
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_float16_weights_are_within_their_rounding() -> None:
     decoder = make_decoder(0.0, torch.float32, gate_threshold=1.0)
     memory, symbols = inputs(5, 3, dtype=torch.float32)
@@ -125,14 +147,14 @@ def test_batches_do_not_change_each_other() -> None:
             assert_same(prepared.infer(*batch), want, 1e-12)
     for batch, want in zip(batches, plain, strict=True):
         assert_same(prepared.infer(*batch), want, 1e-12)
-    assert set(prepared.sizes) == {(2, 5), (1, 2)}
+    assert set(prepared.sizes) == {(2, 16), (1, 16)}
 
 
 def test_buffers_of_few_sizes_stay() -> None:
     prepared = prepare(make_decoder(gate_threshold=1.0, max_decoder_steps=1))
-    for symbols in range(1, 20):
+    for symbols in range(16, 161, 16):
         prepared.infer(*inputs(symbols))
-    assert [size for _, size in prepared.sizes] == list(range(12, 20))
+    assert [size for _, size in prepared.sizes] == list(range(48, 161, 16))
 
 
 def small_model() -> Tacotron2:

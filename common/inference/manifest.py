@@ -1,0 +1,133 @@
+"""The record of a run's finished lines, which a later run skips: inference.jsonl in the output folder, one JSON object a line.
+
+The first object has the seed and a digest of the settings; each other one a line's number, its file, and a digest of all that its
+audio depends on. A process of several writes a file of its own, since appends of several machines to one file may be lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common.errors import DataError
+from common.inference.stages import Line
+
+DIGEST_BYTES = 12
+
+
+class EarlierRun(NamedTuple):
+    """An older run's seed (None where there is none), and by line its file and its digest."""
+
+    seed: int | None
+    files: dict[int, tuple[str, str]]
+
+
+class Manifest:
+    """Appends the finished lines of this process. Raises DataError where the file cannot be written.
+
+    Args:
+        folder: the output folder.
+        suffix: that of the output files, so that runs with different ones do not share a record.
+        settings: the digest of the settings.
+        seed: of all lines.
+        rank: number of this process.
+    """
+
+    def __init__(self, folder: Path, suffix: str, settings: str, seed: int, rank: int = 0) -> None:
+        self.path = folder / f"inference{suffix}{f'.{rank}' if rank else ''}.jsonl"
+        self.settings = settings
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = self.path.open("ab", buffering=0)
+            if self.file.tell():
+                self.file.write(b"\n")  # ends a record that a killed run left without its end
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self._append({"settings": settings, "seed": seed})
+
+    def __enter__(self) -> Manifest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def add(self, line: Line, path: Path) -> None:
+        """Record a line whose file is complete."""
+        digest = line_digest(line, self.settings)
+        self._append({"line": line.number, "file": path.name, "bytes": path.stat().st_size, "digest": digest})
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        try:
+            self.file.write(f"{json.dumps(record)}\n".encode())
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(f"{self.path}: cannot be written ({error.strerror}); choose another --output")
+
+
+def read_finished(folder: Path, suffix: str) -> EarlierRun:
+    """Read the records of earlier runs, of all their processes; files that are gone or of another size do not count."""
+    seed, files = None, {}
+    for record in _records(_manifests(folder, suffix)):
+        if isinstance(record.get("seed"), int):
+            seed = record["seed"]
+        name, number = record.get("file"), record.get("line")
+        if not isinstance(name, str) or not isinstance(number, int):
+            continue
+        path = folder / name
+        if path.is_file() and path.stat().st_size == record.get("bytes"):
+            files[number] = (name, str(record.get("digest")))
+    return EarlierRun(seed, files)
+
+
+def is_finished(line: Line, name: str, settings: str, finished: EarlierRun) -> bool:
+    """True where an earlier run wrote this line to a file of this name, with the same text, seed and settings."""
+    return finished.files.get(line.number) == (name, line_digest(line, settings))
+
+
+def remove_manifests(folder: Path, suffix: str) -> None:
+    """Remove the records of earlier runs, before a run that does not resume."""
+    for path in _manifests(folder, suffix):
+        path.unlink(missing_ok=True)
+
+
+def settings_digest(settings: Mapping[str, Any], checkpoints: Sequence[Path]) -> str:
+    """Digest settings and the identity of checkpoint files: path, bytes and time of the last change."""
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in checkpoints]
+    return _digest([settings, stats])
+
+
+def line_digest(line: Line, settings: str) -> str:
+    """Digest all that a line's audio depends on."""
+    return _digest([settings, *line])
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _manifests(folder: Path, suffix: str) -> list[Path]:
+    name = re.compile(rf"inference{re.escape(suffix)}(\.\d+)?\.jsonl")
+    return sorted(path for path in folder.glob("*.jsonl") if name.fullmatch(path.name))
+
+
+def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of files, without lines that a killed run cut short."""
+    for path in paths:
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:  # of JSON or of UTF-8
+                continue
+            if isinstance(record, dict):
+                yield record

@@ -1,0 +1,212 @@
+"""inference.py over many lines: resumed after a kill, in two processes, short of memory, and in other file formats."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+import models
+from common.inference.manifest import Manifest, is_finished, read_finished, remove_manifests
+from synthesizer import Line
+from tests.recipe import ROOT, read_steps, run, start, succeed, train_tiny_model
+from tests.test_inference import BEEPER, Beeper
+
+HOURS = ["one", "two", "three", "four", "five", "six"]
+LINES = [f"{hour} o'clock, and all is well{'!' * number}" for number, hour in enumerate(HOURS)] * 2
+
+
+def words(folder: Path, *more: object, lines: list[str] = LINES) -> list[object]:
+    folder.mkdir(exist_ok=True)
+    (folder / "phrases.txt").write_text("".join(f"{line}\n" for line in lines))
+    models_of = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim", "--cpu", "--no-alignments"]
+    return ["-i", folder / "phrases.txt", "-o", folder, *models_of, *more]
+
+
+def sounds(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("audio_*") if path.suffix != ".tmp"}
+
+
+def seed_of(folder: Path) -> int:
+    return json.loads((folder / "inference.jsonl").read_text().splitlines()[0])["seed"]
+
+
+def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
+    """SIGKILL in the middle; the resumed run takes the seed that the first one drew, and computes the missing lines alone."""
+    killed = tmp_path / "killed"
+    process = start(sys.executable, "inference.py", *words(killed, "-bs", 1))
+    deadline = time.monotonic() + 200
+    while len(sounds(killed)) < 3:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    there = sounds(killed)
+    assert 3 <= len(there) < len(LINES)
+    times = {name: (killed / name).stat().st_mtime_ns for name in there}
+    printed = succeed("inference.py", *words(killed, "-bs", 5, "--resume"))
+    skipped = int(printed.split("--resume: ")[1].split()[0])
+    assert len(there) - 1 <= skipped <= len(there)
+    same_files = [name for name, written in times.items() if (killed / name).stat().st_mtime_ns == written]
+    assert len(same_files) == skipped
+    whole = tmp_path / "whole"
+    succeed("inference.py", *words(whole, "--seed", seed_of(killed)))
+    assert sounds(killed) == sounds(whole) and len(sounds(whole)) == len(LINES)
+
+
+def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None:
+    succeed("inference.py", *words(tmp_path, "--seed", 3))
+    first = sounds(tmp_path)
+    (tmp_path / "audio_4.wav").unlink()
+    (tmp_path / "audio_5.wav").write_bytes(b"cut short")
+    lines = [*LINES[:7], "Other words.", *LINES[8:]]
+    assert f"--resume: {len(LINES) - 3} of {len(LINES)}" in succeed(
+        "inference.py", *words(tmp_path, "--resume", lines=lines)
+    )
+    again = sounds(tmp_path)
+    assert {name for name in first if first[name] != again[name]} == {"audio_7.wav"}
+    assert f"--resume: {len(LINES)} of" in succeed("inference.py", *words(tmp_path, "--resume", lines=lines))
+    assert f"--resume: 0 of {len(LINES)}" in succeed("inference.py", *words(tmp_path, "--resume", "--seed", 4))
+    assert f"--resume: 0 of {len(LINES)}" in succeed(
+        "inference.py", *words(tmp_path, "--resume", "--normalize", "peak")
+    )
+
+
+def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path) -> None:
+    outputs = []
+    for _ in range(2):
+        succeed("inference.py", *words(tmp_path, lines=LINES[:2]))
+        outputs.append((seed_of(tmp_path), sounds(tmp_path)))
+    assert outputs[0][0] != outputs[1][0] and outputs[0][1] != outputs[1][1]
+    succeed("inference.py", *words(tmp_path, "--seed", outputs[0][0], lines=LINES[:2]))
+    assert sounds(tmp_path) == outputs[0][1]
+
+
+def test_a_mistake_leaves_the_record_of_an_earlier_run(tmp_path: Path) -> None:
+    succeed("inference.py", *words(tmp_path, "--seed", 3, lines=LINES[:2]))
+    assert run("inference.py", *words(tmp_path, lines=[*LINES[:1], "Two }"])).code == 1
+    assert "--resume: 2 of 2" in succeed("inference.py", *words(tmp_path, "--resume", lines=LINES[:2]))
+
+
+def test_two_processes_share_the_lines(tmp_path: Path) -> None:
+    """The same files bit for bit as one process; one log with the totals of both."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    succeed("inference.py", *words(one, "--seed", 3, "-bs", 12))
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    launch = [sys.executable, "-m", "multiproc", "--nproc", 2, "inference.py"]
+    process = start(*launch, *words(two, "--seed", 3, "-bs", 2), environment=environment)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert sounds(one) == sounds(two) and len(sounds(two)) == len(LINES)
+    assert ", in 2 processes" in out
+    totals = [data for step, data in read_steps(two / "nvlog.json") if step == ()]
+    assert len(totals) == 1 and set(totals[0]) == set(read_steps(one / "nvlog.json")[-1][1])
+    records = [(two / f"inference{rank}.jsonl").read_text().count('"line"') for rank in ("", ".1")]
+    assert records == [6, 6]
+    assert f"--resume: {len(LINES)} of {len(LINES)}" in succeed("inference.py", *words(two, "--resume"))
+
+
+class CrampedBeeper(Beeper):
+    """Has memory for 40 letters at once."""
+
+    def infer(self, ids, lengths):
+        if ids.numel() > 40:
+            raise torch.OutOfMemoryError("no room")
+        return super().infer(ids, lengths)
+
+
+def test_lines_that_do_not_fit_are_reported_and_the_others_written(tmp_path: Path, monkeypatch) -> None:
+
+    monkeypatch.setitem(models.REGISTRY, "Beeper", replace(BEEPER, build=CrampedBeeper))
+    checkpoint, lines = tmp_path / "beeper.pt", ["ab", "c" * 41, "abc", "b" * 30, "a" * 50, "ba"]
+    torch.save({"config": {"n_mel_channels": 80}, "state_dict": Beeper().state_dict()}, checkpoint)
+    (tmp_path / "phrases.txt").write_text("\n".join(lines))
+    names = ["-i", tmp_path / "phrases.txt", "-o", tmp_path, "--beeper", checkpoint, "--vocoder", "griffin-lim"]
+    result = run("inference.py", *names)
+    assert result.code == 1
+    assert result.out.count("not enough memory for 6 lines at once: such batches run in halves") == 1
+    assert [line.split(":")[-2:-1] for line in result.err.splitlines()] and "phrases.txt:2: does not fit" in result.err
+    assert "phrases.txt:5: does not fit" in result.err and "phrases.txt:1:" not in result.err
+    assert set(sounds(tmp_path)) == {f"audio_{number}.wav" for number in (0, 2, 3, 5)}
+    assert len(list(tmp_path.glob("alignment_*.png"))) == 4
+    result = run("inference.py", *names, "--stream", tmp_path / "live")
+    assert result.code == 1 and [":2: does" in result.err, ":5: does" in result.err] == [True, True]
+
+
+@pytest.mark.parametrize("container", ["flac", "ogg"])
+def test_sounds_in_other_formats(tmp_path: Path, container: str) -> None:
+    for name in ("wav", container):
+        succeed("inference.py", *words(tmp_path, "--seed", 3, "--format", name, lines=LINES[:1]))
+    (wav, rate), (other, other_rate) = (soundfile.read(tmp_path / f"audio_0.{name}") for name in ("wav", container))
+    assert rate == other_rate == 22050 and wav.shape == other.shape
+    if container == "flac":
+        assert np.array_equal(wav, other)
+    else:
+        assert np.corrcoef(wav, other)[0, 1] > 0.95
+
+
+def test_float_samples_are_not_rounded(tmp_path: Path) -> None:
+    outputs = {}
+    for name in ("int16", "float32"):
+        succeed("inference.py", *words(tmp_path, "--seed", 3, "--sample-format", name, lines=LINES[:1]))
+        assert soundfile.info(tmp_path / "audio_0.wav").subtype == {"int16": "PCM_16", "float32": "FLOAT"}[name]
+        outputs[name], _ = soundfile.read(tmp_path / "audio_0.wav", dtype="float32")
+    assert not np.array_equal(outputs["int16"], outputs["float32"])
+    assert np.array_equal(np.rint(outputs["float32"] * 32768).clip(-32768, 32767), outputs["int16"] * 32768)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sample-format", "float32", "--format", "flac"], "--sample-format float32: --format flac has none"),
+        (["--resume", "--stream", "x"], "--resume: a stream has all lines"),
+        (["-bs", "-1"], "-1, expected at least 0"),
+    ],
+)
+def test_flags_that_contradict_each_other(tmp_path: Path, flags: list[str], message: str) -> None:
+    result = run("inference.py", "-i", tmp_path / "phrases.txt", *flags)
+    assert result.code == 2 and message in result.err
+
+
+def test_pictures_are_drawn_of_few_lines_unless_asked_for(tmp_path: Path) -> None:
+    few = [*words(tmp_path / "few", "--max-decoder-steps", 1, lines=LINES[:2])]
+    few.remove("--no-alignments")
+    succeed("inference.py", *few)
+    assert len(list((tmp_path / "few").glob("*.png"))) == 2
+    many = words(tmp_path / "many", "--max-decoder-steps", 1, lines=["One."] * 65)
+    many.remove("--no-alignments")
+    succeed("inference.py", *many)
+    assert len(sounds(tmp_path / "many")) == 65 and not list((tmp_path / "many").glob("*.png"))
+
+
+def test_the_record_survives_a_torn_end_and_knows_its_files(tmp_path: Path) -> None:
+    line, path = Line("Two.", 3, 0), tmp_path / "audio_0.wav"
+    path.write_bytes(b"12345678")
+    with Manifest(tmp_path, "", "settings", 3) as manifest:
+        manifest.add(line, path)
+    with (tmp_path / "inference.jsonl").open("ab") as file:
+        file.write(b'{"line": 1, "fi\xff')
+    with Manifest(tmp_path, "", "settings", 3) as manifest:
+        manifest.add(Line("Three.", 3, 2), path)
+    finished = read_finished(tmp_path, "")
+    assert finished.seed == 3 and set(finished.files) == {0, 2}
+    assert is_finished(line, "audio_0.wav", "settings", finished)
+    for other in (line._replace(text="Two"), line._replace(seed=4), line._replace(number=1)):
+        assert not is_finished(other, "audio_0.wav", "settings", finished)
+    assert not is_finished(line, "audio_0.flac", "settings", finished)
+    assert not is_finished(line, "audio_0.wav", "others", finished)
+    assert read_finished(tmp_path, "_b") == (None, {})
+    path.write_bytes(b"1234")
+    assert not read_finished(tmp_path, "").files
+    remove_manifests(tmp_path, "")
+    assert read_finished(tmp_path, "") == (None, {})
+    assert (ROOT / "inference.py").is_file()
