@@ -7,6 +7,11 @@ lines over GPUs.
 
 from __future__ import annotations
 
+if __name__ == "__main__":
+    from common.threads import limit_spinning
+
+    limit_spinning()  # takes effect before PyTorch is imported
+
 import argparse
 import sys
 import time
@@ -41,6 +46,7 @@ from common.inference.manifest import (
 )
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
+from common.threads import ThreadBalance
 from common.training.distributed import Dist, broadcast, gather, session
 from common.training.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
 from exports.torchscript import script_voice
@@ -63,6 +69,7 @@ class Job(NamedTuple):
     log: Log
     manifest: Manifest
     n_lines: int  # of the input file
+    threads: ThreadBalance | None  # adapts CPU threads to the load between batches
 
 
 class Totals(NamedTuple):
@@ -102,17 +109,17 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
     manifest = Manifest(args.output, args.suffix, settings, seed, dist.rank)
     with manifest, NvLog(path) if dist.is_main else NullLog() as log:
         log.parameters(own_flags(args, SPECS) | {"seed": seed} | voice.settings())
-        said = [
+        sentences = [
             *moved,
             *notes(args, voice.description, voice.audio, dist),
             *unspoken_characters(voice, texts, args.input),
         ]
         pending = [line for line in lines if not is_finished(line, file_name(line, args), settings, earlier)]
         if args.resume:
-            said.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
-        for line in said:
+            sentences.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
+        for line in sentences:
             log.say(line)
-        job = Job(args, voice, dist, log, manifest, len(lines))
+        job = Job(args, voice, dist, log, manifest, len(lines), precision.balance_threads(dist.device))
         totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
 
@@ -144,6 +151,8 @@ def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
         job.voice.speak_batch(batches[0], size)
     halved = False
     for batch in job.log.progress(batches, "synthesise", len(batches)):
+        if job.threads and (change := job.threads.adjust()):
+            job.log.say(change)
         (speeches, numbers, short), seconds = time_call(partial(job.voice.speak_batch, batch, size), job.dist.device)
         if short and not halved:
             job.log.say(f"not enough memory for {len(batch)} lines at once: such batches run in halves")

@@ -40,7 +40,19 @@ MAY_IMPORT = {
     "hubconf": {"common", "models", "synthesizer"},
     "multiproc": {"common"},
 }
-PACKAGES = {"torch", "numpy", "soundfile", "librosa", "inflect", "unidecode", "matplotlib", "tqdm", "scipy", "jinja2"}
+PACKAGES = {
+    "torch",
+    "numpy",
+    "soundfile",
+    "librosa",
+    "inflect",
+    "unidecode",
+    "matplotlib",
+    "tqdm",
+    "scipy",
+    "jinja2",
+    "psutil",
+}
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
 EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone

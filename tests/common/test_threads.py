@@ -104,7 +104,7 @@ def limit_at_import(name: str, command: str, **variables: str) -> str:
     return next(line for line in run.stdout.splitlines() if line.startswith("limit at import:")).split(": ")[1]
 
 
-@pytest.mark.parametrize("command", ["train.py"])
+@pytest.mark.parametrize("command", ["train.py", "inference.py", "evaluate.py"])
 def test_commands_limit_spinning_before_pytorch_is_imported(command):
     assert limit_at_import("__main__", command) == SPINS
     assert limit_at_import("__main__", command, **{SPIN_LIMIT: "7"}) == "7"  # the user's own
