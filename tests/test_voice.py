@@ -47,7 +47,9 @@ def train(folder: Path, *chosen: str) -> None:
 
 
 def speak(folder: Path, *words: object) -> Result:
-    return run(str(folder / "inference.py"), "-i", "phrases.txt", "-o", "spoken", "--cpu", *words, cwd=folder)
+    return run(
+        str(folder / "inference.py"), "-i", "phrases.txt", "-o", "spoken", "--cpu", "--seed", 0, *words, cwd=folder
+    )
 
 
 def voice(folder: Path, *words: object) -> str:

@@ -325,7 +325,7 @@ def test_safetensors_is_what_the_library_reads(tmp_path: Path) -> None:
 
 def test_safetensors_speak_and_warm_start(tmp_path: Path, fresh) -> None:
     """inference.py says the same with them, without a flag that tells what the models are; training starts from them."""
-    words = ["-i", tmp_path / "phrases.txt", "--cpu"]
+    words = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", 0]
     (tmp_path / "phrases.txt").write_text("Two.\n")
     models_of: dict[str, list[object]] = {".pt": [], ".safetensors": []}
     for model in REGISTRY:

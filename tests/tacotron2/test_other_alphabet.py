@@ -55,7 +55,7 @@ def train_words(folder: Path, symbols: Path, cleaners: str = "basic_cleaners") -
 
 def speak_words(german: German, folder: Path, *more: object) -> list[object]:
     (folder / "phrases.txt").write_text(f"{PHRASE}\n", encoding="utf-8")
-    words = ["-i", folder / "phrases.txt", "-o", folder, "--vocoder", "griffin-lim", "--cpu"]
+    words = ["-i", folder / "phrases.txt", "-o", folder, "--vocoder", "griffin-lim", "--cpu", "--seed", 0]
     return [*words, "--tacotron2", german.checkpoint, *more]
 
 
