@@ -3,10 +3,12 @@
     apt-get install festival festvox-us-slt-hts vorbis-tools
     python -m scripts.make_voice_corpus                     # about ten minutes, 1.2 GB with the mels, below output/voice_corpus
     python -m common.data.mels --n-mel-channels 48 --dataset-path output/voice_corpus \\
-        --audio-filelist output/voice_corpus/audio_{train,val,test}.txt --mel-filelist output/voice_corpus/mel_{train,val,test}.txt
+        --audio-filelist output/voice_corpus/audio_{,everyday_}{train,val,test}.txt \\
+        --mel-filelist output/voice_corpus/mel_{,everyday_}{train,val,test}.txt
 
-Reads voice/text/{train,val,test}.txt, rows `id|written` or `id|written|spoken`; the speaker, the trimming and the resampling are
-those of scripts/make_corpus.py. Safe to run again: existing clips stay.
+Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, rows `id|written` or `id|written|spoken`. Both
+the filelists and the voice get numbers and abbreviations in words, as inference does; `spoken` replaces the voice's text. The
+speaker, the trimming and the resampling are those of scripts/make_corpus.py. Safe to run again: existing clips stay.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from scripts.make_corpus import (
     speak,
     write_lines,
 )
+from tacotron2.text.reading.reader import read_english
 
-SPLITS = ("train", "val", "test")
+SPLITS = ("train", "val", "test", "everyday_train", "everyday_val", "everyday_test")
 CHUNK = 50  # clips of one festival process
 
 
@@ -51,7 +54,8 @@ def read_clips(path: Path, split: str) -> list[Clip]:
             raise CorpusError(
                 f"{path}:{number}: got {line!r}, expected `id|written` or `id|written|spoken` without quotes"
             )
-        clips.append(Clip("voice", split, name, texts[0], texts[-1]))
+        words = read_english(texts[0])
+        clips.append(Clip("voice", split, name, words, texts[1] if len(texts) > 1 else words))
     return clips
 
 
@@ -87,7 +91,7 @@ def main() -> None:
         allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, val.txt, test.txt"
+        "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
     )
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "output" / "voice_corpus", help="folder to write")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="festival processes")

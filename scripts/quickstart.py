@@ -22,13 +22,16 @@ from tqdm import tqdm
 
 from common.errors import exit_on_user_error
 from common.files import read_lines
+from common.inference.config import EMBEDDED_DENOISING_STRENGTH
 from common.training.nvlog import read_log
 
-OUTPUT = Path("output/quickstart")
 VOICE = Path("voice/tacotron2.safetensors")
+VOCODER = Path("voice/waveglow.safetensors")
 FIRST_PHRASE = Path("phrases/phrase.txt")
 PHRASES = Path("phrases/clock.txt")
-HELD_OUT = Path("filelists/clock_audio_text_val_filelist.txt")
+LISTS = {split: Path(f"filelists/clock_audio_text_{split}_filelist.txt") for split in ("train", "val")}
+HELD_OUT = LISTS["val"]
+DENOISING = ("--denoising-strength", str(EMBEDDED_DENOISING_STRENGTH))  # both WaveGlows have the embedded one's sizes
 SAID_EVERY = 20.0  # seconds between lines about training where there is no terminal
 MOST_THREADS = 4
 # Small models do small operations: many threads would wait for each other, and fresh memory for each would cost page faults.
@@ -40,7 +43,10 @@ ENVIRONMENT = {
 
 
 class Part(NamedTuple):
-    """One model's training: its flags, its share of the minutes, and where its rate falls, as shares of the epochs."""
+    """One model's training: its flags, its share of the minutes, and its learning rate's schedule.
+
+    `milestones` are the epochs where the rate falls, as shares of all epochs; none means a cosine to zero.
+    """
 
     name: str
     share: float
@@ -48,55 +54,84 @@ class Part(NamedTuple):
     flags: str
 
 
-TACOTRON2 = Part(
-    "Tacotron2",
-    0.85,
-    (0.7, 0.88),
-    "--load-mel-from-disk --training-files filelists/clock_mel_text_train_filelist.txt"
-    " --validation-files filelists/clock_mel_text_val_filelist.txt"
-    " -bs 16 -lr 3e-3 --bucket-batches 14 --n-frames-per-step 3 --p-attention-dropout 0 --p-decoder-dropout 0"
+class Plan(NamedTuple):
+    """One way through the quickstart: its folder, the channels of its mels, and its two trainings."""
+
+    output: Path
+    n_mel_channels: int
+    tacotron2: Part
+    waveglow: Part
+
+    @property
+    def parts(self) -> tuple[Part, Part]:
+        return self.tacotron2, self.waveglow
+
+    def list_of(self, split: str) -> Path:
+        """The filelist of the plan's own mels; corpus/mels may have mels of other settings."""
+        return self.output / f"mel_text_{split}.txt"
+
+
+ACOUSTIC_FLAGS = (
+    "-bs 16 -lr 3e-3 --bucket-batches 14 --p-attention-dropout 0 --p-decoder-dropout 0"
     " --guided-attention-weight 100 --guided-attention-sigma 0.2 --disable-uniform-initialize-bn-weight"
     " --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 1 --prenet-dim 256"
     " --attention-rnn-dim 384 --attention-dim 64 --attention-location-kernel-size 15 --decoder-rnn-dim 512"
-    " --postnet-embedding-dim 64 --postnet-n-convolutions 2",
+    " --postnet-embedding-dim 64 --postnet-n-convolutions 2"
 )
-WAVEGLOW = Part(
-    "WaveGlow",
-    0.15,
-    (0.8,),
-    "--training-files filelists/clock_audio_text_train_filelist.txt"
-    " --validation-files filelists/clock_audio_text_val_filelist.txt"
-    " -bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 --flows 8 --groups 32 --early-size 8 --upsample-channels 8"
-    " --wn-channels 64 --wn-layers 5",
+VOCODER_FLAGS = "--flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5"
+FROM_VOICE = Plan(
+    Path("output/quickstart"),
+    48,  # those of the embedded voice
+    Part("Tacotron2", 0.95, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3"),
+    Part(
+        "WaveGlow",
+        0.05,
+        (),
+        f"--warm-start {VOCODER} -bs 8 -lr 1e-4 --warmup-steps 10 --segment-length 8000 --dither 0.0005 {VOCODER_FLAGS}",
+    ),
+)
+FROM_SCRATCH = Plan(
+    Path("output/quickstart_from_scratch"),
+    80,
+    Part("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3"),
+    Part("WaveGlow", 0.15, (0.8,), f"-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 {VOCODER_FLAGS}"),
 )
 
 
 def main() -> None:
     """Do every step that is not done yet, then show the table."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of training, both models together")
-    minutes = parser.parse_args().minutes
-    if not minutes > 0:
-        parser.error(f"--minutes: {minutes}, expected more than 0 (QUICKSTART_MINUTES)")
-    OUTPUT.mkdir(parents=True, exist_ok=True)
+    args = parse_args()
+    plan, minutes = FROM_SCRATCH if args.from_scratch else FROM_VOICE, args.minutes
+    plan.output.mkdir(parents=True, exist_ok=True)
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
     say("1. the voice that comes with it (voice/README.md)")
-    if VOICE.exists():
-        speak_with_voice()
-    else:
-        print(f"there is no {VOICE} yet; the model trained below is the first voice")
+    speak_with_voice(plan)
     say("2. mels of the embedded talking clock, a synthetic voice (corpus/README.md)")
-    run(["bash", "scripts/prepare_mels.sh", "clock"])
-    for number, part in enumerate((TACOTRON2, WAVEGLOW), 3):
-        say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training")
-        train(part, part.share * minutes)
+    prepare_mels(plan)
+    for number, part in enumerate(plan.parts, 3):
+        start = ", from the voice's weights" if str(VOCODER) in part.flags else ""
+        say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training{start}")
+        train(plan, part, part.share * minutes)
     say(f"5. five times of day that are in no training clip ({PHRASES})")
-    spoken = {vocoder: speak(vocoder, PHRASES, OUTPUT / vocoder) for vocoder in ("waveglow", "griffin-lim")}
-    ratio = length_ratio()
+    spoken = {name: speak(plan, name, PHRASES, plan.output / name) for name in ("waveglow", "griffin-lim")}
+    ratio = length_ratio(plan)
     say("6. results")
-    print(table(spoken, ratio, minutes))
+    print(table(plan, spoken, ratio, minutes))
     say(f"7. how well they speak the held-out clips: the clock just trained, and the voice of step 1 ({HELD_OUT})")
-    compare()
+    compare(plan)
+
+
+def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command's flags."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training, both models together")
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="train WaveGlow from nothing, not from the voice's weights"
+    )
+    args = parser.parse_args(arguments)
+    if not args.minutes > 0:
+        parser.error(f"--minutes: {args.minutes}, expected more than 0 (QUICKSTART_MINUTES)")
+    return args
 
 
 def say(heading: str) -> None:
@@ -117,35 +152,54 @@ def run(command: list[str], log: Path | None = None) -> None:
         )
 
 
-def train(part: Part, minutes: float) -> None:
+def prepare_mels(plan: Plan) -> None:
+    """Write the plan's filelists of mels, and the mels that are not there yet."""
+    for split, path in LISTS.items():
+        rows = [line.split("|") for line in read_lines(path)]
+        lines = (f"{plan.output}/mels/{Path(audio).stem}.pt|{text}\n" for audio, text in rows)
+        plan.list_of(split).write_text("".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "common.data.mels", "--n-mel-channels", str(plan.n_mel_channels)]
+    command += ["--audio-filelist", *map(str, LISTS.values())]
+    run([*command, "--mel-filelist", *(str(plan.list_of(split)) for split in LISTS)])
+
+
+def train(plan: Plan, part: Part, minutes: float) -> None:
     """Train for about so many minutes: a pilot of one epoch tells how many that is on this machine."""
-    output = OUTPUT / part.name
-    plan = output / "plan.json"
-    seconds = json.loads(plan.read_text())["epoch_seconds"] if plan.exists() else pilot(part)
+    output = plan.output / part.name
+    measured = output / "plan.json"
+    seconds = json.loads(measured.read_text())["epoch_seconds"] if measured.exists() else pilot(plan, part)
     epochs = max(2, round(minutes * 60 / seconds))
-    plan.write_text(json.dumps({"epoch_seconds": seconds}))
+    measured.write_text(json.dumps({"epoch_seconds": seconds}))
     rounds = max(1, round(epochs / 6))  # validations and checkpoints: about six
     milestones = [str(round(share * epochs)) for share in part.milestones]
-    command = [*train_command(part, output), "--epochs", str(epochs), "--anneal-steps", *milestones]
+    schedule = ["--anneal-steps", *milestones] if milestones else ["--lr-schedule", "cosine"]
+    command = [*train_command(plan, part, output), "--epochs", str(epochs), *schedule]
     command += ["--epochs-per-validation", str(rounds), "--epochs-per-checkpoint", str(rounds), "--resume-from-last"]
     print(f"{seconds:.2f} s an epoch: {epochs} epochs", flush=True)
     watch(command, output / "stdout.log", output / "nvlog.json", epochs)
 
 
-def pilot(part: Part) -> float:
+def pilot(plan: Plan, part: Part) -> float:
     """Seconds an epoch takes on this machine."""
-    output = OUTPUT / part.name / "pilot"
+    output = plan.output / part.name / "pilot"
     log = output / "nvlog.json"
     log.unlink(missing_ok=True)
     output.mkdir(parents=True, exist_ok=True)
-    run([*train_command(part, output), "--epochs", "1", "--bench-class", "perf-train"], output / "stdout.log")
+    run([*train_command(plan, part, output), "--epochs", "1", "--bench-class", "perf-train"], output / "stdout.log")
     times = [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
     return statistics.median(times) * len(times)  # not the mean: first steps, and a machine's hiccups, take longer
 
 
-def train_command(part: Part, output: Path) -> list[str]:
+def train_command(plan: Plan, part: Part, output: Path) -> list[str]:
     """train.py with the part's flags."""
-    return [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1", *part.flags.split()]
+    lists = LISTS
+    stored = []
+    if part is plan.tacotron2:  # WaveGlow cuts random segments and computes their mels itself
+        lists = {split: plan.list_of(split) for split in LISTS}
+        stored = ["--load-mel-from-disk"]
+    command = [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1"]
+    command += ["--training-files", str(lists["train"]), "--validation-files", str(lists["val"]), *stored]
+    return [*command, "--n-mel-channels", str(plan.n_mel_channels), *part.flags.split()]
 
 
 def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
@@ -187,7 +241,7 @@ def records(log: Path) -> list[dict[str, Any]]:
     return [record["data"] for record in read_log(log) if "data" in record] if log.exists() else []
 
 
-def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
+def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
     """Synthesise a file of phrases; returns what inference logged."""
     command = [
         sys.executable,
@@ -201,16 +255,16 @@ def speak(vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
         "--seed",
         "0",
     ]
-    command += ["--tacotron2", str(last_checkpoint(TACOTRON2)), "--max-decoder-steps", "400"]
+    command += ["--tacotron2", str(last_checkpoint(plan, plan.tacotron2)), "--max-decoder-steps", "400"]
     if vocoder == "waveglow":
-        command += ["--waveglow", str(last_checkpoint(WAVEGLOW))]
+        command += ["--waveglow", str(last_checkpoint(plan, plan.waveglow)), *DENOISING]
     run(command, output.with_suffix(".log"))
     return next(data for data in reversed(records(output / "nvlog.json")) if "latency" in data)
 
 
-def speak_with_voice() -> None:
+def speak_with_voice(plan: Plan) -> None:
     """Speak a first phrase with the models that are in this repository."""
-    output = OUTPUT / "voice"
+    output = plan.output / "voice"
     run(
         [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")],
         output.with_suffix(".log"),
@@ -218,7 +272,7 @@ def speak_with_voice() -> None:
     print(f"{output}/audio_0.wav  {FIRST_PHRASE.read_text(encoding='utf-8').strip()}")
 
 
-def compare() -> None:
+def compare(plan: Plan) -> None:
     """The quality report on the held-out clips: the models just trained, and beside them the voice that was here."""
     print("$ bash scripts/evaluation.sh", flush=True)
     if subprocess.run(["bash", "scripts/evaluation.sh"]).returncode:
@@ -226,38 +280,38 @@ def compare() -> None:
             "no report: its recogniser could not be installed, as said above; `bash scripts/evaluation.sh` tries again"
         )
         return
-    command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(OUTPUT / "report")]
-    command += ["--max-decoder-steps", "400"]
-    for part in (TACOTRON2, WAVEGLOW):
-        command += [f"--{part.name.lower()}", str(last_checkpoint(part))]
+    command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(plan.output / "report")]
+    command += ["--max-decoder-steps", "400", *DENOISING]
+    for part in plan.parts:
+        command += [f"--{part.name.lower()}", str(last_checkpoint(plan, part))]
     run([*command, *voice_flags("--other-")])
 
 
 def voice_flags(prefix: str) -> list[str]:
-    """The flags that name the voice that is in this repository, through Griffin-Lim; none where it is not."""
-    return [f"{prefix}tacotron2", str(VOICE), f"{prefix}vocoder", "griffin-lim"] if VOICE.exists() else []
+    """The flags that name the voice that is in this repository, through Griffin-Lim."""
+    return [f"{prefix}tacotron2", str(VOICE), f"{prefix}vocoder", "griffin-lim"]
 
 
-def last_checkpoint(part: Part) -> Path:
+def last_checkpoint(plan: Plan, part: Part) -> Path:
     """Return the path of a part's last checkpoint."""
-    return OUTPUT / part.name / f"checkpoint_{part.name}_last.pt"
+    return plan.output / part.name / f"checkpoint_{part.name}_last.pt"
 
 
-def length_ratio() -> float:
+def length_ratio(plan: Plan) -> float:
     """Synthesised over recorded duration of the held-out clips."""
     rows = [line.split("|") for line in read_lines(HELD_OUT)]
-    phrases = OUTPUT / "held_out_phrases.txt"
+    phrases = plan.output / "held_out_phrases.txt"
     phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
-    speak("griffin-lim", phrases, OUTPUT / "held_out")
-    seconds = sum(soundfile.info(str(OUTPUT / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
+    speak(plan, "griffin-lim", phrases, plan.output / "held_out")
+    seconds = sum(soundfile.info(str(plan.output / "held_out" / f"audio_{i}.wav")).duration for i in range(len(rows)))
     return seconds / sum(soundfile.info(path).duration for path, _ in rows)
 
 
-def table(spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> str:
+def table(plan: Plan, spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> str:
     """Everything worth knowing of the run, and what to do next."""
     rows = []
-    for part in (TACOTRON2, WAVEGLOW):
-        data = records(OUTPUT / part.name / "nvlog.json")
+    for part in plan.parts:
+        data = records(plan.output / part.name / "nvlog.json")
         steps = sum("train_iter_time" in record for record in data)
         losses = [[record[key] for record in data if key in record][-1] for key in ("train_loss", "val_loss")]
         rows.append(
@@ -266,19 +320,20 @@ def table(spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> st
     rows += [
         ("attention focus: mean largest weight a frame (1 is best)", f"{spoken['waveglow']['attention_focus']:.2f}"),
         ("length ratio: synthesised / recorded, held-out clips", f"{ratio:.2f}"),
-        ("sounds with WaveGlow", f"{OUTPUT}/waveglow/audio_*.wav"),
-        ("sounds with Griffin-Lim (clearer after so little training)", f"{OUTPUT}/griffin-lim/audio_*.wav"),
-        ("pictures of the attention", f"{OUTPUT}/griffin-lim/alignment_*.png"),
-        ("curves, mels and sounds of the training", f"tensorboard --logdir {OUTPUT}"),
+        ("sounds with WaveGlow", f"{plan.output}/waveglow/audio_*.wav"),
+        ("sounds with Griffin-Lim", f"{plan.output}/griffin-lim/audio_*.wav"),
+        ("pictures of the attention", f"{plan.output}/griffin-lim/alignment_*.png"),
+        ("curves, mels and sounds of the training", f"tensorboard --logdir {plan.output}"),
     ]
+    again = "bash scripts/quickstart.sh" + (" --from-scratch" if plan is FROM_SCRATCH else "")
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     return "\n".join(
         [
             *lines,
             "",
-            f"Next: QUICKSTART_MINUTES={2 * minutes:g} bash scripts/quickstart.sh goes on from here;",
-            f"  rm -r {OUTPUT} makes it start anew; your own phrases: the inference command above with another -i;",
+            f"Next: QUICKSTART_MINUTES={2 * minutes:g} {again} goes on from here;",
+            f"  rm -r {plan.output} makes it start anew; your own phrases: the inference command above with another -i;",
             "  LJSpeech or your own voice: docs/training.md",
         ]
     )

@@ -25,7 +25,7 @@ from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
-from scripts import dataset_report, predict_mels, prepare_recordings, write_cli_docs
+from scripts import dataset_report, predict_mels, prepare_recordings, quickstart, write_cli_docs
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -113,6 +113,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "exports": exports.__main__.parse_args,
     "scripts.predict_mels": predict_mels.parse_args,
     "scripts/prepare_dataset.sh": prepare_recordings.parse_args,
+    "scripts/quickstart.sh": quickstart.parse_args,
 }
 COMMANDS = sorted({(page.name, *words) for page, text in TEXTS.items() for words in commands_of(text)})
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned. Safe to stop and to run again.
+# Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday. Safe to stop and to run again.
 # First make the corpus and its mels once, as described in scripts/make_voice_corpus.py. Tacotron2 and WaveGlow can train at the same
 # time on two cores. "tuned" then trains that WaveGlow further; two thirds of its mels are predictions of that Tacotron 2. This did not
-# improve the shipped voice (README.md). WaveGlow alone is faster in two processes of one thread and four clips each: PROCESSES=2.
+# improve the shipped voice (README.md). "everyday" trains the shipped Tacotron 2 further, on 2,218 lines of the first corpus and the
+# everyday sentences. WaveGlow alone is faster in two processes of one thread and four clips each: PROCESSES=2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus
@@ -12,14 +13,19 @@ shared="--seed 1 --n-mel-channels 48 --lr-schedule cosine --ema-decay 0.999
   --checkpoint-every-minutes 5 --keep-checkpoints 2 --resume-from-last"
 waveglow="-m WaveGlow -bs 4 --segment-length 8000 --dither 0.0005 --amp --load-mel-from-disk
   --flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn-channels 64 --wn-layers 5"
+tacotron2="-m Tacotron2 -d $corpus -bs 8 --load-mel-from-disk --bucket-batches 16
+  --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0 --p-convolution-dropout 0.1 --disable-uniform-initialize-bn-weight
+  --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 3 --prenet-dim 256
+  --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448
+  --postnet-embedding-dim 128 --postnet-n-convolutions 3"
 case ${1:-} in
-  Tacotron2) flags="-m Tacotron2 -d $corpus --epochs 53 -bs 8 -lr 1.5e-3 --warmup-steps 200 --load-mel-from-disk --bucket-batches 16
-    --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt
-    --n-frames-per-step 5 --p-attention-dropout 0 --p-decoder-dropout 0 --p-convolution-dropout 0.1 --disable-uniform-initialize-bn-weight
+  Tacotron2) flags="$tacotron2 --epochs 53 -lr 1.5e-3 --warmup-steps 200
     --guided-attention-weight 100 --guided-attention-sigma 0.2 --guided-attention-decay 0.9995
-    --symbols-embedding-dim 256 --encoder-embedding-dim 384 --encoder-n-convolutions 3 --prenet-dim 256
-    --attention-rnn-dim 384 --attention-dim 96 --attention-location-kernel-size 15 --decoder-rnn-dim 448
-    --postnet-embedding-dim 128 --postnet-n-convolutions 3" ;;
+    --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt" ;;
+  everyday) flags="$tacotron2 --amp --epochs 3 -lr 6e-4 --warmup-steps 100 --warm-start voice/tacotron2.safetensors
+    --training-files $corpus/mel_mixed_train.txt --validation-files $corpus/mel_mixed_val.txt"
+    { head -n 2000 $corpus/mel_train.txt; grep sentence_ $corpus/mel_train.txt; cat $corpus/mel_everyday_train.txt; } > $corpus/mel_mixed_train.txt
+    cat $corpus/mel_{val,everyday_val}.txt > $corpus/mel_mixed_val.txt ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
     --epochs 106 -lr 1.5e-3 --warmup-steps 300" ;;
   tuned) flags="$waveglow -d output --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
@@ -29,7 +35,7 @@ case ${1:-} in
     for part in train val; do
       awk '{ print (NR % 3 ? "voice_predicted/" : "voice_corpus/") $0 }' $corpus/audio_$part.txt > output/mixed_$part.txt
     done ;;
-  *) echo "usage: bash voice/train.sh Tacotron2 | WaveGlow | tuned" >&2; exit 2 ;;
+  *) echo "usage: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086
 exec .venv/bin/python -m multiproc --nproc "${PROCESSES:-1}" train.py -o "output/voice/$1" $shared $flags "${@:2}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import soundfile
 from scripts.make_corpus import CorpusError, require_tools
 from scripts.make_voice_corpus import SPLITS, make, read_clips
 from tacotron2.text import dropped_symbols, text_to_sequence
+from tacotron2.text.reading.reader import read_english
 from tests.recipe import ROOT
 
 TEXT = ROOT / "voice" / "text"
@@ -26,9 +29,35 @@ def festival() -> bool:
 
 def test_no_sentence_of_the_report_is_in_training() -> None:
     texts = {split: [clip.written.lower() for clip in read_clips(TEXT / f"{split}.txt", split)] for split in SPLITS}
-    assert {split: len(lines) for split, lines in texts.items()} == {"train": 4721, "val": 50, "test": 50}
-    assert not set(texts["train"]) & set(texts["val"] + texts["test"])
-    assert not set(texts["val"]) & set(texts["test"])
+    sizes = {"train": 4721, "val": 50, "test": 50, "everyday_train": 1501, "everyday_val": 30, "everyday_test": 60}
+    assert {split: len(lines) for split, lines in texts.items()} == sizes
+    train, val, test = (texts[split] + texts[f"everyday_{split}"] for split in ("train", "val", "test"))
+    assert not set(train) & set(val + test)
+    assert not set(val) & set(test)
+
+
+def test_everyday_sentences_differ_in_more_than_a_few_words() -> None:
+    """No sentence of the report shares more than three fifths of its words with one of training, nor is one there twice."""
+    words = {
+        split: [frozenset(re.findall(r"[a-z']+", clip.written.lower())) for clip in read_clips(path, split)]
+        for split in SPLITS
+        if (path := TEXT / f"{split}.txt").name.startswith("everyday")
+    }
+    training = words["everyday_train"]
+    for line in words["everyday_val"] + words["everyday_test"]:
+        assert max(len(line & other) / len(line | other) for other in training) <= 0.6, sorted(line)
+    clips = read_clips(TEXT / "everyday_train.txt", "everyday_train")
+    openings = Counter(" ".join(clip.written.split()[:2]) for clip in clips)
+    assert max(openings.values()) < len(clips) / 100
+
+
+def test_filelists_have_the_words_that_inference_gives_the_model() -> None:
+    clips = {clip.name: clip for clip in read_clips(TEXT / "everyday_test.txt", "everyday_test")}
+    typed = "I'd like two tickets for the 8:30 show, please."
+    assert typed in (TEXT / "everyday_test.txt").read_text(encoding="utf-8")
+    assert clips["everyday_0008"].written == "I'd like two tickets for the eight thirty show, please."
+    for clip in clips.values():
+        assert read_english(clip.written) == clip.written and not re.search(r"\d", clip.spoken)
 
 
 def test_every_sentence_has_a_unique_name_and_valid_text() -> None:
@@ -56,11 +85,11 @@ def test_errors_name_the_line_of_a_bad_row(tmp_path: Path, row: str) -> None:
 
 @pytest.mark.skipif(not festival(), reason="festival, its voice and oggenc are not installed")
 def test_clips_are_generated_once_and_reproducibly(tmp_path: Path) -> None:
-    for split, row in (("train", "a|It is 3 p m.|It is three P M."), ("val", "b|Two."), ("test", "c|Three.")):
+    for split, row in (("train", "a|It is 3 p.m.|It is three P M."), ("val", "b|Two."), ("test", "c|Three.")):
         (tmp_path / f"{split}.txt").write_text(row + "\n")
-    clips = [clip for split in SPLITS for clip in read_clips(tmp_path / f"{split}.txt", split)]
+    clips = [clip for split in SPLITS[:3] for clip in read_clips(tmp_path / f"{split}.txt", split)]
     make(clips, tmp_path / "one", workers=1)
-    assert (tmp_path / "one/audio_train.txt").read_text() == "wavs/a.wav|It is 3 p m.\n"
+    assert (tmp_path / "one/audio_train.txt").read_text() == "wavs/a.wav|It is three P M.\n"
     assert (tmp_path / "one/mel_test.txt").read_text() == "mels/c.pt|Three.\n"
     info = soundfile.info(str(tmp_path / "one/wavs/a.wav"))
     assert (info.samplerate, info.channels, info.subtype) == (22050, 1, "PCM_16") and 0.5 < info.duration < 3

@@ -1,4 +1,4 @@
-"""The quickstart: its progress report from the log of a training, and Ctrl-C for both processes."""
+"""The quickstart: its two plans, its progress report from the log of a training, and Ctrl-C for both processes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from common.data.mels import load_mel
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import NvLog
+from common.training_arguments import parse_training_arguments
+from models import REGISTRY
 from scripts import quickstart
-from tests.recipe import flags, read_steps, start, wait_for_epoch_1
+from tests.recipe import ROOT, clips, flags, read_steps, start, succeed, wait_for_epoch_1
 
 WATCH = """
 import sys
@@ -72,10 +75,62 @@ def test_ctrl_c_waits_for_the_training_to_save(tmp_path: Path) -> None:
     assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(log))
 
 
-def test_the_output_names_the_folder_of_the_voice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    acoustic = ["--other-tacotron2", "voice/tacotron2.safetensors"]
-    assert quickstart.voice_flags("--other-") == []
-    (tmp_path / "voice").mkdir()
-    (tmp_path / "voice/tacotron2.safetensors").touch()
-    assert quickstart.voice_flags("--other-") == [*acoustic, "--other-vocoder", "griffin-lim"]
+@pytest.fixture
+def few_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for the quickstart's output, with the filelists reduced to a few clips of the clock."""
+    clips(tmp_path)
+    lists = {"train": tmp_path / "training.txt", "val": tmp_path / "validation.txt"}
+    monkeypatch.setattr(quickstart, "LISTS", lists)
+    monkeypatch.chdir(ROOT)
+    return tmp_path
+
+
+def test_mels_are_those_of_the_plan_whatever_other_folders_have(few_clips: Path) -> None:
+    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
+        plan = plan._replace(output=few_clips / str(plan.n_mel_channels))
+        plan.output.mkdir()
+        quickstart.prepare_mels(plan)
+        for split, path in quickstart.LISTS.items():
+            rows = [line.split("|") for line in plan.list_of(split).read_text().splitlines()]
+            assert [text for _, text in rows] == [line.split("|")[1] for line in path.read_text().splitlines()]
+            assert all(load_mel(Path(mel), plan.n_mel_channels).shape[1] > 100 for mel, _ in rows)
+
+
+def test_stale_mels_of_other_channels_are_an_error_and_stay(few_clips: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plan = quickstart.FROM_SCRATCH._replace(output=few_clips)
+    quickstart.prepare_mels(plan)
+    before = {path: path.read_bytes() for path in (few_clips / "mels").iterdir()}
+    with pytest.raises(SystemExit, match="exit code 1"):
+        quickstart.prepare_mels(plan._replace(n_mel_channels=48))
+    assert "n_mel_channels 80, now 48" in capfd.readouterr().err
+    assert before == {path: path.read_bytes() for path in (few_clips / "mels").iterdir()}
+
+
+def test_waveglow_begins_from_the_voice(few_clips: Path) -> None:
+    losses = {}
+    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
+        output = few_clips / str(plan.n_mel_channels)
+        command = quickstart.train_command(plan, plan.waveglow, output)[1:]
+        succeed(*command, "--epochs", 1, "-bs", 2, "--cpu")
+        losses[plan] = [data["val_loss"] for step, data in read_steps(output / "nvlog.json") if "val_loss" in data]
+    assert losses[quickstart.FROM_VOICE][0] < -5  # nats a sample; trained for a minute and a half from nothing: -4.2
+    assert losses[quickstart.FROM_SCRATCH][0] > -2
+
+
+def n_mel_channels(command: list[str]) -> int:
+    args, _ = parse_training_arguments(command[2:], REGISTRY, "")
+    return int(args.n_mel_channels)
+
+
+def test_both_models_of_a_plan_take_the_same_mels(few_clips: Path) -> None:
+    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
+        channels = {n_mel_channels(quickstart.train_command(plan, part, few_clips)) for part in plan.parts}
+        assert channels == {plan.n_mel_channels}
+        assert sum(part.share for part in plan.parts) == pytest.approx(1)
+
+
+def test_minutes_are_above_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quickstart.parse_args(["--minutes", "1.5"]).minutes == 1.5
+    with pytest.raises(SystemExit):
+        quickstart.parse_args(["--minutes", "0"])
+    assert "--minutes: 0.0, expected more than 0 (QUICKSTART_MINUTES)" in capsys.readouterr().err
