@@ -48,6 +48,7 @@ from common.inference.config import problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.spec import ModelSpec
+from common.tables import markdown_table
 from common.training.nvlog import Log, NvLog
 from models import REGISTRY, get_model
 from synthesizer import Checkpoint, Synthesizer, load
@@ -226,12 +227,7 @@ def table(summary: Mapping[str, float], batch_size: int, input_length: int, numb
         "Avg audio length (s)": f"{summary['audio_length']:.2f}",
         "Avg RTF": f"{summary['rtf']:.2f}",
     }
-    rows = [
-        list(columns),
-        ["-" * (len(name) - 1) + ":" for name in columns],
-        [value.rjust(len(name)) for name, value in columns.items()],
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(">" * len(columns), list(columns), [list(columns.values())])
 
 
 def make_parser() -> argparse.ArgumentParser:

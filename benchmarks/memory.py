@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 
 import torch
+from tqdm import tqdm
 
 from common import precision
 from common.arguments import positive
 from common.errors import exit_on_user_error
 from common.fast import Request, accelerate
+from common.tables import text_table
 from common.training.memory import measure_peak, state_bytes
 from loss_functions import get_loss_function
 from models import get_model, get_spec
@@ -43,16 +46,16 @@ def main() -> None:
     torch.manual_seed(0)
     device = precision.pick_device(cpu=args.cpu)
     print(f"{device.type}, {args.threads} threads, PyTorch {torch.__version__}; {vars(args)}")
-    print("  ".join(f"{title:>10}" for title in TITLES))
-    for n_flows in args.flows:
+    rows = []
+    for n_flows in tqdm(args.flows, unit="row", disable=not sys.stderr.isatty()):
         step = TrainingStep(args, n_flows, device)
         plain, again = (step.peak(recompute) for recompute in (False, True))
         gradients = state_bytes(step.model).gradients
         seconds = [(step.seconds(False), step.seconds(True)) for _ in range(args.repeats)]
         slow, slower = (statistics.median(column) for column in zip(*seconds, strict=True))
         cells = [f"{n_flows}", *(f"{bytes_ / 1e6:.1f}" for bytes_ in (plain, again)), f"{plain / again:.2f} x"]
-        cells += [f"{gradients / 1e6:.1f}", f"{slow:.3f}", f"{slower:.3f}", f"{slower / slow:.2f} x"]
-        print("  ".join(f"{cell:>10}" for cell in cells))
+        rows.append([*cells, f"{gradients / 1e6:.1f}", f"{slow:.3f}", f"{slower:.3f}", f"{slower / slow:.2f} x"])
+    print(text_table(">" * len(TITLES), TITLES, rows))
 
 
 class TrainingStep:
