@@ -436,6 +436,7 @@ HUMMER = ModelSpec(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_a_third_model_is_one_entry_in_the_registry(tmp_path: Path, monkeypatch, named: bool) -> None:
     monkeypatch.setitem(models.REGISTRY, "Hummer", HUMMER)

@@ -11,6 +11,8 @@ from torch import Tensor
 from common.kernels import private_ops
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 
+pytestmark = pytest.mark.slow
+
 TEXTS = [
     "Two.",
     "The ferry waits until noon, and then it leaves.",

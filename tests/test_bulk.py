@@ -21,6 +21,8 @@ from synthesizer import Line
 from tests.recipe import ROOT, read_steps, run, start, succeed, train_tiny_model
 from tests.test_inference import BEEPER, Beeper
 
+pytestmark = pytest.mark.slow
+
 HOURS = ["one", "two", "three", "four", "five", "six"]
 LINES = [f"{hour} o'clock, and all is well{'!' * number}" for number, hour in enumerate(HOURS)] * 2
 

@@ -13,6 +13,8 @@ from models import load_model
 from synthesizer import EMBEDDED
 from tests.recipe import ROOT, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):

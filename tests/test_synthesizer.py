@@ -17,6 +17,8 @@ from common.errors import DataError, UsageError
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 from tests.recipe import MODELS, ROOT, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["Good morning, it is seven o'clock.", "Two.", "The time is now nine o'clock in the evening."]
 LONG = "The first one is short. The second, which is longer, has two commas in it; and so on, and so on! Is it the end?"
 

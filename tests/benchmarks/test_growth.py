@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.growth import Growth, draw
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("name", "line"), [("batch", [0.5, 1.0, 2.5]), ("processes", [0.5, 0.25, 0.1])])
 def test_the_plot_has_both_curves_and_a_line_in_proportion(name: str, line: list[float]) -> None:

@@ -11,6 +11,8 @@ from benchmarks import wer
 from common.errors import DataError
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 NOT_INSTALLED = "bash scripts/evaluation.sh installs it"
 
 

@@ -38,6 +38,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such switch")
 def test_freed_memory_is_kept_for_the_next_tensors() -> None:
     """64 MiB, twice: without the switch the system clears them anew, counted in page faults; with it, only the first few."""

@@ -18,6 +18,8 @@ from exports.voice import load_voice
 from tests.exports.conftest import skip_without_packages
 from tests.recipe import ROOT, run, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 PHRASES = "Two.\nTen past nine.\n"
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
 from exports.random_numbers import BITS, MULTIPLIERS, KeepMasks, Noise, mix, normal, uniform
 from tests.exports.conftest import skip_without_packages
+
+pytestmark = pytest.mark.slow
 
 N = 200_000
 

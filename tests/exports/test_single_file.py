@@ -12,6 +12,8 @@ from exports.targets import Source
 from tests.exports.conftest import AUDIO, skip_without_packages
 from waveglow.denoiser import Denoiser
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 1e-4
 LEAST = 8  # frames that the vocoder takes at least
 

@@ -17,6 +17,8 @@ from exports.voice import PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages
 
+pytestmark = pytest.mark.slow
+
 FLOAT32 = 1e-4
 INT8 = 0.1  # of the norm
 TEXTS = (

@@ -12,6 +12,8 @@ from exports.torchscript import script_acoustic
 from tacotron2.model import Tacotron2
 from tests.recipe import ROOT, run, succeed, train_tiny_model
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "n_mel_channels": 5,
     "n_symbols": 11,

@@ -16,6 +16,8 @@ from tacotron2.text import dropped_symbols, text_to_sequence
 from tacotron2.text.reading.reader import read_english
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 TEXT = ROOT / "voice" / "text"
 
 

@@ -18,6 +18,8 @@ from models import REGISTRY
 from scripts import quickstart
 from tests.recipe import ROOT, clips, flags, read_steps, start, succeed, wait_for_epoch_1
 
+pytestmark = pytest.mark.slow
+
 WATCH = """
 import sys
 from pathlib import Path

@@ -16,6 +16,8 @@ import torch
 from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, flags, read_steps
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "scripts" / "slurm" / "train.sbatch"
 SRUN = """#!/usr/bin/env bash
 # The command on each of two nodes; signals go to both, as srun sends them on.

@@ -336,6 +336,7 @@ def speech(folder: Path, *words: object) -> list[object]:
     return ["-i", folder / "phrases.txt", "-o", folder / "speech", *words]
 
 
+@pytest.mark.slow
 def test_bad_values_end_inference_with_one_message(tmp_path: Path) -> None:
     words = speech(tmp_path, "--attention-stop", -1, "--max-frames-per-symbol", "nan", "--attention-window", 3)
     result = run("inference.py", *words)
@@ -347,6 +348,7 @@ def test_bad_values_end_inference_with_one_message(tmp_path: Path) -> None:
     assert not (tmp_path / "speech").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [True, False])
 def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path, plain: bool) -> None:
     """A checkpoint that stores nothing of guards: 4 and 15 symbols, 2 frames each and 50 more, in steps of 5 frames."""

@@ -142,6 +142,7 @@ class FixedOutput(Tacotron2):
         return Tacotron2Inference(torch.full((items, 80, max_steps), -5.0), lengths, alignments.expand(items, -1, -1))
 
 
+@pytest.mark.slow
 def test_free_running_is_previewed_beside_teacher_forcing():
     """Plots and numbers with "free_running" in their names come from inference, not from teacher forcing."""
     model, items, frames = FixedOutput(decoder_rnn_dim=4, attention_rnn_dim=4), 3, 10

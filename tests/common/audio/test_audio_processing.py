@@ -303,6 +303,7 @@ def convergence(audio: np.ndarray, magnitude: np.ndarray) -> float:
     return float(np.linalg.norm(got - magnitude) / np.linalg.norm(magnitude))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frames", [8, 31, 33, 200, 500])
 def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> None:
     """Shorter than a part, longer by one frame, and so long that the middle parts reach neither end."""
@@ -324,6 +325,7 @@ def test_the_peak_follows_from_the_mels(stft: TacotronSTFT, level: float) -> Non
     assert predict_peak(mels, stft) == pytest.approx(3 * noise.std(), rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.0, 0.99])
 def test_converges_as_librosas_does(stft: TacotronSTFT, momentum: float) -> None:
     """Mean over six random starts each, within 10 %."""

@@ -153,6 +153,7 @@ def test_nothing_goes_into_checkpoints() -> None:
     assert not TacotronSTFT().state_dict()
 
 
+@pytest.mark.slow
 def test_importing_does_not_import_librosa() -> None:
     code = "import sys, common.audio.stft; common.audio.stft.STFT(); sys.exit('librosa' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -43,6 +43,7 @@ def figures():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["spectrogram", "pair", "alignment", "gate"])
 def test_saved_pictures_are_png_and_not_blank(tmp_path, kind):
     path = tmp_path / "new" / f"{kind}.png"

@@ -48,6 +48,7 @@ def test_an_operator_that_is_absent_or_wrong_is_not_used(monkeypatch: pytest.Mon
     private_ops.has_int8_products.cache_clear()
 
 
+@pytest.mark.slow
 def test_importing_probes_nothing() -> None:
     code = "from common.kernels import private_ops as p; import sys; "
     code += "sys.exit(p.has_weight_norm.cache_info().currsize + p.has_int8_products.cache_info().currsize)"

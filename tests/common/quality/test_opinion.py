@@ -12,6 +12,8 @@ from common.audio.audio_processing import read_audio
 from common.quality.opinion import OpinionScore
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def score() -> OpinionScore:

@@ -13,6 +13,8 @@ from common.quality.recogniser import LONGEST, RATE, Recogniser, pieces
 from common.quality.words import normalise
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow
+
 NOISE = np.random.default_rng(0).uniform(-0.5, 0.5, 70 * RATE).astype(np.float32)
 SPOKEN = {  # from filelists/clock_… and sentences_audio_text_val_filelist.txt
     "clock/clock_0239.ogg": "It is eleven o'clock in the morning.",

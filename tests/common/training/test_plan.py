@@ -28,6 +28,7 @@ def build_run(model: str, folder: Path, *words: object):
     return train.make_state(spec, args, CPU, train.pace_of(spec, args, loaders.training))[0], loaders.training, args
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "words"),
     [("WaveGlow", ["--wn-channels", 64]), ("Tacotron2", ["--postnet-embedding-dim", 256, "--attention-rnn-dim", 128])],

@@ -77,6 +77,7 @@ def random_texts(seed: int, number: int) -> list[str]:
     return texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_texts_are_pronounceable_and_stay_after_one_call(seed: int) -> None:
     for text in random_texts(seed, 250):
