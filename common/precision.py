@@ -89,9 +89,9 @@ def distributed_backend(device: torch.device) -> str:
 
 
 def has_fast_half(device: torch.device) -> bool:
-    """Return True where half precision is fast: on a GPU, or on a CPU where oneDNN computes in bfloat16 (x86: with AVX-512).
+    """Return True where half precision is fast: on a GPU, or on a CPU whose instructions for bfloat16 are.
 
-    Without these instructions each number is converted, and a matrix product takes tens of times as long as in float32.
+    Without such instructions each number is converted, and a matrix product takes tens of times as long as in float32.
     """
     return device.type == "cuda" or private_ops.has_bfloat16()
 
@@ -116,11 +116,11 @@ def autocast(device: torch.device, half: torch.dtype | None) -> torch.autocast:
 
 
 def half_note(device: torch.device, half: torch.dtype | None) -> str:
-    """Return a note on half precision where this CPU has no instructions for it; empty elsewhere."""
+    """Return a note on half precision where it is slow on this CPU; empty elsewhere."""
     if has_fast_half(device):
         return ""
-    many_times = "this CPU has no bfloat16 instructions and would be many times slower with them emulated"
-    return f"{many_times}: computing in float32" if half is None else f"{many_times.replace('would be', 'is')}"
+    slow = "bfloat16 is slower than float32 on this CPU"
+    return f"{slow}: computing in float32" if half is None else slow
 
 
 def int8_note(device: torch.device) -> str:

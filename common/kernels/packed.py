@@ -16,8 +16,6 @@ from common.kernels import private_ops
 
 # R rows, I inputs, O outputs
 
-FEW_ROWS = 8  # up to so many rows a product is bound by reading its weight
-
 Product = Callable[[Tensor], Tensor]  # (R, I) -> (R, O)
 
 
@@ -25,13 +23,13 @@ def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = 
     """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and about so many rows.
 
     With float16 a CPU may round a float32 weight by 2^-11 of each number. A row's result does not depend on the other rows, except
-    with F.linear.
+    with F.linear. Intel's BLAS reads a float32 weight faster for one or two rows, but adds up each number of rows in another order.
     """
     weight = weight.detach()
     if float16 and weight.dtype == torch.float32 and reads_float16(weight.device):
         halves = private_ops.pack_float16_linear(weight, bias)
         return lambda x: private_ops.float16_linear(x, halves)
-    if _packs(weight, rows):
+    if _packs(weight):
         packed = private_ops.pack_linear(weight, rows)
         return lambda x: _packed_linear(x, packed, bias)
     return lambda x: F.linear(x, weight, bias)
@@ -49,10 +47,8 @@ def reads_float16(device: torch.device) -> bool:
     return device.type == "cpu" and private_ops.has_float16_linear()
 
 
-def _packs(weight: Tensor, rows: int) -> bool:
-    """True where oneDNN's packed product is faster than F.linear, and torch.backends.mkldnn.enabled is on."""
+def _packs(weight: Tensor) -> bool:
+    """True where oneDNN takes a packed weight, and torch.backends.mkldnn.enabled is on."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.enabled:
         return False
-    if rows <= FEW_ROWS and weight.dtype == torch.float32 and private_ops.has_amx():
-        return False  # Intel's own BLAS reads a float32 weight faster there
     return private_ops.has_packed_linear(weight.dtype)

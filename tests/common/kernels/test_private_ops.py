@@ -53,3 +53,29 @@ def test_importing_probes_nothing() -> None:
     code = "from common.kernels import private_ops as p; import sys; "
     code += "sys.exit(p.has_weight_norm.cache_info().currsize + p.has_int8_products.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize(("supported", "intel", "amx", "fast"), [
+    (True, False, False, True),
+    (True, True, True, True),
+    (True, True, False, False),
+    (False, False, True, False),
+])  # fmt: skip
+def test_bfloat16_is_fast_with_amx_or_on_cpus_of_others(
+    supported: bool, intel: bool, amx: bool, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False)
+    monkeypatch.setattr(private_ops, "is_intel", lambda: intel)
+    monkeypatch.setattr(private_ops, "has_amx", lambda: amx)
+    private_ops.has_bfloat16.cache_clear()
+    try:
+        assert private_ops.has_bfloat16() is fast
+    finally:
+        private_ops.has_bfloat16.cache_clear()
+
+
+def test_the_vendor_of_the_cpu() -> None:
+    listing = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
+    if "Vendor ID" not in listing:
+        pytest.skip("lscpu names no vendor here")
+    assert private_ops.is_intel() == ("GenuineIntel" in listing)
