@@ -106,8 +106,8 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
     settings = broadcast(digest_of(args, voice, choice), dist)  # after the removal, before a process writes
     path = log_path(args.output, args.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
-    manifest = Manifest(args.output, args.suffix, settings, seed, dist.rank)
-    with manifest, NvLog(path) if dist.is_main else NullLog() as log:
+    opened = NvLog(path) if dist.is_main else NullLog()
+    with opened as log, Manifest(args.output, args.suffix, settings, seed, dist.rank) as manifest:
         log.parameters(own_flags(args, SPECS) | {"seed": seed} | voice.settings())
         sentences = [
             *moved,
