@@ -24,10 +24,6 @@ PREPARED = [
     pytest.param({"half": True}, 0.0, id="half"),
     pytest.param({"int8": True}, 0.0, id="int8"),
 ]
-    pytest.param({}, 0.0, id="float32"),
-    pytest.param({"half": True}, 0.0, id="half"),
-    pytest.param({"int8": True}, 0.0, id="int8"),
-]
 
 
 def voice(**settings: object) -> Synthesizer:
