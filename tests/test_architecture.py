@@ -55,7 +55,8 @@ PACKAGES = {
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
-EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone
+# Of requirements-exports.txt and requirements-triton.txt, and of the Triton server, in exports/ alone.
+EXPORT_PACKAGES = {"onnx", "onnxruntime", "tritonclient", "triton_python_backend_utils"}
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
