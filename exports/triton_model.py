@@ -27,8 +27,8 @@ class TritonPythonModel:
         strings = {name: value["string_value"] for name, value in config["parameters"].items()}
         folder = Path(args["model_repository"]).parent / strings["voice_of"] / args["model_version"]
         device = f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "cpu"
-        names = ("sigma_infer", "denoising_strength")
-        settings = SynthesisConfig(**{name: float(strings[name]) for name in names})
+        sigma, strength = (float(strings[name]) for name in ("sigma_infer", "denoising_strength"))
+        settings = SynthesisConfig(sigma_infer=sigma, denoising_strength=strength)
         self.voice = Synthesizer.from_checkpoints(
             *(folder / name for name in CHECKPOINTS), config=settings, device=device
         )
