@@ -11,6 +11,7 @@ import numpy as np
 import triton_python_backend_utils as backend
 from torch.nn.utils.rnn import pad_sequence
 
+from common import precision
 from common.errors import DataError
 from exports.triton import CHECKPOINTS, MOST_ROWS
 from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
@@ -26,7 +27,8 @@ class TritonPythonModel:
         config = json.loads(args["model_config"])
         strings = {name: value["string_value"] for name, value in config["parameters"].items()}
         folder = Path(args["model_repository"]).parent / strings["voice_of"] / args["model_version"]
-        device = f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "cpu"
+        on_gpu = args["model_instance_kind"] == "GPU"
+        device = precision.pick_device(int(args["model_instance_device_id"]) if on_gpu else 0, cpu=not on_gpu)
         sigma, strength = (float(strings[name]) for name in ("sigma_infer", "denoising_strength"))
         settings = SynthesisConfig(sigma_infer=sigma, denoising_strength=strength)
         self.voice = Synthesizer.from_checkpoints(

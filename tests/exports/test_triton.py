@@ -154,6 +154,9 @@ def server(export_of, tmp_path_factory):
         )
         try:
             wait_until_ready(process, http, folder / "log")
+            assert (
+                executions(f"127.0.0.1:{grpc}") == executions(f"127.0.0.1:{grpc}", "tts_stream") == (1, 1)
+            )  # the warm-up
             yield {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}"}, export_of("triton")
         finally:
             process.send_signal(signal.SIGTERM)
@@ -182,12 +185,12 @@ def test_50_requests_at_once_have_the_audio_of_inference(server, protocol: str) 
         np.testing.assert_array_equal(audio, expected)
 
 
-def executions(url: str) -> tuple[int, int]:
+def executions(url: str, model: str = "tts") -> tuple[int, int]:
     """Requests that the server has answered, and the batches that they were in."""
     import tritonclient.grpc as package
 
     with package.InferenceServerClient(url) as client:
-        (statistics,) = client.get_inference_statistics("tts").model_stats
+        (statistics,) = client.get_inference_statistics(model).model_stats
     return statistics.inference_count, statistics.execution_count
 
 
