@@ -69,8 +69,16 @@ class ExportWriter:
         older = _read(path).get("files", {})
         path.unlink()
         for name in older:
-            if Path(name).name == name:
+            if not Path(name).is_absolute() and ".." not in Path(name).parts:
                 (self.directory / name).unlink(missing_ok=True)
+                self._remove_empty_folders(self.directory / name)
+
+    def _remove_empty_folders(self, path: Path) -> None:
+        """Remove the folders of a removed file within the export, from the innermost on, as long as they are empty."""
+        for folder in path.parents[: len(path.relative_to(self.directory).parts) - 1]:
+            if any(folder.iterdir()):
+                break
+            folder.rmdir()
 
     def add(self, name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Write a file of the export."""

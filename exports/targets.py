@@ -18,7 +18,7 @@ from common.arguments import actions_of, add_audio_arguments
 from common.errors import DataError
 from common.inference.stages import mels_from_texts
 from common.spec import config_of
-from exports import parts, torchscript
+from exports import parts, torchscript, triton
 from exports.manifest import ExportWriter, Manifest
 from exports.parts import Axes, Part
 from exports.programs import program
@@ -35,6 +35,7 @@ CALIBRATION = (
 )
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+WITHOUT_PACKAGES = ("torchscript", "triton")  # targets that need none of them
 
 
 class Source(NamedTuple):
@@ -70,7 +71,7 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
 
 def check_packages(target: str) -> None:
     """Raise DataError where a target's packages are missing."""
-    if target == "torchscript":
+    if target in WITHOUT_PACKAGES:
         return
     if missing := [name for name in EXTRA_PACKAGES if not _version(name)]:
         raise DataError(f"{target}: {', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them")
@@ -146,17 +147,23 @@ def _write_torchscript(source: Source, add: Add, say: Say) -> None:
 def _write_onnx(source: Source, add: Add, say: Say, quantized: bool = False) -> None:
     """The parts, and the single file that is assembled from them."""
     from exports.quantization import quantize
-    from exports.single_file import assemble, describe_single_file
+    from exports.single_file import describe_single_file
 
     models = onnx_models(source)
     if quantized:
         models = quantize(models, calibration_inputs(source))
     for part in source.parts():
         add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
+    add("tts.onnx", _single_file(source, models), *describe_single_file())
+
+
+def _single_file(source: Source, models: Mapping[str, Any]) -> bytes:
+    """The contents of tts.onnx."""
+    from exports.single_file import assemble
+
     voice = source.voice
     settings = voice.audio, voice.config.sigma_infer, voice.denoising_strength
-    single = assemble(models, source.acoustic, source.vocoder.config, *settings)
-    add("tts.onnx", single.SerializeToString(), *describe_single_file())
+    return assemble(models, source.acoustic, source.vocoder.config, *settings).SerializeToString()
 
 
 @functools.lru_cache(maxsize=1)
@@ -195,9 +202,24 @@ def _write_tensorrt(source: Source, add: Add, say: Say) -> None:
     say(no_engines())
 
 
+def _write_triton(source: Source, add: Add, say: Say) -> None:
+    """A model repository for the Python backend of Triton."""
+    for name, contents in triton.python_files(source.voice):
+        add(name, contents, {}, {})
+
+
+def _write_triton_onnx(source: Source, add: Add, say: Say) -> None:
+    """A model repository with tts.onnx for the ONNX Runtime backend of Triton."""
+    single = _single_file(source, onnx_models(source))
+    for name, contents in triton.onnx_files(single, source.voice.audio.n_mel_channels):
+        add(name, contents, {}, {})
+
+
 TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
     "torchscript": _write_torchscript,
     "onnx": _write_onnx,
     "onnx-int8": _write_int8,
     "tensorrt": _write_tensorrt,
+    "triton": _write_triton,
+    "triton-onnx": _write_triton_onnx,
 }

@@ -46,6 +46,7 @@ COMMANDS = {
     "evaluate.py": "evaluate",
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
+    "python -m exports.triton_client": "exports.triton_client",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
     "python -m common.data.mels": "common.data.mels",
     "python -m scripts.dataset_report": "scripts.dataset_report",

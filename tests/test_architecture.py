@@ -56,6 +56,8 @@ PACKAGES = {
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
 EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone
+TRITON_PACKAGES = {"tritonclient"}  # of requirements-triton.txt, there as well
+TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -193,7 +195,7 @@ def test_no_package_but_the_declared_ones() -> None:
         used = {module for _, module in imports(source.tree)}
         at_the_top = {module.split(".")[0] for node in source.tree.body for _, module in imports_now(node)}
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
-        optional |= EXPORT_PACKAGES if source.part == "exports" else set()
+        optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()
@@ -202,6 +204,8 @@ def test_no_package_but_the_declared_ones() -> None:
     assert all(f"{package.replace('_', '-')}==" in pinned for package in OPTIONAL)
     pinned = (ROOT / "requirements-exports.txt").read_text().lower()
     assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
+    client = (ROOT / "requirements-triton.txt").read_text().lower()
+    assert all(f"{package}[" in client for package in TRITON_PACKAGES)
 
 
 def test_no_cycles() -> None:

@@ -34,10 +34,10 @@ LINKING = [
     *PAGES,
     *(ROOT / name for name in ("CONTRIBUTING.md", "voice/README.md", "audio/README.md", "corpus/README.md")),
 ]
-# Flags of torchrun, tensorboard, sbatch and docker; flags that only the published recipe had.
+# Flags of torchrun, tensorboard, sbatch, docker and tritonserver; flags that only the published recipe had.
 FOREIGN_FLAGS = {
     *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
-    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling"),
+    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository"),
 }
 FOLDERS_OF_USERS = (
     "LJSpeech-1.1/",

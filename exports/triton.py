@@ -1,0 +1,116 @@
+"""Model repositories for Triton Inference Server: the voice in the Python backend, and tts.onnx in the ONNX Runtime backend.
+
+NVIDIA's "Model Repository" and "Model Configuration" pages of the server's user guide define the layout and config.pbtxt.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from common.arguments import actions_of, add_audio_arguments
+from common.inference.vocoders import LoadedModel
+from common.spec import config_of
+from synthesizer import Synthesizer
+
+TTS, STREAM, ONNX = "tts", "tts_stream", "tts_onnx"  # names of models
+CHECKPOINTS = ("tacotron2.pt", "waveglow.pt")  # in a version folder of TTS
+MOST_ROWS = 16  # of a batch that the server joins
+QUEUE_DELAY = 10_000  # microseconds for which a request waits for others
+WARM_UP = "Good morning."
+MODEL = '''"""The voice in Triton's Python backend. PYTHONPATH of the server has to name the folder of the project's sources."""
+
+try:
+    from exports.triton_model import TritonPythonModel
+except ModuleNotFoundError as error:
+    message = "PYTHONPATH of the server has to name the folder of the project's sources, and its Python needs their packages"
+    raise ImportError(f"{error}: {message}") from error
+
+__all__ = ["TritonPythonModel"]
+'''
+
+
+class Value(NamedTuple):
+    """An input or output of a model, without the batch; `scalar` where the model itself takes one number a row."""
+
+    name: str
+    kind: str
+    dims: str = "1"
+    scalar: bool = False
+
+    def __str__(self) -> str:
+        reshape = " reshape { shape: [ ] }" if self.scalar else ""
+        return f'{{ name: "{self.name}" data_type: TYPE_{self.kind} dims: [ {self.dims} ]{reshape} }}'
+
+
+INPUTS = (Value("text", "STRING"), Value("seed", "INT64"))
+OUTPUTS = (Value("audio", "FP32", "-1"), Value("samples", "INT64"), Value("sampling_rate", "INT32"))
+
+
+def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the repository with TTS and STREAM; both read the checkpoints of TTS."""
+    assert voice.vocoding is not None
+    for name, loaded in zip(CHECKPOINTS, (voice.acoustic, voice.vocoding), strict=True):
+        yield f"{TTS}/1/{name}", _checkpoint(loaded)
+    strings = {"sigma_infer": voice.config.sigma_infer, "denoising_strength": voice.denoising_strength}
+    batching = f"max_batch_size: {MOST_ROWS}\n{_dynamic_batching()}"
+    streaming = "max_batch_size: 0\nmodel_transaction_policy { decoupled: true }"
+    for name, policy in ((TTS, batching), (STREAM, streaming)):
+        yield f"{name}/1/model.py", MODEL.encode()
+        yield f"{name}/warmup/text", len(WARM_UP).to_bytes(4, "little") + WARM_UP.encode()
+        outputs = [value for value in OUTPUTS if name == TTS or value.name != "samples"]
+        parts = _head(name, "python", INPUTS, outputs), policy, _warm_up(), _parameters(strings | {"voice_of": TTS})
+        yield f"{name}/config.pbtxt", "\n".join(parts).encode()
+
+
+def onnx_files(single_file: bytes, n_mels: int) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the repository with ONNX, whose inputs are symbol ids."""
+    inputs = (Value("ids", "INT64", "-1"), Value("lengths", "INT64", scalar=True), Value("seeds", "INT64", scalar=True))
+    outputs = (
+        Value("audio", "FP32", "-1"),
+        Value("audio_lengths", "INT64", scalar=True),
+        Value("mels", "FP32", f"{n_mels}, -1"),
+        Value("mel_lengths", "INT64", scalar=True),
+    )
+    yield f"{ONNX}/1/model.onnx", single_file
+    parts = _head(ONNX, "onnxruntime", inputs, outputs), f"max_batch_size: {MOST_ROWS}", _dynamic_batching(), ""
+    yield f"{ONNX}/config.pbtxt", "\n".join(parts).encode()
+
+
+def _head(name: str, backend: str, inputs: Sequence[Value], outputs: Sequence[Value]) -> str:
+    lines = [f'name: "{name}"', f'backend: "{backend}"']
+    for title, values in (("input", inputs), ("output", outputs)):
+        lines += [f"{title} [", ",\n".join(f"  {value}" for value in values), "]"]
+    return "\n".join(lines)
+
+
+def _dynamic_batching() -> str:
+    return f"dynamic_batching {{ max_queue_delay_microseconds: {QUEUE_DELAY} }}"
+
+
+def _warm_up() -> str:
+    """A request before the model is ready; its text is in the folder warmup, as the server's warm-up text would be empty."""
+    values = {"text": ("STRING", 'input_data_file: "text"'), "seed": ("INT64", "zero_data: true")}
+    inputs = "".join(
+        f'  inputs {{ key: "{name}" value {{ data_type: TYPE_{kind} dims: [ 1 ] {data} }} }}\n'
+        for name, (kind, data) in values.items()
+    )
+    return f'model_warmup {{\n  name: "sentence"\n  batch_size: 1\n{inputs}}}'
+
+
+def _parameters(values: Mapping[str, Any]) -> str:
+    return "".join(
+        f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n' for name, value in values.items()
+    )
+
+
+def _checkpoint(loaded: LoadedModel) -> bytes:
+    """A checkpoint of weights and settings, as `Synthesizer.from_checkpoints` reads it."""
+    names = [action.dest for action in actions_of(add_audio_arguments)] + list(loaded.spec.stored_options)
+    data = {name: loaded.options[name] for name in names if name in loaded.options}
+    contents = {"state_dict": loaded.model.state_dict(), "config": config_of(loaded.model), "data": data}
+    torch.save(contents, buffer := io.BytesIO())
+    return buffer.getvalue()

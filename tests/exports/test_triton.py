@@ -1,0 +1,246 @@
+"""Model repositories for Triton: their files, their config.pbtxt, and a real server on a CPU, over HTTP and gRPC.
+
+`bash scripts/triton.sh` makes the environment of the server; then .venv-triton/bin/python -m pytest tests/exports/test_triton.py
+runs all but the test of the single file, which needs the packages of requirements-exports.txt and tritonclient.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import wavfile
+
+from common.errors import DataError
+from common.inference.config import SynthesisConfig
+from exports.manifest import ExportWriter, read_manifest
+from exports.triton import CHECKPOINTS, WARM_UP
+from synthesizer import Line, Synthesizer
+from tests.exports.conftest import skip_without_packages
+from tests.recipe import ROOT
+
+SERVER = ROOT / ".venv-triton" / "lib"
+TEXTS = ["Two.", "Ten past nine.", "It is a quarter to eleven.", "Good morning, and good night.", "Seven small boats."]
+LONG = "It is nine. The boats lie in the harbour, white and blue. " * 4  # in pieces
+REQUESTS = 50
+
+
+def voice_of(directory: Path, **settings) -> Synthesizer:
+    """The voice of a repository's checkpoints."""
+    paths = [directory / "tts" / "1" / name for name in CHECKPOINTS]
+    config = SynthesisConfig(sigma_infer=0.7, denoising_strength=0.05, **settings)
+    return Synthesizer.from_checkpoints(*paths, config=config, device="cpu")
+
+
+def parse_config(path: Path):
+    """A config.pbtxt, read as the server's protocol buffer."""
+    pytest.importorskip("tritonclient.grpc", reason="tritonclient, of requirements-triton.txt, is not installed")
+    from google.protobuf import text_format
+    from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+    return text_format.Parse(path.read_text(), ModelConfig())
+
+
+def test_the_checkpoints_of_a_repository_are_the_voice(export_of, source) -> None:
+    """Plain, the checkpoints give the same audio as the models that were exported."""
+    lines = [Line("Ten past nine.", 3)]
+    (ours,) = voice_of(export_of("triton"), plain=True).speak_batch(lines).speeches
+    (theirs,) = source.voice.speak_batch(lines).speeches
+    assert len(ours.audio) and torch.equal(ours.audio, theirs.audio)
+
+
+def test_the_manifest_lists_all_files_and_a_new_export_removes_them(export_of, tmp_path) -> None:
+    directory = export_of("triton")
+    files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert set(read_manifest(directory).files) == files - {"export.json"}
+    assert {"tts/1/model.py", "tts_stream/1/model.py", "tts/config.pbtxt", "tts_stream/config.pbtxt"} < files
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((directory / name).read_bytes())
+    (tmp_path / "tts" / "notes.txt").write_text("mine")
+    ExportWriter(tmp_path)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["tts", "tts/notes.txt"]
+
+
+def test_config_pbtxt_is_a_model_config(export_of) -> None:
+    whole, parts = (parse_config(export_of("triton") / name / "config.pbtxt") for name in ("tts", "tts_stream"))
+    assert (whole.name, parts.name, whole.backend, parts.backend) == ("tts", "tts_stream", "python", "python")
+    assert whole.max_batch_size == 16 and whole.HasField("dynamic_batching")
+    assert parts.max_batch_size == 0 and parts.model_transaction_policy.decoupled
+    assert not whole.model_transaction_policy.decoupled
+    assert [value.name for value in whole.output] == ["audio", "samples", "sampling_rate"]
+    strings = {name: parameter.string_value for name, parameter in parts.parameters.items()}
+    assert strings == {"sigma_infer": "0.7", "denoising_strength": "0.05", "voice_of": "tts"}
+    for config in (whole, parts):
+        assert [value.name for value in config.input] == ["text", "seed"]
+        (warm_up,) = config.model_warmup
+        contents = (export_of("triton") / config.name / "warmup" / warm_up.inputs["text"].input_data_file).read_bytes()
+        assert contents == np.uint32(len(WARM_UP)).tobytes() + WARM_UP.encode()
+
+
+def test_the_config_of_the_single_file_agrees_with_it(export_of) -> None:
+    """Types and sizes as ONNX Runtime reads them; a reshape to [ ] leaves only the batch."""
+    skip_without_packages()
+    import onnxruntime
+
+    directory = export_of("triton-onnx") / "tts_onnx"
+    config = parse_config(directory / "config.pbtxt")
+    session = onnxruntime.InferenceSession(str(directory / "1" / "model.onnx"))
+    values = [*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs()]
+    described = {value.name: value for value in values}
+    kinds = {"tensor(int64)": 9, "tensor(float)": 11}  # DataType of model_config.proto
+    assert config.backend == "onnxruntime" and {value.name for value in session.get_outputs()} == {
+        value.name for value in config.output
+    }
+    for value in [*config.input, *config.output]:
+        sizes = [] if value.HasField("reshape") else list(value.dims)
+        ours = [size if isinstance(size, int) else -1 for size in described[value.name].shape]
+        assert value.data_type == kinds[described[value.name].type]
+        assert len(ours) == 1 + len(sizes) and ours[0] == -1
+        assert all(size in (-1, other) for size, other in zip(ours[1:], sizes)), value.name
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def wait_until_ready(process: subprocess.Popen, port: int, log: Path) -> None:
+    """Wait until the server has loaded its models."""
+    for _ in range(1200):
+        assert process.poll() is None, log.read_text()[-4000:]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=600):
+                return
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.5)
+    raise AssertionError(log.read_text()[-4000:])
+
+
+@pytest.fixture(scope="module")
+def server(export_of, tmp_path_factory):
+    """Addresses of a server, (http, grpc), and the directory that it has loaded."""
+    if not SERVER.exists():
+        pytest.skip("no .venv-triton; `bash scripts/triton.sh` makes it")
+    pytest.importorskip("tritonclient.grpc", reason="run this test with .venv-triton/bin/python -m pytest")
+    http, grpc, metrics = free_ports(3)
+    folder = tmp_path_factory.mktemp("server")
+    ports = ["--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
+    words = [
+        "bash",
+        "scripts/triton.sh",
+        export_of("triton"),
+        "--http-address",
+        "127.0.0.1",
+        *ports,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [str(word) for word in words], cwd=ROOT, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+        try:
+            wait_until_ready(process, http, folder / "log")
+            assert (
+                executions(f"127.0.0.1:{grpc}") == executions(f"127.0.0.1:{grpc}", "tts_stream") == (1, 1)
+            )  # the warm-up
+            yield {"http": f"127.0.0.1:{http}", "grpc": f"127.0.0.1:{grpc}"}, export_of("triton")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_50_requests_at_once_have_the_audio_of_inference(server, protocol: str) -> None:
+    """Every request has its own audio bit for bit, in whatever batches the server joined them."""
+    from exports.triton_client import speak
+
+    (addresses, directory), numbers = server, range(REQUESTS)
+    lines = [Line(TEXTS[number % len(TEXTS)], number) for number in numbers]
+    voice = voice_of(directory)
+    alone = [voice.speak_batch([line]).speeches[0].audio.numpy() for line in lines]
+    before = executions(addresses["grpc"])
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        answers = list(pool.map(lambda line: speak(protocol, addresses[protocol], line.text, line.seed), lines))
+    rows, runs = (now - then for now, then in zip(executions(addresses["grpc"]), before))
+    print(f"{protocol}: {rows} requests in {runs} batches")
+    assert rows == REQUESTS > runs
+    assert len({audio.tobytes() for audio, _ in answers}) == REQUESTS
+    for (audio, rate), expected in zip(answers, alone):
+        assert rate == voice.audio.sampling_rate
+        np.testing.assert_array_equal(audio, expected)
+
+
+def executions(url: str, model: str = "tts") -> tuple[int, int]:
+    """Requests that the server has answered, and the batches that they were in."""
+    import tritonclient.grpc as package
+
+    with package.InferenceServerClient(url) as client:
+        (statistics,) = client.get_inference_statistics(model).model_stats
+    return statistics.inference_count, statistics.execution_count
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_stream_are_the_whole(server) -> None:
+    """Joined, they are the audio of the other model within 1e-3, and bit for bit those of Synthesizer.stream_line."""
+    from exports.triton_client import speak, stream
+
+    addresses, directory = server
+    parts = [audio for audio, _ in stream(addresses["grpc"], LONG, 5)]
+    steps = voice_of(directory).stream_line(Line(LONG, 5))
+    expected = [audio.numpy() for audio in steps if len(audio)]
+    print(f"{len(parts)} parts of {sum(map(len, parts))} samples")
+    assert len(parts) > 1 and [len(part) for part in parts] == [len(part) for part in expected]
+    np.testing.assert_array_equal(np.concatenate(parts), np.concatenate(expected))
+    whole, _ = speak("grpc", addresses["grpc"], LONG, 5)
+    np.testing.assert_allclose(np.concatenate(parts), whole, rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_mistake_is_an_error_of_its_own_request(server) -> None:
+    """Beside unreadable texts other requests are answered, and the streams end."""
+    from exports.triton_client import speak, stream
+
+    addresses, _ = server
+    with ThreadPoolExecutor(8) as pool:
+        wrong = [pool.submit(speak, "grpc", addresses["grpc"], "", 1) for _ in range(4)]
+        right = [pool.submit(speak, "grpc", addresses["grpc"], "Two.", 1) for _ in range(4)]
+        assert all(isinstance(future.exception(), DataError) for future in wrong)
+        assert all(len(future.result()[0]) for future in right)
+    with pytest.raises(DataError, match="seed: -1, expected 0 or more"):
+        speak("http", addresses["http"], "Two.", -1)
+    with pytest.raises(DataError, match="grpc://"):
+        list(stream(addresses["grpc"], "", 1))
+    assert list(stream(addresses["grpc"], "Two.", 1))
+
+
+@pytest.mark.slow
+def test_the_client_writes_the_audio(server, tmp_path, capsys) -> None:
+    from exports.triton_client import main as client
+    from exports.triton_client import speak
+
+    addresses, _ = server
+    words = ["Ten past nine.", "--seed", "7", "-o"]
+    client([*words, str(tmp_path / "http.wav"), "--url", addresses["http"]])
+    client([*words, str(tmp_path / "grpc.wav"), "--url", addresses["grpc"], "--protocol", "grpc"])
+    client([*words, str(tmp_path / "stream.wav"), "--url", addresses["grpc"], "--stream"])
+    assert "parts" in capsys.readouterr().out
+    audio, _ = speak("http", addresses["http"], words[0], 7)
+    for name in ("http", "grpc", "stream"):
+        rate, samples = wavfile.read(tmp_path / f"{name}.wav")
+        assert rate == 22050
+        np.testing.assert_allclose(samples / 2**15, audio, rtol=0, atol=1e-3)
