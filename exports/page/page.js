@@ -54,9 +54,10 @@ async function synthesise(voice, ids, seed) {
   const perStep = voice.config.n_frames_per_step;
   const limit = Math.min(voice.config.max_decoder_steps, Math.ceil((FRAMES.start + FRAMES.symbol * ids.length) / perStep));
   const inputs = { ids: int64(ids, [1, ids.length]), lengths: int64([ids.length], [1]) };
-  const { audio, mels } = await voice.session.run({ ...inputs, seeds: int64([seed], [1]), max_steps: int64([limit], []) });
-  const [, bands, frames] = mels.dims;
-  return { audio: audio.data, mel: { bands, frames, values: mels.data }, isCut: frames >= limit * perStep };
+  const outputs = await voice.session.run({ ...inputs, seeds: int64([seed], [1]), max_steps: int64([limit], []) });
+  const [, bands, columns] = outputs.mels.dims; // silence fills the columns after the last frame
+  const frames = Number(outputs.mel_lengths.data[0]);
+  return { audio: outputs.audio.data, mel: { bands, columns, frames, values: outputs.mels.data }, isCut: frames >= limit * perStep };
 }
 
 function joinSounds(sounds, pause) {
@@ -84,14 +85,14 @@ function draw(mels) {
   canvas.height = mels[0].bands;
   const context = canvas.getContext("2d");
   let left = 0;
-  for (const { bands, frames, values } of mels) {
-    const image = context.createImageData(frames, bands);
-    for (let i = 0; i < frames * bands; i++) {
+  for (const { bands, columns, frames, values } of mels) {
+    const image = context.createImageData(columns, bands);
+    for (let i = 0; i < columns * bands; i++) {
       const level = Math.max(0, Math.min(1, (values[i] - SILENCE) / (1 - SILENCE)));
-      const row = bands - 1 - Math.floor(i / frames); // low frequencies stand at the bottom
-      image.data.set([255 * level ** 1.5, 255 * level ** 2.5, 80 + 120 * level * (1 - level), 255], 4 * (row * frames + (i % frames)));
+      const row = bands - 1 - Math.floor(i / columns); // low frequencies stand at the bottom
+      image.data.set([255 * level ** 1.5, 255 * level ** 2.5, 80 + 120 * level * (1 - level), 255], 4 * (row * columns + (i % columns)));
     }
-    context.putImageData(image, left, 0);
+    context.putImageData(image, left, 0, 0, 0, frames, bands);
     left += frames;
   }
 }
