@@ -18,7 +18,7 @@ from common.arguments import actions_of, add_audio_arguments
 from common.errors import DataError
 from common.inference.stages import mels_from_texts
 from common.spec import config_of
-from exports import parts, torchscript, triton
+from exports import parts, torchscript, triton, web
 from exports.manifest import ExportWriter, Manifest
 from exports.parts import Axes, Part
 from exports.programs import program
@@ -55,10 +55,12 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
     """Write an export directory; `say` takes a line about each file.
 
     Raises:
-        UsageError: a directory that is no export's.
-        DataError: a package of requirements-exports.txt is missing, or the system refuses to write.
+        UsageError: a directory that is no export's, or a voice that the target has no front end for.
+        DataError: a package of requirements-exports.txt or of npm is missing, or the system refuses to write.
     """
     check_packages(target)
+    if target == "web":
+        web.check_page(source.voice.acoustic.options)
     writer = ExportWriter(directory)
 
     def add(name: str, contents: bytes, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
@@ -154,16 +156,16 @@ def _write_onnx(source: Source, add: Add, say: Say, quantized: bool = False) -> 
         models = quantize(models, calibration_inputs(source))
     for part in source.parts():
         add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
-    add("tts.onnx", _single_file(source, models), *describe_single_file())
+    add("tts.onnx", single_file(source, models).SerializeToString(), *describe_single_file())
 
 
-def _single_file(source: Source, models: Mapping[str, Any]) -> bytes:
-    """The contents of tts.onnx."""
+def single_file(source: Source, models: Mapping[str, Any]) -> Any:
+    """The model from ids to audio, of parts as ONNX."""
     from exports.single_file import assemble
 
     voice = source.voice
     settings = voice.audio, voice.config.sigma_infer, voice.denoising_strength
-    return assemble(models, source.acoustic, source.vocoder.config, *settings).SerializeToString()
+    return assemble(models, source.acoustic, source.vocoder.config, *settings)
 
 
 @functools.lru_cache(maxsize=1)
@@ -210,9 +212,21 @@ def _write_triton(source: Source, add: Add, say: Say) -> None:
 
 def _write_triton_onnx(source: Source, add: Add, say: Say) -> None:
     """A model repository with tts.onnx for the ONNX Runtime backend of Triton."""
-    single = _single_file(source, onnx_models(source))
+    single = single_file(source, onnx_models(source)).SerializeToString()
     for name, contents in triton.onnx_files(single, source.voice.audio.n_mel_channels):
         add(name, contents, {}, {})
+
+
+def _write_web(source: Source, add: Add, say: Say) -> None:
+    """A page that speaks in a browser, and all that it loads."""
+    from exports.single_file import describe_single_file
+
+    model = web.without_defaults(single_file(source, onnx_models(source)))
+    inputs, outputs = describe_single_file()
+    add("tts.onnx", model.SerializeToString(), {k: v for k, v in inputs.items() if k not in web.FIXED}, outputs)
+    for name, contents in web.page_files(source.voice.acoustic.options):
+        add(name, contents, {}, {})
+    say("serve the directory: python -m http.server --bind 127.0.0.1 -d DIR, then open http://127.0.0.1:8000")
 
 
 TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
@@ -222,4 +236,5 @@ TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
     "tensorrt": _write_tensorrt,
     "triton": _write_triton,
     "triton-onnx": _write_triton_onnx,
+    "web": _write_web,
 }

@@ -34,10 +34,10 @@ LINKING = [
     *PAGES,
     *(ROOT / name for name in ("CONTRIBUTING.md", "voice/README.md", "audio/README.md", "corpus/README.md")),
 ]
-# Flags of torchrun, tensorboard, sbatch, docker and tritonserver; flags that only the published recipe had.
+# Flags of torchrun, tensorboard, sbatch, docker, tritonserver and http.server; flags that only the published recipe had.
 FOREIGN_FLAGS = {
     *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
-    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository"),
+    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository", "--bind"),
 }
 FOLDERS_OF_USERS = (
     "LJSpeech-1.1/",
@@ -141,7 +141,7 @@ def test_command_parses(command: tuple[str, ...]) -> None:
     elif script.startswith(("platform/", "scripts/train_")):
         assert (ROOT / script).is_file(), script
         parse_platform(script, arguments)
-    elif script != "venv":
+    elif script not in ("venv", "http.server"):  # of Python itself
         path = script.replace(".", "/") + ".py" if words[1] == "-m" else script
         assert (ROOT / path).is_file(), script
 

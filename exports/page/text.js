@@ -1,0 +1,98 @@
+// English text -> sentences of symbol ids, as tacotron2/text does for simple sentences.
+//
+// Reads: numbers below 10^9, years, decimals, ordinals, dollars, %, &, the abbreviations of the cleaners, and {ARPAbet}.
+// Leaves out: dates, times, units, fractions, ranges, signs before numbers, other currencies, initialisms (TV, U.S.), addresses,
+// Roman numerals, and letters beyond accented Latin ones. tests/exports/test_web.py compares both front ends.
+
+const SMALL = (
+  "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen " +
+  "eighteen nineteen"
+).split(" ");
+const TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split(" ");
+const SCALES = [[1e6, "million"], [1e3, "thousand"], [100, "hundred"]];
+const ORDINALS = {
+  one: "first", two: "second", three: "third", five: "fifth", eight: "eighth", nine: "ninth", twelve: "twelfth",
+};
+
+// The order matters, as in tacotron2/text/cleaners.py.
+const ABBREVIATIONS = Object.entries({
+  mrs: "misess", mr: "mister", dr: "doctor", st: "saint", co: "company", jr: "junior", maj: "major", gen: "general",
+  drs: "doctors", rev: "reverend", lt: "lieutenant", hon: "honorable", sgt: "sergeant", capt: "captain", esq: "esquire",
+  ltd: "limited", col: "colonel", ft: "fort",
+}).map(([short, full]) => [new RegExp(`\\b${short}\\.`, "g"), full]);
+
+const SIGNS = [
+  [/[‘’´]/g, "'"], [/[“”„"]/g, ""], [/…/g, "..."], [/\s*—\s*/g, ", "], [/[–−]/g, "-"], [/\s*&\s*/g, " and "],
+  [/ä/g, "ae"], [/ö/g, "oe"], [/ü/g, "ue"], [/ß/g, "ss"], [/æ/g, "ae"], [/ø/g, "o"], [/œ/g, "oe"],
+];
+
+const NUMBER = "[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+";
+const DOLLARS = new RegExp(`\\$(${NUMBER})(?:\\.([0-9]{2})(?![0-9]))?`, "g");
+const ORDINAL = new RegExp(`(${NUMBER})(?:st|nd|rd|th)\\b`, "g");
+const DECIMAL = new RegExp(`(${NUMBER})(?:\\.([0-9]+))?`, "g");
+
+function digits(number) {
+  return [...number].map((digit) => SMALL[digit]).join(" ");
+}
+
+function nameOf(value) {
+  if (value < 20) return SMALL[value];
+  if (value < 100) return TENS[Math.floor(value / 10)] + (value % 10 ? `-${SMALL[value % 10]}` : "");
+  const [scale, word] = SCALES.find(([size]) => value >= size);
+  const rest = value % scale ? ` ${nameOf(value % scale)}` : "";
+  return `${nameOf(Math.floor(value / scale))} ${word}${rest}`;
+}
+
+function cardinal(number) {
+  const plain = number.replaceAll(",", "");
+  return plain.length > 9 || /^0./.test(plain) ? digits(plain) : nameOf(Number(plain));
+}
+
+function ordinal(number) {
+  return cardinal(number).replace(/[a-z]+$/, (word) => ORDINALS[word] ?? word.replace(/y$/, "ie") + "th");
+}
+
+function numberOrYear(number) {
+  if (!/^(1[1-9]|20)[0-9]{2}$/.test(number) || number.startsWith("200")) return cardinal(number);
+  const [century, rest] = [nameOf(Number(number.slice(0, 2))), number.slice(2)];
+  if (rest === "00") return `${century} hundred`;
+  return rest[0] === "0" ? `${century} oh ${SMALL[rest[1]]}` : `${century} ${nameOf(Number(rest))}`;
+}
+
+function dollars(whole, cents) {
+  const amounts = [[cardinal(whole), "dollar"], [cents ? nameOf(Number(cents)) : "zero", "cent"]];
+  const parts = amounts.filter(([name]) => name !== "zero").map(([name, unit]) => `${name} ${unit}${name === "one" ? "" : "s"}`);
+  return parts.join(", ") || "zero dollars";
+}
+
+/** Written to spoken text in lower case and ASCII. */
+export function clean(text) {
+  text = text.normalize("NFC").toLowerCase();
+  for (const [sign, replacement] of SIGNS) text = text.replace(sign, replacement);
+  text = text.normalize("NFD").replace(/[\u0300-\u036f]/g, "");
+  text = text.replace(DOLLARS, (_, whole, cents) => dollars(whole, cents));
+  text = text.replace(ORDINAL, (_, number) => ordinal(number));
+  text = text.replace(DECIMAL, (_, whole, rest) => (rest ? `${cardinal(whole)} point ${digits(rest)}` : numberOrYear(whole)));
+  text = text.replace(/\s*%/g, " percent");
+  for (const [short, full] of ABBREVIATIONS) text = text.replace(short, full);
+  return text.replace(/\s+/g, " ");
+}
+
+function idsOf(text, ids) {
+  return text.split(/(\{[^{}]*\})/).flatMap((part) => {
+    if (!part.startsWith("{")) return [...part].filter((symbol) => ids.has(symbol)).map((symbol) => ids.get(symbol));
+    return part.slice(1, -1).trim().split(/\s+/).map((phone) => {
+      if (!ids.has(`@${phone}`)) throw new Error(`${part}: this voice has no ARPAbet symbol “${phone}”.`);
+      return ids.get(`@${phone}`);
+    });
+  });
+}
+
+/** A text -> one array of symbol ids a sentence; sentences without a letter are left out. Throws for unknown ARPAbet. */
+export function sentences(text, symbols) {
+  const ids = new Map(symbols.map((symbol, id) => [symbol, id]));
+  const spoken = text.trim().split(/(\{[^{}]*\})/).map((part) => (part.startsWith("{") ? part : clean(part))).join("");
+  // three points and a point after a single letter, as in "p.m.", end no sentence
+  const parts = spoken.split(/(?<=[A-Za-z0-9'})][a-z'})](?:\.|[!?]+))\s+/);
+  return parts.filter((part) => /[a-z{]/.test(part)).map((part) => idsOf(part, ids));
+}

@@ -1,0 +1,225 @@
+"""The browser page: its front end against tacotron2.text, its files, and its speech in headless Chromium against ONNX Runtime."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import json
+import shutil
+import subprocess
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from common.errors import DataError, UsageError
+from exports import web
+from exports.__main__ import main
+from exports.manifest import read_manifest
+from exports.voice import default_options
+from tacotron2.data_function import encode, spell
+from tacotron2.text import symbols
+from tests.exports.conftest import skip_without_packages
+from tests.recipe import ROOT
+
+TOLERANCE = 1e-3  # of audio; a step of 16 bits is 3e-5
+PATIENCE = 1200  # seconds; another program may have the machine
+SENTENCES = [
+    "Good morning.",
+    "Dr. Smith and Mrs. Jones met Mr. Brown at Ft. Worth.",
+    "Lt. Col. Hall, Capt. Kirk, Sgt. Pepper, Gen. Lee, Maj. Tom and Rev. Green.",
+    "It's “quoted” — and – so… café, naïve, Müller.",
+    "In 1999 and 2005, in 1905, 1100, 1500 or 2019, 2000 and 2099.",
+    "1,234 boats, 12,345,678 fish, 3000 men, 2100 cats and 123456 birds.",
+    "The 21st, the 3rd, the 112th, the 1,000th and the 12th.",
+    "$5, $3.50, $1.01, $0.50, $0 and $1,500.25; he paid $1.",
+    "3.5, 3.14 and 0.5 of it, 50% of A & B; 3.5% more.",
+    "007 is not 7, 10 or 1234567890.",
+    "Turn left on {HH AW1 S T AH0 N} Street.",
+    "SHE SAID NO?!",
+    "  Hello;  there: (see above)\nand\tmore!!",
+    "half-hour, mid-1999 and a 5-year plan",
+]
+SPOKEN = "Good morning. It is half past 9, and Mr. Brown has 21 cups."
+
+
+def sentences_of(texts: list[str]) -> list[list[list[int]]]:
+    """Run the page's front end in Node.js."""
+    if not (node := shutil.which("node")):
+        pytest.skip("node, which runs the page's front end, is not installed")
+    script = f"""
+        import {{ readFileSync }} from "node:fs";
+        import {{ sentences }} from "{(web.PAGE / "text.js").as_uri()}";
+        const {{ texts, symbols }} = JSON.parse(readFileSync(0));
+        console.log(JSON.stringify(texts.map((text) => sentences(text, symbols))));
+    """
+    words, given = [node, "--input-type=module", "-e", script], json.dumps({"texts": texts, "symbols": symbols})
+    return json.loads(subprocess.run(words, input=given, capture_output=True, encoding="utf-8", check=True).stdout)
+
+
+def skip_without_runtime() -> None:
+    """Skip a test if ONNX Runtime Web is not installed."""
+    skip_without_packages()
+    try:
+        web.check_page(default_options())
+    except DataError as error:
+        pytest.skip(str(error))
+
+
+def test_the_front_end_agrees_with_pythons() -> None:
+    for text, (ids,) in zip(SENTENCES, sentences_of(SENTENCES), strict=True):
+        assert "".join(symbols[i] for i in ids) == "".join(spell(text.strip(), default_options()))
+
+
+def test_the_front_end_cuts_sentences() -> None:
+    text = "He came at 5 p.m. by train... late. “Why?” I asked Dr. No! It was {N OW1}. 3 ... 12. ...!"
+    (found,) = sentences_of([text])
+    assert ["".join(symbols[i] for i in ids).replace("@", "") for ids in found] == [
+        *("he came at five p.m. by train... late.", "why?", "i asked doctor no!"),
+        *("it was NOW1.", "three ... twelve."),
+    ]
+
+
+def test_the_files_of_a_page(export_of) -> None:
+    """The page has all that it loads, and its model is that of `onnx`, with the inputs that a browser gives."""
+    skip_without_runtime()
+    import onnxruntime
+
+    directory = export_of("web")
+    records = read_manifest(directory).files
+    assert {"index.html", "page.js", "text.js", "style.css", "alphabet.json", *web.RUNTIME_FILES} < set(records)
+    assert json.loads((directory / "alphabet.json").read_text()) == symbols
+    ours, theirs = (onnxruntime.InferenceSession(str(export_of(name) / "tts.onnx")) for name in ("web", "onnx"))
+    assert (
+        {value.name for value in ours.get_inputs()}
+        == set(records["tts.onnx"].inputs)
+        == {"ids", "lengths", *web.REQUIRED}
+    )
+    inputs = {
+        "ids": np.array([[5, 40, 41, 7]]),
+        "lengths": np.array([4]),
+        "seeds": np.array([3]),
+        "max_steps": np.array(9),
+    }
+    np.testing.assert_allclose(ours.run(None, inputs)[0], theirs.run(None, inputs)[0], rtol=0, atol=1e-6)
+
+
+def test_a_missing_runtime_and_another_language_are_refused(tmp_path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(web, "RUNTIME", tmp_path)
+        with pytest.raises(DataError, match=r"ort\.wasm\.min\.mjs.*bash scripts/web\.sh"):
+            web.check_page(default_options())
+    skip_without_runtime()
+    with pytest.raises(UsageError, match="text cleaners are basic_cleaners; expected english_cleaners"):
+        web.check_page(default_options() | {"text_cleaners": ["basic_cleaners"]})
+
+
+@pytest.fixture(scope="module")
+def page_of_the_embedded_voice(tmp_path_factory) -> Path:
+    skip_without_runtime()
+    directory, voice = tmp_path_factory.mktemp("web") / "page", ROOT / "voice"
+    models = [f"--{name}={voice / name}.safetensors" for name in ("tacotron2", "waveglow")]
+    main(["web", *models, "-o", str(directory)])
+    return directory
+
+
+@pytest.fixture
+def address(page_of_the_embedded_voice):
+    """The page's address on a server of files on loopback."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(page_of_the_embedded_voice))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """Headless Chromium at a phone's width."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="selenium, of tests/requirements.txt, is not installed")
+    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("chromium and chromedriver (Debian: chromium chromium-driver) are not installed")
+    options = selenium.ChromeOptions()
+    options.binary_location = chromium
+    words = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-dev-shm-usage"
+    for word in [*words.split(), "disable-component-update", "disable-sync", f"user-data-dir={tmp_path / 'profile'}"]:
+        options.add_argument(f"--{word}")
+    browser = selenium.Chrome(options, selenium.ChromeService(driver))
+    browser.set_script_timeout(PATIENCE)
+    size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield browser
+    browser.quit()
+
+
+def samples_of_the_page(browser) -> tuple[int, np.ndarray]:
+    """Rate and samples of the sound that the page plays."""
+    script = """
+        const done = arguments[0];
+        fetch(document.getElementById("audio").src).then((response) => response.blob()).then((blob) => {
+          const reader = new FileReader();
+          reader.onload = () => done(reader.result.split(",")[1]);
+          reader.readAsDataURL(blob);
+        });
+    """
+    rate, samples = wavfile.read(io.BytesIO(base64.b64decode(browser.execute_async_script(script))))
+    return rate, samples / 32767
+
+
+def expected_samples(directory: Path, seed: int) -> np.ndarray:
+    """Speech of SPOKEN from ONNX Runtime in Python, sentence by sentence."""
+    import onnxruntime
+
+    session, parts = onnxruntime.InferenceSession(str(directory / "tts.onnx")), []
+    for text in SPOKEN.split(". ", 1):
+        ids, lengths = encode([text if text.endswith(".") else f"{text}."], read_manifest(directory).options)
+        inputs = {"ids": ids.numpy(), "lengths": lengths.numpy(), "seeds": np.array([seed]), "max_steps": np.array(500)}
+        parts += [session.run(None, inputs)[0][0], np.zeros(round(0.35 * 22050))]
+    return np.concatenate(parts[:-1])
+
+
+@pytest.mark.slow
+def test_the_page_speaks(page_of_the_embedded_voice, address, browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    def element(name: str):
+        return browser.find_element("id", name)
+
+    def type_text(text: str) -> None:
+        element("text").clear()
+        element("text").send_keys(text)
+
+    def wait_for_button() -> None:
+        WebDriverWait(browser, PATIENCE).until(
+            lambda _: element("speak").is_enabled() or element("error").is_displayed()
+        )
+
+    browser.get(address)
+    wait_for_button()
+    type_text(SPOKEN)
+    element("seed").clear()
+    element("seed").send_keys("5")
+    element("speak").click()
+    wait_for_button()
+    assert not element("error").is_displayed(), element("error").text
+    rate, samples = samples_of_the_page(browser)
+    expected = expected_samples(page_of_the_embedded_voice, 5)
+    assert rate == 22050 and len(samples) == len(expected) > 2 * rate
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=TOLERANCE)
+    assert np.abs(expected).max() > 0.1
+    assert "s of speech in" in element("status").text and element("audio").is_displayed()
+    width = browser.execute_script("return document.documentElement.scrollWidth")
+    assert width <= 360  # nothing stands beside the screen
+
+    type_text("…")
+    element("text").send_keys(Keys.CONTROL, Keys.ENTER)
+    wait_for_button()
+    assert "There is nothing to speak" in element("error").text
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert len(loaded) > 5 and all(name.startswith((address, f"blob:{address}", "data:")) for name in loaded)
