@@ -10,6 +10,10 @@ from common.kernels.int8 import MIN_ROWS, ZERO, Convolution, Levels, Product, ca
 # By the instructions alone: where they are and the products are wrong, tests have to fail.
 needs_vnni = pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="the CPU has no VNNI instructions")
 
+needs_convolution = pytest.mark.skipif(
+    not hasattr(torch.ops.onednn, "qconv_pointwise"), reason="this PyTorch has no such convolution (2.7 has none)"
+)
+
 
 def numbers(levels: Levels) -> torch.Tensor:
     return (levels.levels.double() - ZERO) * levels.step
@@ -71,6 +75,7 @@ def test_weights_are_rounded_by_row() -> None:
     assert not outputs[:, 3].any()
 
 
+@needs_convolution
 @needs_vnni
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("size", "dilation"), [(1, 1), (2, 7), (3, 1), (3, 8), (5, 2)])
