@@ -1,8 +1,8 @@
 """The engine: one thread that runs the models, for all requests together.
 
-A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next piece of every request of one
-voice as one batch, and then one part of audio for each request. A request's audio equals that of `Synthesizer.stream_line(Line(text,
-seed, 0))`, since neither the mel nor the audio of a piece depends on its batch.
+A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next piece of all requests of one
+voice as one batch, and then one part of audio for each request. The audio of a request equals that of
+`Synthesizer.stream_line(Line(text, seed, 0))`, since neither the mel nor the audio of a piece depends on its batch.
 """
 
 from __future__ import annotations
@@ -150,7 +150,23 @@ class Engine:
         """True while requests are accepted."""
         return self._ready and not self._stopping and self.failure is None
 
-    def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
+    @property
+    def is_stopping(self) -> bool:
+        """True once the engine refuses requests for good."""
+        return self._stopping
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread works or stops in order."""
+        thread = self._thread
+        return self.failure is None and (self._stopping or (thread is not None and thread.is_alive()))
+
+    def check_ready(self) -> None:
+        """Raise RequestError 503 while no requests are accepted."""
+        if not self.ready:
+            raise stopping()
+
+    def start(self, on_failure: Callable[[], object] = bool) -> None:
         """Start the thread. `on_failure` is called in it where voices cannot be loaded; then `failure` has the error."""
         self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
         self._thread.start()
@@ -165,8 +181,7 @@ class Engine:
 
     def submit_all(self, requests: list[SpeechRequest]) -> list[SpeechStream]:
         """Accept all of some requests or none. Raises as `submit` does."""
-        if not self.ready:
-            raise stopping()
+        self.check_ready()
         streams = [self._stream(request) for request in requests]
         with self._wake:
             if self._accepted + len(streams) > self.config.max_queue:
@@ -204,7 +219,7 @@ class Engine:
         seed = precision.draw_seed() if seed is None else seed
         return SpeechStream(request, voice, self.voices.sampling_rate(voice), seed, self.config.timeout)
 
-    def _run(self, on_failure: Callable[[], None]) -> None:
+    def _run(self, on_failure: Callable[[], object]) -> None:
         try:
             self.voices.load("cpu" if self.config.cpu else None)
             for voice in self.voices.all_loaded():
