@@ -45,8 +45,7 @@ from common.training.checkpoint import find_last, load_checkpoint
 from common.training.memory import available_memory
 from models import REGISTRY, restore_model
 
-__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Part", "PartStream", "Speech", "SynthesisConfig", "Synthesizer"]
-__all__ += ["choose_checkpoints"]
+__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
 
 # N samples, n samples of a part
 
@@ -219,7 +218,7 @@ class Synthesizer:
             raise UsageError(f"--normalize {mode}: {message}")
         return self._bound(stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause))
 
-    def cut(self, line: Line) -> list[Part]:
+    def cut_line(self, line: Line) -> list[Part]:
         """Cut a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
         self.check([line])
         return stages.cut_line(line, self.acoustic, self.config.longest_piece)
@@ -231,7 +230,7 @@ class Synthesizer:
         advanced in turn.
 
         Args:
-            pieces: of `cut`.
+            pieces: of `cut_line`.
             voices: one for each piece, with the models of this one, which sets the vocoder of the piece; this voice by default.
         """
         own = voices or [self] * len(pieces)

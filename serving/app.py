@@ -218,10 +218,15 @@ def handle_validation_error(request: Request, error: Exception) -> Response:
     problems, params = [], []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"][1:]) or "body"
+        params.append(name)
         value = repr(problem.get("input"))
         value = value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}…"
-        problems.append(f"{name}: {value}: {problem['msg']}" if problem["type"] != "missing" else f"{name}: missing")
-        params.append(name)
+        if problem["type"] == "json_invalid":
+            problems.append(f"body: not JSON, at character {name}: {problem.get('ctx', {}).get('error', '')}")
+        elif problem["type"] == "missing":
+            problems.append(f"{name}: missing")
+        else:
+            problems.append(f"{name}: {value}: {problem['msg']}")
     return handle_request_error(request, RequestError(400, "; ".join(problems), param=params[0], code="invalid_body"))
 
 

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from common import precision
 from common.errors import DataError, UsageError
-from common.inference.stages import join_pieces
+from common.inference.stages import Part, PartStream, join_pieces
 from serving.config import LARGEST_SEED, ServingConfig
-from serving.errors import RequestError, late, overloaded, stopping
+from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
 from serving.voices import Voices, VoiceSettings
-from synthesizer import Line, Part, PartStream, Speech, Synthesizer
+from synthesizer import Line, Speech, Synthesizer
 
 WARM_UP = "Ready."
 LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
@@ -77,7 +77,7 @@ class SpeechStream:
             )
         except (TimeoutError, asyncio.TimeoutError):
             self.cancel()
-            raise late(self.timeout) from None
+            raise timeout_error(self.timeout) from None
         if isinstance(item, RequestError):
             raise item
         if item is None:
@@ -114,7 +114,7 @@ class SpeechStream:
     def begin(self, voice: Synthesizer) -> None:
         """Cut the text into pieces. Raises DataError for a text that cannot be read."""
         self._synthesizer = voice
-        self.pieces = voice.cut(Line(self.request.text, self.seed, self.request.number))
+        self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
 
 
 class _Job:
@@ -164,7 +164,7 @@ class Engine:
     def check_ready(self) -> None:
         """Raise RequestError 503 while no requests are accepted."""
         if not self.ready:
-            raise stopping()
+            raise not_ready_error()
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
         """Start the thread. `on_failure` is called in it where voices cannot be loaded; then `failure` has the error."""
@@ -185,7 +185,7 @@ class Engine:
         streams = [self._stream(request) for request in requests]
         with self._wake:
             if self._accepted + len(streams) > self.config.max_queue:
-                raise overloaded(self.config.max_queue)
+                raise overload_error(self.config.max_queue)
             self._accepted += len(streams)
             self._inbox.extend(streams)
             self.metrics.queue.set(self._accepted)
@@ -328,7 +328,7 @@ class Engine:
         if stream.cancelled:
             self._finish(stream, None, "cancelled")
         elif time.monotonic() > stream.start + stream.timeout:
-            self._finish(stream, late(stream.timeout))
+            self._finish(stream, timeout_error(stream.timeout))
         return stream.ended
 
     def _fail(self, job: _Job, error: Exception) -> None:

@@ -21,6 +21,7 @@ from serving.responses import error_response
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
 API = "/v1/"
+CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
 log = logging.getLogger("serving.access")
 
@@ -44,7 +45,7 @@ class Gate:
                 fields["error"] = error.message
                 await refuse(error, scope, receive, answer)
             else:
-                await self.app(scope, self._limited(scope, receive), answer)
+                await self.app(scope, self._limit_body(scope, receive), answer)
         finally:
             self._record(scope, fields, answer, time.monotonic() - start)
 
@@ -60,11 +61,11 @@ class Gate:
             return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
         return None
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
+    def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
         """Count the bytes of a body of unknown length, and refuse it beyond the limit."""
         total = 0
 
-        async def receive_limited() -> Message:
+        async def receive_limit_body() -> Message:
             nonlocal total
             message = await receive()
             total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
@@ -78,7 +79,9 @@ class Gate:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
 
     def _record(self, scope: Scope, fields: Mapping[str, object], answer: Answer, seconds: float) -> None:
-        status = answer.status or (499 if fields.get("disconnected") else 500)
+        if scope["path"] in OPEN_PATHS:  # probes come every few seconds
+            return
+        status = answer.status or (CLIENT_LEFT if fields.get("disconnected") else 500)
         if status >= 400:
             self.metrics.errors.labels(str(status)).inc()
         client = scope.get("client") or ("", 0)

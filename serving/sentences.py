@@ -24,22 +24,22 @@ class SentenceCutter:
     def add(self, text: str) -> list[str]:
         """Add a piece of text; return the sentences that are now complete."""
         *lines, self._text = (self._text + text).split("\n")
-        sentences = [sentence for line in lines for sentence in self._cut(line)]
+        sentences = [sentence for line in lines for sentence in self._cut_text(line)]
         complete = self._text[: self._text.rfind(" ") + 1]
         if ends := self._ends(complete):
-            sentences += split(complete, ends)[:-1]
+            sentences += split_at(complete, ends)[:-1]
             self._text = self._text[ends[-1] :]
         return sentences
 
     def finish(self) -> list[str]:
         """Return the sentences of the rest of the text."""
         rest, self._text = self._text, ""
-        return self._cut(rest)
+        return self._cut_text(rest)
 
-    def _cut(self, text: str) -> list[str]:
-        return [sentence for sentence in split(text, self._ends(text)) if any(map(str.isalnum, sentence))]
+    def _cut_text(self, text: str) -> list[str]:
+        return [sentence for sentence in split_at(text, self._ends(text)) if any(map(str.isalnum, sentence))]
 
 
-def split(text: str, ends: list[int]) -> list[str]:
+def split_at(text: str, ends: list[int]) -> list[str]:
     """Split a text at the places where its sentences end."""
     return [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
