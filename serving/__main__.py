@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
         try:
             self.wyoming = await serve_wyoming(self.engine, self.settings.host, port)
         except OSError as error:
-            message = f"--wyoming-port {port}: cannot listen there ({error.strerror})"
+            message = f"--wyoming-port {port}: cannot listen there ({reason(error)})"
             self.engine.failure, self.should_exit = DataError(message), True
 
     def handle_exit(self, sig: int, frame: object) -> None:
@@ -111,8 +111,13 @@ def listen(config: ServingConfig) -> socket.socket:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
-        raise DataError(f"--host {config.host} --port {config.port}: cannot listen there ({error.strerror})") from None
+        raise DataError(f"--host {config.host} --port {config.port}: cannot listen there ({reason(error)})") from None
     return listener
+
+
+def reason(error: OSError) -> str:
+    """Word the system's error, without what Python's socket functions add."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def set_up_logging() -> None:
