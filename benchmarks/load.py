@@ -1,9 +1,9 @@
 """Measure a server under load: python -m benchmarks.load [--clients 1 4 16] [--requests 64] [-- flags of python -m serving].
 
-Starts a server with and one without batching. Some clients at once each send one request after the other until all requests of a row
-are answered. The hash of each answer is compared with the stream of `Synthesizer` for the same text and seed: an answer that differs
-counts as wrong, one that fails as lost. The table has requests a second, seconds of audio a second, the time to the first byte and to
-the last one, and the resident memory of the server at the start, at most and at the end of the row.
+Starts a server with and one without batching. Some clients at once each send one request after the other until all requests of a
+row are answered. The hash of each answer is compared with the stream of `Synthesizer` for the same text and seed: an answer that
+differs counts as wrong, one that fails as lost. The table has requests a second, seconds of audio a second, the time to the first
+byte and to the last one, and the resident memory of the server at the start, at most and at the end of the row.
 
     python -m benchmarks.load                                           # 1 to 64 clients, batching on and off
     python -m benchmarks.load --clients 16 --requests 10000 --batching  # one long run

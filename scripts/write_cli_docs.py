@@ -44,7 +44,7 @@ ARGPARSE_GROUPS = ("options", "positional arguments")
 COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
-    "python -m serving": "serving.__main__",
+    "python -m serving": "serving.arguments",
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
     "python -m exports.triton_client": "exports.triton_client",

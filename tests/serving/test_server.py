@@ -23,7 +23,7 @@ import pytest
 
 from common.audio.audio_processing import load_audio, to_pcm
 from common.errors import UsageError
-from serving.__main__ import parse_args
+from serving.arguments import parse_args
 from serving.config import API_KEY_VARIABLE
 from tests.recipe import ROOT, start
 from tests.serving.conftest import LONG, reference
