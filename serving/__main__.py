@@ -29,6 +29,7 @@ from serving.engine import Engine
 from serving.gate import JsonFormatter
 from serving.voices import Voices
 
+LONGEST_HEADERS = 2**16  # bytes
 LAST_BYTES = 5  # seconds for sending audio that was computed within --grace
 
 log = logging.getLogger("serving")
@@ -55,6 +56,8 @@ class Server(uvicorn.Server):
         app = make_app(engine, config)
         quiet = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
         quiet.timeout_graceful_shutdown = LAST_BYTES
+        # The other parser, httptools, sets no limit to headers.
+        quiet.http, quiet.h11_max_incomplete_event_size = "h11", LONGEST_HEADERS
         super().__init__(quiet)
         self.engine, self.settings = engine, config
         self.tasks: set[asyncio.Task[None]] = set()

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from models import REGISTRY
 from serving.config import ServingConfig
@@ -164,7 +164,7 @@ async def get_readiness(request: Request) -> Response:
     return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
 
-@health.get("/metrics")
+@health.get("/metrics", response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
     """Metrics for Prometheus."""
     return Response(engine_of(request).metrics.text(), media_type=CONTENT_TYPE)

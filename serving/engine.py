@@ -345,7 +345,7 @@ class Engine:
         """End a stream, once: pass on its end or its error, and count it."""
         stream.ended = True
         if error is None and result == "ok" and not stream.samples:
-            error = RequestError(500, "the voice gives no audio for this text", param="input", code="no_audio")
+            error = RequestError(400, "input: the voice gives no audio for this text", param="input", code="no_audio")
         with self._wake:
             self._accepted -= 1
             self.metrics.queue.set(self._accepted)

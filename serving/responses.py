@@ -117,11 +117,19 @@ def error_event(error: RequestError) -> bytes:
 
 
 async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], ending: str) -> Chunks:
-    """Yield a zip archive with a file for each stream, audio_0 and so on, each as soon as it is complete."""
+    """Yield a zip archive with a file for each stream, audio_0 and so on, each as soon as it is complete.
+
+    In place of a stream that fails it has error_0.json and so on, with the body of the error.
+    """
     sink = Sink()
     with zipfile.ZipFile(sink, "w") as archive:  # type: ignore[call-overload]
         for number, (stream, encoder) in enumerate(zip(streams, encoders, strict=True)):
-            contents = b"".join([chunk async for chunk in audio_chunks(stream, encoder)])
+            try:
+                contents = b"".join([chunk async for chunk in audio_chunks(stream, encoder)])
+            except RequestError as error:
+                archive.writestr(f"error_{number}.json", json.dumps(error.body()))
+                yield sink.take()
+                continue
             if ending == "wav":  # the length is known here
                 head = wav_header(encoder.rate, len(contents) - len(wav_header(encoder.rate)))
                 contents = head + contents[len(head) :]

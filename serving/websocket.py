@@ -86,10 +86,19 @@ class Session:
         await self.socket.send_json({"type": "error", **error.body()})
         await self.socket.close(POLICY, error.message[:120])
 
+    async def _receive(self) -> str:
+        """Receive a message of text. Raises WebSocketDisconnect where the client left, RequestError for a binary message."""
+        event = await self.socket.receive()
+        if event["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(event.get("code", NORMAL))
+        if event.get("text") is None:
+            raise RequestError(400, "message: binary, expected JSON as text", code="invalid_message")
+        return str(event["text"])
+
     async def _read(self) -> None:
         """Read messages until the end of the text."""
         while True:
-            message = parse(await self.socket.receive_text())
+            message = parse(await self._receive())
             if message.type == "start":
                 if self.cutter is not None:
                     raise RequestError(400, "type: 'start' comes after text, expected it first", param="type")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from synthesizer import Line, SynthesisConfig, Synthesizer
 
-PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "httptools", "websockets", "prometheus_client", "av", "httpx")
+PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "h11", "websockets", "prometheus_client", "av", "httpx")
 
 # Some texts with marks, one of several pieces, and one that two vocoders speak.
 TEXTS = ["Two.", "Good morning.", "It is a quarter past eleven.", "Yes!"]

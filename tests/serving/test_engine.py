@@ -249,7 +249,7 @@ def test_a_text_without_audio_is_an_error_of_the_server_and_of_no_other_request(
     voice_without("z", tmp_path / "broken")
     with running_engine(voices=tmp_path) as engine:
         error, sound = run(call())
-        assert isinstance(error, RequestError) and error.status == 500 and error.code == "no_audio"
+        assert isinstance(error, RequestError) and error.status == 400 and error.code == "no_audio"
         assert torch.equal(sound, reference("Two.", 1))
 
 
