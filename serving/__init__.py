@@ -1,0 +1,1 @@
+"""An HTTP server for voices: `python -m serving`. It calls Synthesizer and contains no model."""

@@ -1,0 +1,135 @@
+"""Answers of a chat endpoint: a small HTTP server speaks OpenAI's protocol over a real socket."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from common.errors import DataError, UsageError
+from serving.answers import ChatEndpoint, Turn
+from serving.conversation import KEY_VARIABLE, ConversationConfig, make_answerer
+
+pytest.importorskip("httpx", reason="httpx, of requirements-serving.txt, is not installed")
+pytestmark = pytest.mark.slow
+
+
+def chunk(text: str | None) -> str:
+    """Write an event as the API does: the first has a role, the last no content."""
+    delta = {"role": "assistant", "content": text} if text is not None else {}
+    event = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+    return f"data: {json.dumps(event)}\n\n"
+
+
+class Endpoint(ThreadingHTTPServer):
+    """A chat endpoint with one answer: a status and the events of its body; collects the requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status, self.events, self.pause = 200, [chunk("Yes."), "data: [DONE]\n\n"], threading.Event()
+        self.requests: list[tuple[str, str | None, dict]] = []
+        self.pause.set()  # a test clears it to keep the endpoint silent
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers each POST as the server's fields state."""
+
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.requests.append((self.path, self.headers["Authorization"], body))
+        self.server.pause.wait()
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for event in self.server.events:
+            self.wfile.write(event.encode())
+            self.wfile.flush()
+
+    def log_message(self, *words: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.pause.set()
+        server.shutdown()
+        thread.join()
+
+
+def answer_of(endpoint: Endpoint, *turns: Turn, timeout: float = 60.0) -> str:
+    answerer = ChatEndpoint(endpoint.url, "parrot", None, "Be brief.", timeout)
+    return " ".join(answerer("Is it raining?", turns))
+
+
+def test_the_request_and_the_answer(endpoint, monkeypatch):
+    endpoint.events = [chunk(""), chunk("It is not. Dr. Gray "), chunk("says so."), chunk(None), "data: [DONE]\n\n"]
+    monkeypatch.setenv(KEY_VARIABLE, "secret")
+    config = ConversationConfig(chat_url=f"{endpoint.url}/", chat_model="parrot", chat_instructions="Be brief.")
+    answer = " ".join(make_answerer(config)("Is it raining?", [Turn("Hello.", "Good morning.")]))
+    assert answer == "It is not. Dr. Gray says so."
+    ((path, authorization, body),) = endpoint.requests
+    assert (path, authorization) == ("/v1/chat/completions", "Bearer secret")
+    assert body["model"] == "parrot" and body["stream"] is True
+    assert [(message["role"], message["content"]) for message in body["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "Hello."),
+        ("assistant", "Good morning."),
+        ("user", "Is it raining?"),
+    ]
+
+
+def test_no_key_no_header(endpoint, monkeypatch):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert answer_of(endpoint) == "Yes."
+    assert endpoint.requests[0][1] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (401, '{"error": {"message": "wrong key", "type": "auth"}}', "HTTP 401: wrong key"),
+        (500, "<html>broken</html>", "HTTP 500: <html>broken"),
+        (404, "", "HTTP 404: no message"),
+        (200, 'data: {"error": {"message": "overloaded"}}\n\n', ": overloaded"),
+        (200, "data: hello\n\n", "event 'hello', expected a chat completion's chunk"),
+        (200, 'data: {"choices": [{"text": "old"}]}\n\n', "expected a chat completion's chunk"),
+        (200, "data: [DONE]\n\n", "the answer is empty"),
+        (200, "", "the answer is empty"),
+    ],
+)
+def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
+    endpoint.status, endpoint.events = status, [body]
+    with pytest.raises(DataError) as error:
+        answer_of(endpoint)
+    assert endpoint.url in str(error.value) and message in str(error.value)
+
+
+def test_a_silent_endpoint_and_none_at_all(endpoint):
+    endpoint.pause.clear()
+    with pytest.raises(DataError, match=r"no answer \(timed out\)"):
+        answer_of(endpoint, timeout=0.3)
+    with pytest.raises(DataError, match="no answer"):
+        list(ChatEndpoint("http://127.0.0.1:9/v1", "parrot", None, "", 5)("Is it?", []))
+
+
+def test_flags_that_do_not_fit_are_named_together():
+    with pytest.raises(UsageError) as error:
+        ConversationConfig(chat_url="localhost:80", chat_timeout=0, remembered_turns=-1, recogniser="base")
+    flags = [line.split(": ")[0] for line in str(error.value).splitlines()]
+    assert flags == [
+        *("--chat-url and --chat-model", "--chat-url", "--chat-timeout", "--remembered-turns"),
+        "--recogniser base",
+    ]
