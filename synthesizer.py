@@ -11,8 +11,9 @@ buffers between calls: use one thread at a time for a Synthesizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import fields
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,14 +38,15 @@ from common.inference.config import (
     SynthesisConfig,
     contradictions,
 )
-from common.inference.stages import Batch, Line, Pipeline, Speech, acoustic_stages, plan_batches, prepare_model
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder
+from common.inference.stages import Batch, Line, Part, PartStream, Speech, acoustic_stages
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder
 from common.spec import ModelSpec, config_of, from_options
 from common.training.checkpoint import find_last, load_checkpoint
 from common.training.memory import available_memory
 from models import REGISTRY, restore_model
 
-__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
+__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Part", "PartStream", "Speech", "SynthesisConfig", "Synthesizer"]
+__all__ += ["choose_checkpoints"]
 
 # N samples, n samples of a part
 
@@ -180,7 +182,7 @@ class Synthesizer:
         """
         self.check(lines)
         size = self.default_batch_size() if batch_size is None else batch_size
-        for positions in plan_batches(lines, size):
+        for positions in stages.plan_batches(lines, size):
             yield positions, self.speak_batch([lines[position] for position in positions], size)
 
     def speak_batch(self, lines: Sequence[Line], most_pieces: int = 0) -> Batch:
@@ -208,7 +210,7 @@ class Synthesizer:
         steps = self.stream_line(self.lines([text])[0])
         return (audio for audio in steps if len(audio))
 
-    def stream_line(self, line: Line, last_pause: float = 0.0) -> Generator[Tensor, None, tuple[Speech, Numbers]]:
+    def stream_line(self, line: Line, last_pause: float = 0.0) -> PartStream:
         """Yield the audio of a line as `stream` does, and seconds of silence after it; return its speech and the log's numbers.
 
         Raises what `stream` raises.
@@ -216,7 +218,40 @@ class Synthesizer:
         if (mode := self.config.normalize) != "none":
             message = "needs the whole audio, and a stream has none yet; leave one of them out"
             raise UsageError(f"--normalize {mode}: {message}")
-        return self._stream(line, last_pause)
+        return self._bound(stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause))
+
+    def cut(self, line: Line) -> list[Part]:
+        """Cut a line into the pieces that `stream_line` synthesises one after the other. Raises DataError for a text that cannot be read."""
+        self.check([line])
+        return stages.cut_line(line, self.acoustic, self.config.longest_piece)
+
+    def stream_pieces(self, pieces: Sequence[Part], voices: Sequence[Synthesizer] | None = None) -> list[PartStream]:
+        """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which yields its audio in parts.
+
+        Each stream yields and returns the same values as `stream_line` does for this piece, without its pause. Streams can be
+        advanced in turn.
+
+        Args:
+            pieces: of `cut`.
+            voices: one for each piece, with the models of this one, which sets the vocoder of the piece; this voice by default.
+        """
+        own = voices or [self] * len(pieces)
+        streams = stages.stream_parts(pieces, self._pipeline(), [voice.vocoder for voice in own])
+        return [voice._bound(steps) for voice, steps in zip(own, streams, strict=True)]
+
+    def with_settings(
+        self, seed: int, sigma_infer: float | None = None, denoising_strength: float | None = None
+    ) -> Synthesizer:
+        """Return a voice of the same models with other settings of the vocoder; None keeps a setting.
+
+        The models are shared: use one thread at a time for all such voices. Raises UsageError for values out of range.
+        """
+        chosen = {"sigma_infer": sigma_infer, "denoising_strength": denoising_strength}
+        chosen = {name: value for name, value in chosen.items() if value is not None}
+        voice = copy.copy(self)
+        voice.config = replace(self.config, seed=seed, **chosen)
+        voice.vocoder = self.vocoder.with_settings(seed, voice.config.sigma_infer, voice.denoising_strength)
+        return voice
 
     def symbols(self, text: str) -> list[str]:
         """List the symbols that a text is read as, one for each of its ids."""
@@ -250,14 +285,14 @@ class Synthesizer:
         strength = self.denoising_strength
         return NeuralVocoder(self.vocoding, self.audio, self.device, config.half, config.sigma_infer, strength)
 
-    def _pipeline(self) -> Pipeline:
-        return Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half)
+    def _pipeline(self) -> stages.Pipeline:
+        return stages.Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half)
 
     def _finish(self, speech: Speech) -> Speech:
         return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
 
-    def _stream(self, line: Line, last_pause: float) -> Generator[Tensor, None, tuple[Speech, Numbers]]:
-        steps = stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause)
+    def _bound(self, steps: PartStream) -> PartStream:
+        """Yield a stream's audio and return its speech, with samples in [-1, 1]."""
         while True:
             try:
                 audio = next(steps)
@@ -389,7 +424,7 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
                 spec.build(**free)  # an error in these values belongs to the flags, not to the file
         model = restore_model(spec, contents | {"config": stored | free}, path).to(device).eval()
         loaded = LoadedModel(spec, model, options | own | data)
-        return prepare_model(loaded, Request(config.half, config.int8), config.plain)
+        return stages.prepare_model(loaded, Request(config.half, config.int8), config.plain)
 
 
 def _options(config: SynthesisConfig) -> dict[str, Any]:

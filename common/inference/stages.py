@@ -20,7 +20,7 @@ from common.errors import UsageError
 from common.fast import Request, accelerate
 from common.inference.vocoders import MIN_FRAMES, LoadedModel, Numbers, Vocoder, time_call
 from common.layers import length_mask
-from common.spec import AcousticInference, Piece
+from common.spec import AcousticInference
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
@@ -48,6 +48,20 @@ class MelBatch(NamedTuple):
     steps: Tensor
     text_lengths: Tensor
     finished: list[bool]  # True where an item ended by itself
+
+    def item(self, number: int) -> MelBatch:
+        """Return one item as a batch, without the padding to other items' lengths."""
+        one = slice(number, number + 1)
+        length = max(MIN_FRAMES, int(self.lengths[number]))  # host sync
+        steps, symbols = max(1, int(self.steps[number])), int(self.text_lengths[number])
+        return MelBatch(
+            self.mels[one, :, :length],
+            self.lengths[one],
+            self.alignments[one, :steps, :symbols],
+            self.steps[one],
+            self.text_lengths[one],
+            self.finished[one],
+        )
 
 
 class Speech(NamedTuple):
@@ -84,13 +98,17 @@ class Batch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The text of a line's piece, and the key of its random numbers."""
+    """The text of a line's piece, the key of its random numbers, and the seconds of silence between it and the next piece."""
 
     text: str
     key: Key
+    pause: float
 
 
 SpeechesAndNumbers = tuple[list[Speech], Numbers]
+PartStream = Generator[
+    Tensor, None, tuple[Speech, Numbers]
+]  # yields audio (n,); returns its speech and the log's numbers
 
 
 def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
@@ -146,8 +164,8 @@ def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0
     Raises BadRows as the model's encode does.
     """
     check_texts([line.text for line in lines], pipeline.acoustic)
-    cuts = [_cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
-    parts = [part for _, of_line in cuts for part in of_line]
+    cuts = [cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
+    parts = [part for of_line in cuts for part in of_line]
     order = sorted(range(len(parts)), key=lambda number: -len(parts[number].text))
     size = batch_size or max(1, len(order))
     queue = [order[start : start + size] for start in range(0, len(order), size)]
@@ -167,33 +185,63 @@ def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0
             halved, middle = True, len(batch) // 2
             queue[:0] = [batch[:middle], batch[middle:]]
     in_order = (speeches[number] for number in range(len(parts)))
-    joined = [_join_pieces(list(islice(in_order, len(of_line))), pieces) for pieces, of_line in cuts]
+    joined = [join_pieces(list(islice(in_order, len(of_line))), of_line) for of_line in cuts]
     return Batch(joined, combine_numbers(numbers), halved)
 
 
-def stream(
-    line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0
-) -> Generator[Tensor, None, tuple[Speech, Numbers]]:
+def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> PartStream:
     """Yield the audio (n,) of a line in parts, as soon as each is ready; return its speech and the numbers for the log.
 
     One piece is synthesised after the other. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the pieces
     are those of `synthesise`, up to differences at the edges of a vocoder's parts.
     """
     check_texts([line.text], pipeline.acoustic)
-    pieces, parts = _cut_line(line, pipeline.acoustic, longest_piece)
-    speeches: list[Speech | None] = []
+    parts = cut_line(line, pipeline.acoustic, longest_piece)
+    speeches: list[Speech] = []
     numbers = []
-    for piece, part in zip(pieces, parts, strict=True):
-        mels, mel_numbers = _mels([part], pipeline)
-        draws = Draws.of([part.key], "vocoder", pipeline.device)
-        audio, vocoder_numbers = yield from pipeline.vocoder.stream(mels.mels, mels.lengths, draws)
-        speeches += _speeches(mels, audio, pipeline.audio)
-        numbers.append((1, mel_numbers | vocoder_numbers))
-        pause = last_pause if piece is pieces[-1] else piece.pause
+    for part in parts:
+        (steps,) = stream_parts([part], pipeline)
+        speech, of_piece = yield from steps
+        speeches.append(speech)
+        numbers.append((1, of_piece))
+        pause = last_pause if part is parts[-1] else part.pause
         yield torch.zeros(round(pause * pipeline.audio.sampling_rate))
-    speech = _join_pieces(speeches, pieces)
-    assert speech is not None
-    return speech, combine_numbers(numbers)
+    joined = join_pieces(speeches, parts)
+    assert joined is not None
+    return joined, combine_numbers(numbers)
+
+
+def stream_parts(
+    parts: Sequence[Part], pipeline: Pipeline, vocoders: Sequence[Vocoder] | None = None
+) -> list[PartStream]:
+    """Compute the mels of parts, of any lines, as one batch; return the stream of each, which computes its audio without a pause.
+
+    Where memory is short, the mels are computed in halves. `vocoders` has one for each part, the pipeline's by default.
+    """
+    try:
+        mels, numbers = _mels(parts, pipeline)
+    except (RuntimeError, MemoryError) as error:
+        if len(parts) == 1 or not precision.is_out_of_memory(error):
+            raise
+        mels = None
+    own = vocoders or [pipeline.vocoder] * len(parts)
+    if mels is None:  # outside of the handler, whose error keeps tensors
+        precision.free_cached_memory(pipeline.device)
+        middle = len(parts) // 2
+        halves = (slice(None, middle), slice(middle, None))
+        return [steps for half in halves for steps in stream_parts(parts[half], pipeline, own[half])]
+    items = (mels.item(number) for number in range(len(parts)))
+    return [
+        _stream_part(part, item, numbers, vocoder, pipeline)
+        for part, item, vocoder in zip(parts, items, own, strict=True)
+    ]
+
+
+def _stream_part(part: Part, mels: MelBatch, numbers: Numbers, vocoder: Vocoder, pipeline: Pipeline) -> PartStream:
+    draws = Draws.of([part.key], "vocoder", pipeline.device)
+    audio, vocoder_numbers = yield from vocoder.stream(mels.mels, mels.lengths, draws)
+    (speech,) = _speeches(mels, audio, pipeline.audio)
+    return speech, numbers | vocoder_numbers
 
 
 def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
@@ -208,10 +256,10 @@ def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
         raise BadRows(problems)
 
 
-def _cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> tuple[list[Piece], list[Part]]:
+def cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> list[Part]:
     """Cut a line into pieces, each with a key of its own."""
     pieces = acoustic_stages(acoustic).pieces(line.text, longest_piece, acoustic.options)
-    return pieces, [Part(piece.text, (line.seed, line.number, i)) for i, piece in enumerate(pieces)]
+    return [Part(piece.text, (line.seed, line.number, i), piece.pause) for i, piece in enumerate(pieces)]
 
 
 def _synthesise_in_memory(parts: Sequence[Part], pipeline: Pipeline) -> SpeechesAndNumbers | None:
@@ -250,25 +298,25 @@ def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speec
     ]
 
 
-def _join_pieces(parts: list[Speech | None], pieces: list[Piece]) -> Speech | None:
-    """Join pieces to one speech, with silence in place of every pause but the last; None where a part is missing."""
-    whole = [part for part in parts if part is not None]
-    if len(whole) < len(parts):
+def join_pieces(speeches: Sequence[Speech | None], parts: Sequence[Part]) -> Speech | None:
+    """Join the pieces of a line, with silence in place of every pause but the last; None where a piece is missing."""
+    whole = [speech for speech in speeches if speech is not None]
+    if len(whole) < len(speeches):
         return None
     if len(whole) == 1:
         return whole[0]
     rate = whole[0].sampling_rate
     sounds: list[Tensor] = []
-    for part, piece in zip(whole, pieces, strict=True):
-        sounds += [part.audio, torch.zeros(round(piece.pause * rate))]
-    symbols = max(part.alignment.shape[1] for part in whole)
-    alignments = [F.pad(part.alignment, (0, symbols - part.alignment.shape[1]), value=math.nan) for part in whole]
+    for speech, part in zip(whole, parts, strict=True):
+        sounds += [speech.audio, torch.zeros(round(part.pause * rate))]
+    symbols = max(speech.alignment.shape[1] for speech in whole)
+    alignments = [F.pad(speech.alignment, (0, symbols - speech.alignment.shape[1]), value=math.nan) for speech in whole]
     return Speech(
         torch.cat(sounds[:-1]),
         rate,
-        torch.cat([part.mel for part in whole], dim=1),
+        torch.cat([speech.mel for speech in whole], dim=1),
         torch.cat(alignments),
-        all(part.finished for part in whole),
+        all(speech.finished for speech in whole),
         len(whole),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -48,6 +49,9 @@ class Vocoder(Protocol):
     ) -> Generator[Tensor, None, AudioAndNumbers]:
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
 
+    def with_settings(self, seed: int, sigma: float, strength: float) -> Vocoder:
+        """Return a vocoder of the same model with another seed, deviation of its noise and strength of its denoiser."""
+
 
 def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
     """Return a call's result and its seconds, the device's work included."""
@@ -66,7 +70,8 @@ class NeuralVocoder:
     ) -> None:
         assert isinstance(loaded.spec.inference, VocoderInference)
         self.stages, self.model, self.flag = loaded.spec.inference, loaded.model, loaded.spec.flag
-        self.hop_length, self.device, self.half = audio.hop_length, device, precision.half_dtype(device, half)
+        self.audio, self.hop_length, self.device = audio, audio.hop_length, device
+        self.half = precision.half_dtype(device, half)
         self.sigma, self.strength = sigma, strength
         self.denoiser: Denoiser | None = self.stages.denoiser(self.model, audio) if strength > 0 else None
 
@@ -110,6 +115,17 @@ class NeuralVocoder:
             remaining -= part.shape[1]
             parts.append(part)
         return torch.cat(parts, dim=1), self._numbers(lengths, total - denoising, denoising)
+
+    def with_settings(self, seed: int, sigma: float, strength: float) -> NeuralVocoder:
+        """Return a vocoder of the same model with other settings; its noise comes from the draws of each call, not from the seed."""
+        other = copy.copy(self)
+        other.sigma, other.strength = sigma, strength
+        if strength > 0 and other.denoiser is None:
+            with precision.separate_rng(self.device, 0):  # a denoiser runs its model
+                other.denoiser = self.stages.denoiser(self.model, self.audio)
+        elif strength == 0:
+            other.denoiser = None
+        return other
 
     @torch.inference_mode()
     def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
@@ -158,6 +174,12 @@ class GriffinLimVocoder:
             remaining -= part.shape[1]
             parts.append(part)
         return torch.cat(parts, dim=1), self._numbers(lengths, total)
+
+    def with_settings(self, seed: int, sigma: float, strength: float) -> GriffinLimVocoder:
+        """Return the same transform with first phases of another seed; it has neither noise nor a denoiser."""
+        other = copy.copy(self)
+        other.seed = seed
+        return other
 
     @torch.inference_mode()
     def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:

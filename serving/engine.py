@@ -1,0 +1,356 @@
+"""The engine: one thread that runs the models, for all requests together.
+
+A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next piece of every request of one
+voice as one batch, and then one part of audio for each request. A request's audio equals that of `Synthesizer.stream_line(Line(text,
+seed, 0))`, since neither the mel nor the audio of a piece depends on its batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from common import precision
+from common.errors import DataError, UsageError
+from common.inference.stages import join_pieces
+from serving.config import LARGEST_SEED, ServingConfig
+from serving.errors import RequestError, late, overloaded, stopping
+from serving.metrics import Metrics
+from serving.voices import Voices, VoiceSettings
+from synthesizer import Line, Part, PartStream, Speech, Synthesizer
+
+WARM_UP = "Ready."
+LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
+
+log = logging.getLogger("serving")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechRequest:
+    """A text to speak. None: the server's default, or the voice's own."""
+
+    text: str
+    voice: str | None = None
+    vocoder: str | None = None
+    seed: int | None = None  # of all pieces of the text
+    number: int = 0  # of the line that the text is, beside the seed: a sentence of a longer text
+    sigma: float | None = None  # standard deviation of the vocoder's noise
+    denoising_strength: float | None = None
+
+
+class SpeechStream:
+    """The audio of a request, in parts: `async for audio in stream` gives tensors (n,), float32 in [-1, 1], on the CPU.
+
+    Iteration raises RequestError where the request fails or its time has passed. Leaving it early requires `cancel`.
+    """
+
+    def __init__(self, request: SpeechRequest, voice: str, rate: int, seed: int, timeout: float) -> None:
+        self.request, self.voice, self.sampling_rate, self.seed = request, voice, rate, seed
+        self.timeout, self.start = timeout, time.monotonic()
+        self.cancelled = self.ended = False
+        self.first: float | None = None  # seconds to the first part
+        self.pieces: list[Part] = []  # of the text, once its computation has begun
+        self.speeches: list[Speech] = []  # of the pieces that are complete
+        self.samples = 0
+        self._synthesizer: Synthesizer | None = None
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Tensor | RequestError | None] = asyncio.Queue()
+
+    def __aiter__(self) -> SpeechStream:
+        return self
+
+    async def __anext__(self) -> Tensor:
+        remaining = self.start + self.timeout - time.monotonic()
+        try:
+            item = (
+                await asyncio.wait_for(self._queue.get(), max(0.0, remaining))
+                if self._queue.empty()
+                else self._queue.get_nowait()
+            )
+        except (TimeoutError, asyncio.TimeoutError):
+            self.cancel()
+            raise late(self.timeout) from None
+        if isinstance(item, RequestError):
+            raise item
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+    def cancel(self) -> None:
+        """End the computation before its next part; has no effect on a finished request."""
+        self.cancelled = True
+
+    @property
+    def speech(self) -> Speech:
+        """The whole speech, once iteration has ended: audio, mel (M, T) and alignment (K, S)."""
+        speech = join_pieces(self.speeches, self.pieces)
+        assert speech is not None
+        return speech
+
+    @property
+    def symbols(self) -> list[list[str]]:
+        """The symbols of each piece, in the order of the alignment's columns."""
+        assert self._synthesizer is not None
+        return [self._synthesizer.symbols(piece.text) for piece in self.pieces]
+
+    def put(self, item: Tensor | RequestError | None) -> None:
+        """Pass a part, an error or None, the end, to the loop of the consumer; from the thread of the engine."""
+        if isinstance(item, Tensor):
+            self.samples += len(item)
+            self.first = self.first or time.monotonic() - self.start
+        try:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+        except RuntimeError:  # the loop is closed, so nobody consumes
+            self.cancel()
+
+    def begin(self, voice: Synthesizer) -> None:
+        """Cut the text into pieces. Raises DataError for a text that cannot be read."""
+        self._synthesizer = voice
+        self.pieces = voice.cut(Line(self.request.text, self.seed, self.request.number))
+
+
+class _Job:
+    """A request that is being computed: its stream, its voice, and the audio of the current piece."""
+
+    def __init__(self, stream: SpeechStream, voice: Synthesizer) -> None:
+        self.stream, self.voice = stream, voice
+        self.steps: PartStream | None = None
+
+    @property
+    def piece(self) -> Part:
+        """The piece that is computed now or next."""
+        return self.stream.pieces[len(self.stream.speeches)]
+
+
+class Engine:
+    """Accepts requests in the thread of an event loop, and computes them in a thread of its own.
+
+    `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests.
+    """
+
+    def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
+        self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
+        self.failure: Exception | None = None  # of the thread
+        self._ready = self._stopping = False
+        self._accepted = 0
+        self._inbox: deque[SpeechStream] = deque()
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True while requests are accepted."""
+        return self._ready and not self._stopping and self.failure is None
+
+    def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
+        """Start the thread. `on_failure` is called in it where voices cannot be loaded; then `failure` has the error."""
+        self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: SpeechRequest) -> SpeechStream:
+        """Accept a request, from a coroutine. Its computation starts in the next round.
+
+        Raises:
+            RequestError: 400 for values that cannot be used, 404 for an unknown voice, 503 where the queue is full.
+        """
+        return self.submit_all([request])[0]
+
+    def submit_all(self, requests: list[SpeechRequest]) -> list[SpeechStream]:
+        """Accept all of some requests or none. Raises as `submit` does."""
+        if not self.ready:
+            raise stopping()
+        streams = [self._stream(request) for request in requests]
+        with self._wake:
+            if self._accepted + len(streams) > self.config.max_queue:
+                raise overloaded(self.config.max_queue)
+            self._accepted += len(streams)
+            self._inbox.extend(streams)
+            self.metrics.queue.set(self._accepted)
+            self._wake.notify()
+        for stream in streams:
+            self.metrics.characters.labels(stream.voice).inc(len(stream.request.text))
+        return streams
+
+    def begin_stop(self) -> None:
+        """Refuse new requests from now on."""
+        with self._wake:
+            self._stopping = True
+            self.metrics.ready.set(0)
+            self._wake.notify()
+
+    async def stop(self, grace: float | None = None) -> bool:
+        """Finish the accepted requests within `grace` seconds, and end the thread. False where requests were left."""
+        self.begin_stop()
+        thread, limit = self._thread, self.config.grace if grace is None else grace
+        if thread is None:
+            return True
+        await asyncio.to_thread(thread.join, limit)
+        return not thread.is_alive()
+
+    def _stream(self, request: SpeechRequest) -> SpeechStream:
+        check(request, self.config)
+        voice = self.voices.resolve(request.voice)
+        self.voices.vocoder_of(voice, request.vocoder)
+        seeds = (request.seed, self.config.seed)
+        seed = next((seed for seed in seeds if seed is not None), None)
+        seed = precision.draw_seed() if seed is None else seed
+        return SpeechStream(request, voice, self.voices.sampling_rate(voice), seed, self.config.timeout)
+
+    def _run(self, on_failure: Callable[[], None]) -> None:
+        try:
+            self.voices.load("cpu" if self.config.cpu else None)
+            for voice in self.voices.all_loaded():
+                for _ in voice.stream(WARM_UP):
+                    pass
+        except Exception as error:
+            self.failure = error
+            on_failure()
+            return
+        self._ready = True
+        self.metrics.ready.set(1)
+        jobs: list[_Job] = []
+        while self._admit(jobs):
+            self._compute_mels(jobs)
+            for job in jobs:
+                if job.steps is not None:
+                    self._advance(job)
+            jobs = [job for job in jobs if job.steps is not None or self._has_more(job)]
+            self.metrics.active.set(len(jobs))
+
+    def _admit(self, jobs: list[_Job]) -> bool:
+        """Move requests from the queue to the jobs; wait for one where there is no job. False at the end of the engine."""
+        most = self.config.max_batch if self.config.batching else 1
+        with self._wake:
+            while not jobs and not self._inbox:
+                if self._stopping:
+                    return False
+                self._wake.wait()
+            streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), most - len(jobs)))]
+        for stream in streams:
+            if self._is_over(stream):
+                continue
+            if job := self._begin(stream):
+                jobs.append(job)
+        return True
+
+    def _begin(self, stream: SpeechStream) -> _Job | None:
+        request = stream.request
+        settings = VoiceSettings(
+            vocoder=request.vocoder,
+            seed=stream.seed,
+            sigma=request.sigma,
+            denoising_strength=request.denoising_strength,
+        )
+        try:
+            voice = self.voices.get(stream.voice, settings)
+            stream.begin(voice)
+        except (DataError, UsageError) as error:
+            self._finish(stream, RequestError(400, str(error), param="input", code="invalid_text"))
+            return None
+        return _Job(stream, voice)
+
+    def _compute_mels(self, jobs: list[_Job]) -> None:
+        """Start the next piece of each job that has none in progress: the pieces of one voice as one batch."""
+        groups: dict[str, list[_Job]] = {}
+        for job in jobs:
+            if job.steps is None:
+                groups.setdefault(job.stream.voice, []).append(job)
+        for group in groups.values():
+            try:
+                self._start_pieces(group)
+            except Exception:  # of one piece, maybe: each alone, so that the others go on
+                for job in group:
+                    try:
+                        self._start_pieces([job])
+                    except Exception as error:
+                        self._fail(job, error)
+
+    def _start_pieces(self, group: list[_Job]) -> None:
+        streams = group[0].voice.stream_pieces([job.piece for job in group], [job.voice for job in group])
+        self.metrics.batch.observe(len(group))
+        for job, steps in zip(group, streams, strict=True):
+            job.steps = steps
+
+    def _advance(self, job: _Job) -> None:
+        """Compute the next part of a job's audio, and pass it on."""
+        stream = job.stream
+        assert job.steps is not None
+        if self._is_over(stream):
+            job.steps.close()
+            job.steps = None
+            return
+        try:
+            audio = next(job.steps)
+        except StopIteration as end:
+            speech, _ = end.value
+            job.steps, pause = None, job.piece.pause
+            stream.speeches.append(speech)
+            if self._has_more(job):
+                audio = torch.zeros(round(pause * speech.sampling_rate))
+            else:
+                self._finish(stream, None)
+                return
+        except Exception as error:
+            self._fail(job, error)
+            return
+        if len(audio):
+            stream.put(audio)
+
+    def _has_more(self, job: _Job) -> bool:
+        """True while pieces of a job are left; False for a job that has ended in another way."""
+        return not job.stream.ended and len(job.stream.speeches) < len(job.stream.pieces)
+
+    def _is_over(self, stream: SpeechStream) -> bool:
+        """Finish a stream that nobody consumes any more or whose time has passed; True for it."""
+        if stream.cancelled:
+            self._finish(stream, None, "cancelled")
+        elif time.monotonic() > stream.start + stream.timeout:
+            self._finish(stream, late(stream.timeout))
+        return stream.ended
+
+    def _fail(self, job: _Job, error: Exception) -> None:
+        job.steps = None
+        log.exception("a request failed", exc_info=error)
+        memory = precision.is_out_of_memory(error)
+        message = (
+            "not enough memory for this text"
+            if memory
+            else "the computation failed; the log of the server has the cause"
+        )
+        self._finish(job.stream, RequestError(500, message, code="out_of_memory" if memory else "internal"))
+
+    def _finish(self, stream: SpeechStream, error: RequestError | None, result: str = "ok") -> None:
+        """End a stream, once: pass on its end or its error, and count it."""
+        stream.ended = True
+        stream.put(error)
+        with self._wake:
+            self._accepted -= 1
+            self.metrics.queue.set(self._accepted)
+        result = (error.code or "error") if error else result
+        self.metrics.requests.labels(stream.voice, result).inc()
+        self.metrics.audio.labels(stream.voice).inc(stream.samples / stream.sampling_rate)
+        if result == "ok" and stream.first is not None:
+            self.metrics.first_byte.observe(stream.first)
+            self.metrics.duration.observe(time.monotonic() - stream.start)
+
+
+def check(request: SpeechRequest, config: ServingConfig) -> None:
+    """Raise RequestError for values of a request that cannot be used."""
+    if not request.text.strip():
+        raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
+    if (found := len(request.text)) > config.max_characters:
+        message = f"input: {found} characters, expected at most {config.max_characters} (--max-characters)"
+        raise RequestError(400, message, param="input", code="text_too_long")
+    limits = {"seed": LARGEST_SEED, "sigma": LARGEST_SIGMA, "denoising_strength": LARGEST_STRENGTH}
+    for name, largest in limits.items():
+        value = getattr(request, name)
+        if value is not None and not 0 <= value <= largest:  # NaN fails this as well
+            raise RequestError(400, f"{name}: {value}, expected 0 to {largest:g}", param=name, code="out_of_range")

@@ -1,0 +1,52 @@
+"""Errors of requests, in the shape of OpenAI's API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+INVALID = "invalid_request_error"
+SERVER = "server_error"
+
+
+class RequestError(Exception):
+    """An answer other than speech: an HTTP status, and the fields of OpenAI's error object."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = dict(headers or {})
+
+    @property
+    def kind(self) -> str:
+        """The error's type: of the request, or of the server."""
+        return INVALID if self.status < 500 else SERVER
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON of the answer."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def overloaded(max_queue: int) -> RequestError:
+    """Return the error for a request beyond the queue."""
+    message = f"the server has {max_queue} requests in its queue (--max-queue); try again later"
+    return RequestError(503, message, code="overloaded", headers={"Retry-After": "1"})
+
+
+def stopping() -> RequestError:
+    """Return the error for a request that comes while the server stops or before it is ready."""
+    message = "the server is not ready: it starts or stops"
+    return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
+
+
+def late(timeout: float) -> RequestError:
+    """Return the error for a request whose time has passed."""
+    return RequestError(504, f"the audio was not ready within {timeout:g} seconds (--timeout)", code="timeout")

@@ -1,0 +1,164 @@
+"""The voices of a server: the embedded one, and the subfolders of a folder, each with the checkpoints of its models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from common.errors import DataError
+from common.inference.config import GRIFFIN_LIM
+from common.spec import ModelSpec
+from models import REGISTRY
+from serving.config import ServingConfig
+from serving.errors import RequestError
+from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
+
+EMBEDDED_NAME = "embedded"
+ENDINGS = (".safetensors", ".pt", ".pth")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VoiceSettings:
+    """Settings of a voice that each request may choose; None: the voice's own."""
+
+    vocoder: str | None = None  # griffin-lim, or the flag of a vocoder model
+    seed: int = 0
+    sigma: float | None = None
+    denoising_strength: float | None = None
+
+
+@dataclass(frozen=True)
+class VoiceFiles:
+    """A voice before it is loaded: its name, and its checkpoints by the flags of vocoders."""
+
+    name: str
+    acoustic: Checkpoint
+    vocoders: dict[str, Checkpoint] = field(default_factory=dict)
+    default_vocoder: str = GRIFFIN_LIM
+
+
+class Voices:
+    """All voices of a server. Construction finds their files; `load` reads them. One thread runs the models of `get`.
+
+    Raises:
+        DataError: a folder without voices, an incomplete voice.
+    """
+
+    def __init__(self, config: ServingConfig) -> None:
+        self._files = {files.name: files for files in find_voices(config)}
+        if config.default_voice is not None and config.default_voice not in self._files:
+            raise DataError(f"--default-voice {config.default_voice}: no such voice, expected {self._listing()}")
+        self._default_voice, self._default_vocoder = config.default_voice, config.vocoder
+        self._loaded: dict[tuple[str, str], Synthesizer] = {}
+        self._settings = SynthesisConfig(half=config.half, int8=config.int8, plain=config.plain)
+
+    def load(self, device: torch.device | str | None = None) -> None:
+        """Load the models of all voices. Raises DataError for a checkpoint that cannot be read or does not fit the others."""
+        for files in self._files.values():
+            self._load(files, device)
+
+    def all_loaded(self) -> list[Synthesizer]:
+        """Return a Synthesizer for each voice and vocoder."""
+        return list(self._loaded.values())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all voices, the default one first."""
+        return sorted(self._files, key=lambda name: (name != self.default, name != EMBEDDED_NAME, name))
+
+    @property
+    def default(self) -> str:
+        """The voice of requests that name none."""
+        embedded = EMBEDDED_NAME if EMBEDDED_NAME in self._files else min(self._files)
+        return self._default_voice or embedded
+
+    def vocoders(self, name: str) -> list[str]:
+        """Return the vocoders of a voice, its default one first. Raises RequestError for an unknown voice."""
+        files = self._files[self.resolve(name)]
+        own = [*files.vocoders, GRIFFIN_LIM]
+        first = self._default_vocoder if self._default_vocoder in own else files.default_vocoder
+        return sorted(own, key=lambda vocoder: vocoder != first)
+
+    def sampling_rate(self, name: str) -> int:
+        """Return the rate of a voice in Hz, once voices are loaded. Raises RequestError for an unknown voice."""
+        name = self.resolve(name)
+        return self._loaded[name, self.vocoders(name)[0]].audio.sampling_rate
+
+    def resolve(self, name: str | None) -> str:
+        """Return the name of a voice, the default one's for None or "". Raises RequestError 404 for an unknown voice."""
+        name = name or self.default
+        if name not in self._files:
+            message = f"voice: {name!r} is not one of {self._listing()}"
+            raise RequestError(404, message, param="voice", code="voice_not_found")
+        return name
+
+    def get(self, name: str | None, settings: VoiceSettings) -> Synthesizer:
+        """Return a voice with some settings; voices of one name and vocoder share their models.
+
+        Raises RequestError for an unknown voice, or a vocoder that it lacks.
+        """
+        name = self.resolve(name)
+        vocoder = self.vocoder_of(name, settings.vocoder)
+        return self._loaded[name, vocoder].with_settings(settings.seed, settings.sigma, settings.denoising_strength)
+
+    def vocoder_of(self, name: str, vocoder: str | None) -> str:
+        """Return the vocoder that a request gets. Raises RequestError 400 where the voice lacks it."""
+        own = self.vocoders(name)
+        if vocoder and vocoder not in own:
+            message = f"vocoder: {vocoder!r} is not one of this voice's, {', '.join(own)}"
+            raise RequestError(400, message, param="vocoder", code="vocoder_not_found")
+        return vocoder or own[0]
+
+    def _load(self, files: VoiceFiles, device: torch.device | str | None) -> None:
+        """Load the models of a voice once; each vocoder makes a Synthesizer of them."""
+        settings = self._settings
+        base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=files.name)
+        self._loaded[files.name, GRIFFIN_LIM] = base
+        for flag, checkpoint in files.vocoders.items():
+            other = Synthesizer.from_checkpoints(files.acoustic, checkpoint, config=settings, device=base.device)
+            own = (base.acoustic, other.vocoding, settings, base.device, files.name)
+            self._loaded[files.name, flag] = Synthesizer(*own)
+
+    def _listing(self) -> str:
+        return ", ".join(sorted(self._files))
+
+
+def find_voices(config: ServingConfig) -> list[VoiceFiles]:
+    """List the voices that the settings name. Raises DataError for folders without voices and for incomplete voices."""
+    found = []
+    if config.embedded:
+        files = read_folder(EMBEDDED, EMBEDDED_NAME)
+        found.append(VoiceFiles(files.name, files.acoustic, files.vocoders))  # through Griffin-Lim, as everywhere
+    if config.voices is None:
+        return found
+    if not config.voices.is_dir():
+        raise DataError(f"--voices {config.voices}: no such folder, expected one with a subfolder for each voice")
+    folders = sorted(path for path in config.voices.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not folders:
+        raise DataError(f"--voices {config.voices}: no subfolder, expected one for each voice")
+    if config.embedded and any(folder.name == EMBEDDED_NAME for folder in folders):
+        raise DataError(f"{config.voices / EMBEDDED_NAME}: the name of the voice that comes with the code; rename it")
+    return [*found, *(read_folder(folder, folder.name) for folder in folders)]
+
+
+def read_folder(folder: Path, name: str) -> VoiceFiles:
+    """Find the checkpoints of a voice in its folder. Raises DataError where it has no acoustic model."""
+    found = {spec.flag: Checkpoint(spec, path) for spec in REGISTRY.values() if (path := find_checkpoint(folder, spec))}
+    acoustic = [checkpoint for checkpoint in found.values() if checkpoint.spec.role == "acoustic"]
+    if not acoustic:
+        specs = [spec for spec in REGISTRY.values() if spec.role == "acoustic"]
+        wanted = " or ".join(
+            f"{spec.flag}.safetensors, {spec.flag}.pt or checkpoint_{spec.name}_best.pt" for spec in specs
+        )
+        raise DataError(f"{folder}: no acoustic model, expected {wanted}")
+    vocoders = {flag: checkpoint for flag, checkpoint in found.items() if checkpoint.spec.role == "vocoder"}
+    return VoiceFiles(name, acoustic[0], vocoders, next(iter(vocoders), GRIFFIN_LIM))
+
+
+def find_checkpoint(folder: Path, spec: ModelSpec) -> Path | None:
+    """Return a model's file in a folder: FLAG.safetensors, FLAG.pt, or the best or last checkpoint of a training."""
+    names = [f"{spec.flag}{ending}" for ending in ENDINGS]
+    names += [f"checkpoint_{spec.name}_{kind}.pt" for kind in ("best", "last")]
+    return next((folder / name for name in names if (folder / name).is_file()), None)
