@@ -1,6 +1,6 @@
 """Answer spoken questions by speech: python -m serving.conversation question.wav -o answer.wav
 
-python -m serving.conversation first.wav second.wav -o answer.wav     # answer_0.wav, answer_1.wav; the second may follow up the first
+python -m serving.conversation first.wav second.wav -o answer.wav      # answer_0.wav, then answer_1.wav, which may follow up
 python -m serving.conversation question.wav -o answer.wav --knowledge my_answers.txt
 python -m serving.conversation question.wav -o answer.wav --chat-url http://127.0.0.1:11434/v1 --chat-model MODEL
 
@@ -42,6 +42,9 @@ from synthesizer import Line, SynthesisConfig, Synthesizer, choose_checkpoints
 # N samples
 SPECS = REGISTRY.values()
 KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
+INSTRUCTIONS = (
+    "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
+)
 KEY_VARIABLE = "CHAT_API_KEY"
 FAINTEST = 0.005  # largest sample of a recording without speech; the recogniser finds a word even in silence
 NO_WORDS = "I could not find any words in that. Please say it again."
@@ -54,7 +57,7 @@ class ConversationConfig:
     knowledge: Path = KNOWLEDGE
     chat_url: str | None = None  # None: answers come from `knowledge`
     chat_model: str | None = None
-    chat_instructions: str = "Your answers are spoken. Answer in one to three short sentences of plain English, without lists, links or markup."
+    chat_instructions: str = INSTRUCTIONS
     chat_timeout: float = 60.0  # seconds without a word of the endpoint
     remembered_turns: int = 10  # latest turns that an answer may refer to
     recogniser: str = "tiny"

@@ -1,0 +1,159 @@
+"""Events of the page that speak: a text, and the sentences of an answer, each a request to the engine as the API's are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import gradio as gr
+import numpy as np
+import numpy.typing as npt
+
+from common.data.reports import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, word_spans
+from serving.encoding import Encoder
+from serving.engine import Engine, SpeechRequest, SpeechStream
+from serving.errors import RequestError
+from serving.page.relay import Relay
+
+Pixels = npt.NDArray[np.uint8]
+
+
+class Settings(NamedTuple):
+    """Values of the components of a panel; None: the voice's own, or the server's."""
+
+    voice: str | None
+    vocoder: str | None
+    seed: float | None
+    sigma: float | None
+    strength: float | None
+    speed: float | None
+
+    def request(self, text: str, number: int = 0) -> SpeechRequest:
+        """Return the engine's request for a text."""
+        return SpeechRequest(
+            text=text,
+            number=number,
+            voice=self.voice,
+            vocoder=self.vocoder,
+            seed=None if self.seed is None else int(self.seed),
+            sigma=self.sigma,
+            denoising_strength=self.strength,
+        )
+
+
+class Outcome(NamedTuple):
+    """Values for the outputs of a panel: the player's token, a line of text, the audio for its player, and two pictures."""
+
+    token: Any
+    message: str
+    audio: Any
+    mel: Any
+    alignment: Any
+
+
+@dataclass
+class Spoken:
+    """The audio of one or more requests, as bytes of 16-bit samples, on its way to the player where there is a token."""
+
+    relay: Relay
+    token: str | None
+    rate: int
+    samples: bytearray = field(default_factory=bytearray)
+
+    def add(self, samples: bytes) -> None:
+        """Keep samples, and pass them to the player."""
+        self.samples += samples
+        if self.token:
+            self.relay.put(self.token, samples)
+
+    def value(self) -> tuple[int, npt.NDArray[np.int16]]:
+        """Return rate and samples, as gr.Audio takes them."""
+        return self.rate, np.frombuffer(bytes(self.samples), "<i2")
+
+
+def error_of(error: Exception) -> gr.Error:
+    """Return the page's form of an error of a user: its message alone."""
+    return gr.Error(str(error), duration=None, print_exception=False)
+
+
+class Speaker:
+    """The events of one page."""
+
+    def __init__(self, engine: Engine, relay: Relay) -> None:
+        self.engine, self.relay = engine, relay
+        self.drawing = asyncio.Lock()  # one picture at a time: matplotlib shares its caches
+
+    async def speak(self, text: str, *values: Any, plays: bool = True) -> AsyncIterator[Outcome]:
+        """Yield a token for the player, then the outcome. `values` are those of Settings. Raises gr.Error with the message."""
+        settings = Settings(*values)
+        try:
+            stream = self.engine.submit(settings.request(text))
+            spoken = self.start(stream.sampling_rate, plays)
+            hidden = gr.update(value=None, visible=False)
+            yield Outcome(spoken.token or "", "Computing …", None, hidden, hidden)
+            try:
+                await self.pass_on(stream, settings.speed, spoken)
+            finally:
+                self.finish(spoken)
+        except RequestError as error:
+            raise error_of(error) from None
+        async with self.drawing:
+            mel, alignment = await asyncio.to_thread(draw, stream)
+        pictures = (gr.update(value=picture, visible=True) for picture in (mel, alignment))
+        yield Outcome(gr.skip(), message_of(stream, spoken), spoken.value(), *pictures)
+
+    def start(self, rate: int, plays: bool = True) -> Spoken:
+        """Begin audio at `rate` Hz, for the player if it `plays`."""
+        return Spoken(self.relay, self.relay.open(rate) if plays else None, rate)
+
+    def finish(self, spoken: Spoken) -> None:
+        """End audio for the player."""
+        if spoken.token:
+            self.relay.close(spoken.token)
+
+    async def pass_on(self, stream: SpeechStream, speed: float | None, spoken: Spoken) -> None:
+        """Pass the audio of a stream on while it is computed. Raises RequestError; ends the work of a stream that is left."""
+        encoder = Encoder("pcm", stream.sampling_rate, speed or 1.0)
+        try:
+            async for audio in stream:
+                spoken.add(encoder.encode(audio))
+            spoken.add(encoder.finish())
+        finally:
+            stream.cancel()
+
+
+def message_of(stream: SpeechStream, spoken: Spoken) -> str:
+    """Describe the speech of a stream in one line."""
+    seconds = len(spoken.samples) / 2 / spoken.rate  # bytes to samples to seconds
+    warning = "" if stream.speech.finished else " The decoder reached its limit of frames; the text may be cut."
+    first = f"first sound after {stream.first:.2f} s, " if stream.first is not None else ""
+    return f"{seconds:.2f} s of speech, {first}seed {stream.seed}.{warning}"
+
+
+def draw(stream: SpeechStream) -> tuple[Pixels, Pixels]:
+    """Draw the mel of a finished stream with its words below, and its alignment with its symbols."""
+    speech, symbols, first = stream.speech, stream.symbols, stream.speeches[0]
+    hop_length = len(first.audio) // first.mel.shape[1]  # samples of a frame
+    title = "mel spectrogram" + (", without pauses" if len(symbols) > 1 else "") + ", with the words of its text"
+    rate, words = speech.sampling_rate, words_of(stream)
+    mel = plot_spectrogram(speech.mel, title, hop_length=hop_length, sampling_rate=rate, words=words)
+    own = symbols[0] if len(symbols) == 1 else None  # each piece has its own
+    return figure_pixels(mel), figure_pixels(
+        plot_alignment(speech.alignment, own, "alignment of decoder steps and symbols")
+    )
+
+
+def words_of(stream: SpeechStream) -> list[WordSpan]:
+    """List the words of all pieces, with their spans in frames."""
+    words, start = [], 0
+    for speech, symbols in zip(stream.speeches, stream.symbols, strict=True):
+        frames = speech.mel.shape[1]
+        scale = frames / speech.alignment.shape[0]  # frames a decoder step
+        spans = word_spans(speech.alignment, symbols)
+        words += [
+            WordSpan(word, start + round(first * scale), start + round(end * scale)) for word, first, end in spans
+        ]
+        start += frames
+    return words
