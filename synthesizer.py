@@ -45,8 +45,7 @@ from common.training.checkpoint import find_last, load_checkpoint
 from common.training.memory import available_memory
 from models import REGISTRY, restore_model
 
-__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Part", "PartStream", "Speech", "SynthesisConfig", "Synthesizer"]
-__all__ += ["choose_checkpoints"]
+__all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
 
 # N samples, n samples of a part
 
@@ -207,8 +206,7 @@ class Synthesizer:
             DataError: a text that cannot be read.
             UsageError: a config that normalizes, which needs the whole audio.
         """
-        steps = self.stream_line(self.lines([text])[0])
-        return (audio for audio in steps if len(audio))
+        return (audio for audio in self.stream_line(self.lines([text])[0]) if len(audio))
 
     def stream_line(self, line: Line, last_pause: float = 0.0) -> PartStream:
         """Yield the audio of a line as `stream` does, and seconds of silence after it; return its speech and the log's numbers.
@@ -220,8 +218,8 @@ class Synthesizer:
             raise UsageError(f"--normalize {mode}: {message}")
         return self._bound(stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause))
 
-    def cut(self, line: Line) -> list[Part]:
-        """Cut a line into the pieces that `stream_line` synthesises one after the other. Raises DataError for a text that cannot be read."""
+    def cut_line(self, line: Line) -> list[Part]:
+        """Cut a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
         self.check([line])
         return stages.cut_line(line, self.acoustic, self.config.longest_piece)
 
@@ -232,7 +230,7 @@ class Synthesizer:
         advanced in turn.
 
         Args:
-            pieces: of `cut`.
+            pieces: of `cut_line`.
             voices: one for each piece, with the models of this one, which sets the vocoder of the piece; this voice by default.
         """
         own = voices or [self] * len(pieces)
@@ -246,11 +244,11 @@ class Synthesizer:
 
         The models are shared: use one thread at a time for all such voices. Raises UsageError for values out of range.
         """
-        chosen = {"sigma_infer": sigma_infer, "denoising_strength": denoising_strength}
-        chosen = {name: value for name, value in chosen.items() if value is not None}
-        voice = copy.copy(self)
-        voice.config = replace(self.config, seed=seed, **chosen)
-        voice.vocoder = self.vocoder.with_settings(seed, voice.config.sigma_infer, voice.denoising_strength)
+        voice, old = copy.copy(self), self.config
+        sigma = old.sigma_infer if sigma_infer is None else sigma_infer
+        strength = old.denoising_strength if denoising_strength is None else denoising_strength
+        voice.config = replace(old, seed=seed, sigma_infer=sigma, denoising_strength=strength)
+        voice.vocoder = self.vocoder.with_settings(seed, sigma, voice.denoising_strength)
         return voice
 
     def symbols(self, text: str) -> list[str]:

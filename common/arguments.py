@@ -49,7 +49,7 @@ def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
     )
 
 
-def add_preparation_arguments(parser: argparse.ArgumentParser) -> None:
+def add_preparation_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --int8."""
     parser.add_argument(
         "--int8",

@@ -107,6 +107,8 @@ class AcousticInference:
     spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
     # a text, the most characters of a piece (0: as it is) -> its pieces; one with mistakes stays whole, for encode to refuse
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
+    # a text -> the places where its sentences end, but for its last one
+    sentence_ends: Callable[[str], list[int]] = field(default=lambda text: [])
     # a text -> its characters that nothing is said for
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     # a text of training data -> its characters that have no symbol

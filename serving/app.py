@@ -1,15 +1,241 @@
-"""The HTTP interface of an engine, as a FastAPI app."""
+"""The HTTP interface of an engine, as a FastAPI app: OpenAI's speech API, batches, voices, health and metrics."""
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
+from fastapi import APIRouter, FastAPI, Request, WebSocket
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from models import REGISTRY
 from serving.config import ServingConfig
-from serving.engine import Engine
+from serving.encoding import Encoder
+from serving.engine import Engine, SpeechStream
+from serving.errors import RequestError
+from serving.gate import Gate
+from serving.metrics import CONTENT_TYPE
+from serving.responses import (
+    StreamedResponse,
+    audio_chunks,
+    error_event,
+    error_response,
+    event_chunks,
+    handle_request_error,
+    zip_chunks,
+)
+from serving.schemas import BatchBody, SpeechBody
+from serving.websocket import speak_over_socket
+
+TITLE = "Speech server"
+DESCRIPTION = "Text to speech in the shape of OpenAI's API."
+OWNER = "local"  # of the models, in the answer that OpenAI's clients read
+OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
+LONGEST_VALUE = 60  # characters of a wrong value that a message shows
+EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate")
+
+api = APIRouter()
+health = APIRouter()
 
 
 def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine. Its caller starts and stops the engine."""
-    app = FastAPI(title="Tacotron 2 and WaveGlow")
+    app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION)
     app.state.engine, app.state.config = engine, config
-    return app
+    app.include_router(api)
+    app.include_router(health)
+    app.add_exception_handler(RequestError, handle_request_error)
+    app.add_exception_handler(RequestValidationError, handle_validation_error)
+    app.add_exception_handler(HTTPException, handle_http_error)
+    app.add_exception_handler(Exception, handle_other_error)
+    app.add_middleware(Gate, config=config, metrics=engine.metrics)
+    if config.cors_origins:
+        headers = list(EXPOSED_HEADERS)
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(config.cors_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=headers,
+        )
+    return mount_page(app, engine, config)
+
+
+def mount_page(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
+    """Mount the page at / where its packages are installed and the settings ask for it."""
+    if not config.page or find_spec("gradio") is None or find_spec("serving.page") is None:
+        return app
+    page = import_module("serving.page")  # here, since it imports gradio
+    mounted: FastAPI = page.mount(app, engine, config)
+    return mounted
+
+
+@api.post("/v1/audio/speech", response_class=Response, responses={200: {"content": {"audio/*": {}}}})
+async def create_speech(body: SpeechBody, request: Request) -> Response:
+    """Speak a text; the answer is sent while the audio is computed."""
+    engine = engine_of(request)
+    check_model(body.model)
+    stream = engine.submit(body.request(body.input))
+    encoder = Encoder(body.response_format, stream.sampling_rate, body.speed, body.sample_rate)
+    note(request, [stream], engine.config)
+    if body.stream_format == "sse":
+        chunks, media_type = event_chunks(stream, encoder), "text/event-stream"
+        headers = headers_of(stream, encoder) | {"Cache-Control": "no-cache"}
+        return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
+    return StreamedResponse(
+        audio_chunks(stream, encoder), stream.cancel, encoder.media_type, headers_of(stream, encoder)
+    )
+
+
+@api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
+async def create_batch(body: BatchBody, request: Request) -> Response:
+    """Speak several texts; the answer is a zip archive with audio_0, audio_1 and so on, in their order."""
+    engine = engine_of(request)
+    check_model(body.model)
+    most = min(engine.config.max_inputs, engine.config.max_queue)
+    if len(body.input) > most:
+        raise RequestError(400, f"input: {len(body.input)} texts, expected at most {most}", param="input")
+    streams = engine.submit_all([body.request(text) for text in body.input])
+    name, rate = body.response_format, streams[0].sampling_rate
+    encoders = [Encoder(name, rate, body.speed, body.sample_rate) for _ in streams]
+    note(request, streams, engine.config)
+    headers = headers_of(streams[0], encoders[0]) | {"X-Seed": ",".join(str(stream.seed) for stream in streams)}
+    ending = "ogg" if name == "opus" else name
+    return StreamedResponse(
+        zip_chunks(streams, encoders, ending), partial(cancel_all, streams), "application/zip", headers
+    )
+
+
+@api.websocket("/v1/audio/speech/stream")
+async def stream_speech(socket: WebSocket) -> None:
+    """Speak text that comes in pieces, sentence by sentence."""
+    await speak_over_socket(socket, socket.app.state.engine)
+
+
+@api.get("/v1/models")
+async def list_models() -> dict[str, Any]:
+    """List the models, in OpenAI's shape."""
+    return {"object": "list", "data": [model_object(name) for name in model_names()]}
+
+
+@api.get("/v1/models/{model}")
+async def get_model_object(model: str) -> dict[str, Any]:
+    """Describe one model."""
+    check_model(model)
+    return model_object(model)
+
+
+@api.get("/v1/voices")
+async def list_voices(request: Request) -> dict[str, Any]:
+    """List the voices with their vocoders and sampling rates, the default ones first."""
+    engine = engine_of(request)
+    engine.check_ready()
+    voices = engine.voices
+    data = [
+        {
+            "id": name,
+            "object": "voice",
+            "default": name == voices.default,
+            "vocoders": voices.vocoders(name),
+            "sampling_rate": voices.sampling_rate(name),
+        }
+        for name in voices.names
+    ]
+    return {"object": "list", "data": data}
+
+
+@health.get("/healthz")
+async def get_health(request: Request) -> Response:
+    """Answer 200 while the process works; 500 where the thread of the models has failed."""
+    is_alive = engine_of(request).is_alive
+    return JSONResponse({"status": "ok" if is_alive else "failed"}, 200 if is_alive else 500)
+
+
+@health.get("/readyz")
+async def get_readiness(request: Request) -> Response:
+    """Answer 200 while requests are accepted; 503 before voices are loaded and while the server stops."""
+    ready = engine_of(request).ready
+    return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
+
+
+@health.get("/metrics")
+async def get_metrics(request: Request) -> Response:
+    """Metrics for Prometheus."""
+    return Response(engine_of(request).metrics.text(), media_type=CONTENT_TYPE)
+
+
+def engine_of(request: Request) -> Engine:
+    """Return the engine of the app that a request came to."""
+    engine: Engine = request.app.state.engine
+    return engine
+
+
+def headers_of(stream: SpeechStream, encoder: Encoder) -> dict[str, str]:
+    """Return the headers that describe a stream."""
+    return {"X-Seed": str(stream.seed), "X-Voice": stream.voice, "X-Sampling-Rate": str(encoder.rate)}
+
+
+def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -> None:
+    """Add the streams of a request to its line of log; texts only where the settings ask for them."""
+    texts = [stream.request.text for stream in streams]
+    fields = {"voice": streams[0].voice, "seed": streams[0].seed, "characters": sum(map(len, texts))}
+    fields |= {"texts": texts} if config.log_texts else {}
+    request.scope.setdefault("log", {}).update(fields)
+
+
+def cancel_all(streams: list[SpeechStream]) -> None:
+    """End the computation of streams."""
+    for stream in streams:
+        stream.cancel()
+
+
+def model_names() -> list[str]:
+    """List the ids of /v1/models: this server's own, then OpenAI's."""
+    return [*(spec.flag for spec in REGISTRY.values() if spec.role == "acoustic"), *OPENAI_MODELS]
+
+
+def check_model(name: str | None) -> None:
+    """Raise RequestError for a model that no client can mean."""
+    if name and name not in model_names() and not name.startswith(OPENAI_MODELS):
+        message = f"model: {name!r} is not one of {', '.join(model_names())}"
+        raise RequestError(404, message, param="model", code="model_not_found")
+
+
+def model_object(name: str) -> dict[str, Any]:
+    """Describe a model in OpenAI's shape."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
+
+
+def handle_validation_error(request: Request, error: Exception) -> Response:
+    """Answer a body that does not fit, with all its problems in one message."""
+    assert isinstance(error, RequestValidationError)
+    problems, params = [], []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"][1:]) or "body"
+        params.append(name)
+        value = repr(problem.get("input"))
+        value = value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}…"
+        if problem["type"] == "json_invalid":
+            problems.append(f"body: not JSON, at character {name}: {problem.get('ctx', {}).get('error', '')}")
+        elif problem["type"] == "missing":
+            problems.append(f"{name}: missing")
+        else:
+            problems.append(f"{name}: {value}: {problem['msg']}")
+    return handle_request_error(request, RequestError(400, "; ".join(problems), param=params[0], code="invalid_body"))
+
+
+def handle_http_error(request: Request, error: Exception) -> Response:
+    """Answer an unknown path or method, or a body that is too large."""
+    assert isinstance(error, HTTPException)
+    return handle_request_error(request, RequestError(error.status_code, str(error.detail), headers=error.headers))
+
+
+def handle_other_error(request: Request, error: Exception) -> Response:
+    """Answer a fault of the server; its log has the traceback."""
+    return error_response(RequestError(500, "the server failed; its log has the cause", code="internal"))

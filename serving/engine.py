@@ -1,8 +1,8 @@
 """The engine: one thread that runs the models, for all requests together.
 
-A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next piece of every request of one
-voice as one batch, and then one part of audio for each request. A request's audio equals that of `Synthesizer.stream_line(Line(text,
-seed, 0))`, since neither the mel nor the audio of a piece depends on its batch.
+A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next piece of all requests of one
+voice as one batch, and then one part of audio for each request. The audio of a request equals that of
+`Synthesizer.stream_line(Line(text, seed, 0))`, since neither the mel nor the audio of a piece depends on its batch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 
 from common import precision
 from common.errors import DataError, UsageError
-from common.inference.stages import join_pieces
+from common.inference.stages import Part, PartStream, join_pieces
 from serving.config import LARGEST_SEED, ServingConfig
-from serving.errors import RequestError, late, overloaded, stopping
+from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
 from serving.voices import Voices, VoiceSettings
-from synthesizer import Line, Part, PartStream, Speech, Synthesizer
+from synthesizer import Line, Speech, Synthesizer
 
 WARM_UP = "Ready."
 LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
@@ -77,7 +77,7 @@ class SpeechStream:
             )
         except (TimeoutError, asyncio.TimeoutError):
             self.cancel()
-            raise late(self.timeout) from None
+            raise timeout_error(self.timeout) from None
         if isinstance(item, RequestError):
             raise item
         if item is None:
@@ -114,7 +114,7 @@ class SpeechStream:
     def begin(self, voice: Synthesizer) -> None:
         """Cut the text into pieces. Raises DataError for a text that cannot be read."""
         self._synthesizer = voice
-        self.pieces = voice.cut(Line(self.request.text, self.seed, self.request.number))
+        self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
 
 
 class _Job:
@@ -150,7 +150,23 @@ class Engine:
         """True while requests are accepted."""
         return self._ready and not self._stopping and self.failure is None
 
-    def start(self, on_failure: Callable[[], None] = lambda: None) -> None:
+    @property
+    def is_stopping(self) -> bool:
+        """True once the engine refuses requests for good."""
+        return self._stopping
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the thread works or stops in order."""
+        thread = self._thread
+        return self.failure is None and (self._stopping or (thread is not None and thread.is_alive()))
+
+    def check_ready(self) -> None:
+        """Raise RequestError 503 while no requests are accepted."""
+        if not self.ready:
+            raise not_ready_error()
+
+    def start(self, on_failure: Callable[[], object] = bool) -> None:
         """Start the thread. `on_failure` is called in it where voices cannot be loaded; then `failure` has the error."""
         self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
         self._thread.start()
@@ -165,12 +181,11 @@ class Engine:
 
     def submit_all(self, requests: list[SpeechRequest]) -> list[SpeechStream]:
         """Accept all of some requests or none. Raises as `submit` does."""
-        if not self.ready:
-            raise stopping()
+        self.check_ready()
         streams = [self._stream(request) for request in requests]
         with self._wake:
             if self._accepted + len(streams) > self.config.max_queue:
-                raise overloaded(self.config.max_queue)
+                raise overload_error(self.config.max_queue)
             self._accepted += len(streams)
             self._inbox.extend(streams)
             self.metrics.queue.set(self._accepted)
@@ -204,7 +219,7 @@ class Engine:
         seed = precision.draw_seed() if seed is None else seed
         return SpeechStream(request, voice, self.voices.sampling_rate(voice), seed, self.config.timeout)
 
-    def _run(self, on_failure: Callable[[], None]) -> None:
+    def _run(self, on_failure: Callable[[], object]) -> None:
         try:
             self.voices.load("cpu" if self.config.cpu else None)
             for voice in self.voices.all_loaded():
@@ -313,7 +328,7 @@ class Engine:
         if stream.cancelled:
             self._finish(stream, None, "cancelled")
         elif time.monotonic() > stream.start + stream.timeout:
-            self._finish(stream, late(stream.timeout))
+            self._finish(stream, timeout_error(stream.timeout))
         return stream.ended
 
     def _fail(self, job: _Job, error: Exception) -> None:

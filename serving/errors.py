@@ -35,18 +35,18 @@ class RequestError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
-def overloaded(max_queue: int) -> RequestError:
+def overload_error(max_queue: int) -> RequestError:
     """Return the error for a request beyond the queue."""
     message = f"the server has {max_queue} requests in its queue (--max-queue); try again later"
     return RequestError(503, message, code="overloaded", headers={"Retry-After": "1"})
 
 
-def stopping() -> RequestError:
+def not_ready_error() -> RequestError:
     """Return the error for a request that comes while the server stops or before it is ready."""
     message = "the server is not ready: it starts or stops"
     return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
 
 
-def late(timeout: float) -> RequestError:
+def timeout_error(timeout: float) -> RequestError:
     """Return the error for a request whose time has passed."""
     return RequestError(504, f"the audio was not ready within {timeout:g} seconds (--timeout)", code="timeout")

@@ -24,9 +24,7 @@ class Metrics:
         self.audio = Counter(
             "tts_audio_seconds", "Seconds of computed audio, before a change of speed", ["voice"], registry=registry
         )
-        self.errors = Counter(
-            "tts_errors", "Answers with an error, by HTTP status and code", ["status", "code"], registry=registry
-        )
+        self.errors = Counter("tts_errors", "Answers with an error, by HTTP status", ["status"], registry=registry)
         self.queue = Gauge("tts_queue_length", "Accepted requests that are not finished", registry=registry)
         self.active = Gauge("tts_active_requests", "Requests whose audio is being computed", registry=registry)
         self.ready = Gauge("tts_ready", "1 while the server accepts requests", registry=registry)

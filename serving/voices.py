@@ -9,6 +9,7 @@ import torch
 
 from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
+from common.inference.stages import acoustic_stages
 from common.spec import ModelSpec
 from models import REGISTRY
 from serving.config import ServingConfig
@@ -17,6 +18,10 @@ from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
 
 EMBEDDED_NAME = "embedded"
 ENDINGS = (".safetensors", ".pt", ".pth")
+# The voices of OpenAI's API: the default voice answers to them, so that clients written for it work unchanged.
+OPENAI_VOICES = frozenset(
+    {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +91,14 @@ class Voices:
         name = self.resolve(name)
         return self._loaded[name, self.vocoders(name)[0]].audio.sampling_rate
 
+    def sentence_ends(self, name: str, text: str) -> list[int]:
+        """Return the places where sentences of a text end, but for its last one, once voices are loaded."""
+        return acoustic_stages(self._loaded[name, GRIFFIN_LIM].acoustic).sentence_ends(text)
+
     def resolve(self, name: str | None) -> str:
-        """Return the name of a voice, the default one's for None or "". Raises RequestError 404 for an unknown voice."""
-        name = name or self.default
+        """Return the name of a voice, the default one's for None, "" and OpenAI's voices. Raises RequestError 404 for others."""
+        if not name or (name in OPENAI_VOICES and name not in self._files):
+            return self.default
         if name not in self._files:
             message = f"voice: {name!r} is not one of {self._listing()}"
             raise RequestError(404, message, param="voice", code="voice_not_found")

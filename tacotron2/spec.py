@@ -16,6 +16,7 @@ from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2
 from tacotron2.preview import preview
 from tacotron2.text import alphabet_of
+from tacotron2.text.sentences import sentence_ends
 from tacotron2.transfer import transfer
 
 
@@ -89,6 +90,7 @@ SPEC = ModelSpec(
         spell=spell,
         pieces=pieces,
         unspoken=unspoken,
+        sentence_ends=sentence_ends,
         dropped=find_dropped,
         guard=use_guard,
         frame_limits=Tacotron2.frame_limits,

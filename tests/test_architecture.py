@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "inference": {"common", "models", "synthesizer", "exports"},
     "evaluate": {"common", "models", "synthesizer", "exports"},
     "hubconf": {"common", "models", "synthesizer"},
+    "serving": {"common", "models", "synthesizer"},
     "multiproc": {"common"},
 }
 PACKAGES = {
@@ -58,6 +59,17 @@ OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
 EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements-triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
+# Of requirements-serving.txt, in serving/ alone.
+SERVING_PACKAGES = {
+    "av": "av",
+    "fastapi": "fastapi",
+    "fastapi_offline": "fastapi-offline",
+    "prometheus_client": "prometheus-client",
+    "pydantic": "pydantic",
+    "starlette": "starlette",
+    "uvicorn": "uvicorn",
+    "wyoming": "wyoming",
+}
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -89,7 +101,9 @@ def read(path: Path) -> Source:
 EVERYTHING = [read(path) for path in tracked_files()]
 SOURCES = [source for source in EVERYTHING if source.part != "tests"]
 RECIPE = [source for source in SOURCES if source.part in MAY_IMPORT]
-SHARED = [source for source in RECIPE if source.part in ("common", "train", "synthesizer", "inference", "evaluate")]
+SHARED = [
+    source for source in RECIPE if source.part in ("common", "train", "synthesizer", "inference", "evaluate", "serving")
+]
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -196,6 +210,7 @@ def test_no_package_but_the_declared_ones() -> None:
         at_the_top = {module.split(".")[0] for node in source.tree.body for _, module in imports_now(node)}
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
         optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
+        optional |= set(SERVING_PACKAGES) if source.part == "serving" else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()
@@ -204,6 +219,8 @@ def test_no_package_but_the_declared_ones() -> None:
     assert all(f"{package.replace('_', '-')}==" in pinned for package in OPTIONAL)
     pinned = (ROOT / "requirements-exports.txt").read_text().lower()
     assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
+    pinned = (ROOT / "requirements-serving.txt").read_text().lower()
+    assert all(f"\n{package}==" in pinned or f"\n{package}[" in pinned for package in SERVING_PACKAGES.values())
     client = (ROOT / "requirements-triton.txt").read_text().lower()
     assert all(f"{package}[" in client for package in TRITON_PACKAGES)
 
@@ -314,6 +331,7 @@ def test_importing_does_nothing() -> None:
 
     def doing(tree: ast.Module) -> Iterator[tuple[int, str]]:
         allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+        allowed += (ast.AsyncFunctionDef,)
         for node in tree.body:
             customary = isinstance(node, ast.If) and ast.unparse(node.test) in (
                 "TYPE_CHECKING",

@@ -117,7 +117,7 @@ class NeuralVocoder:
         return torch.cat(parts, dim=1), self._numbers(lengths, total - denoising, denoising)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> NeuralVocoder:
-        """Return a vocoder of the same model with other settings; its noise comes from the draws of each call, not from the seed."""
+        """Return a vocoder of the same model with other settings; its noise comes from each call's draws, not from the seed."""
         other = copy.copy(self)
         other.sigma, other.strength = sigma, strength
         if strength > 0 and other.denoiser is None:

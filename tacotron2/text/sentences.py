@@ -51,7 +51,7 @@ def cut_text(text: str, limit: int, read_aloud: Callable[[str], str] = str) -> l
     """
     if not limit or len(read_aloud(text)) <= limit:
         return [Piece(text, 0.0)]
-    ends = list(_sentence_ends(text))
+    ends = sentence_ends(text)
     sentences = (text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)]))
     return [piece for sentence in sentences for piece in _shorten(sentence, SENTENCE_PAUSE, limit, read_aloud)]
 
@@ -80,17 +80,18 @@ def _cut_places(text: str, mark: re.Pattern[str]) -> list[int]:
     return [match.end() for match in mark.finditer(masked) if word_places[0] < match.end() <= word_places[-1]]
 
 
-def _sentence_ends(text: str) -> Iterator[int]:
-    """Yield the ends of all sentences but the last: words precede and follow each."""
+def sentence_ends(text: str) -> list[int]:
+    """List the ends of all sentences but the last: words precede and follow each."""
     masked = _mask_arpabet(text)
     last = max((i for i, character in enumerate(masked) if character.isalnum()), default=0)
-    position, has_words = 0, False
+    ends, position, has_words = [], 0, False
     for match in _SENTENCE.finditer(masked):
         has_words = has_words or any(map(str.isalnum, masked[position : match.end()]))
         position = match.end()
         if has_words and position <= last and _is_end(masked, match):
-            yield position
+            ends.append(position)
             has_words = False
+    return ends
 
 
 def _is_end(text: str, match: re.Match[str]) -> bool:

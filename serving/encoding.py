@@ -1,0 +1,202 @@
+"""Audio as bytes of a file format, part by part, with a change of speed or of the sampling rate on the way.
+
+FFmpeg's libraries, through PyAV, encode and filter. Without a change of speed and rate, wav, pcm and flac have the samples of
+`common.audio.audio_processing.to_pcm`, bit for bit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+import av
+import numpy as np
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+from av.audio.stream import AudioStream
+from av.filter import Graph
+from torch import Tensor
+
+from common.audio.audio_processing import to_pcm
+
+# n samples of a part
+
+SLOWEST, FASTEST = 0.25, 4.0  # of OpenAI's API
+SLOWEST_FILTER = 0.5  # of FFmpeg's atempo; slower speeds need several of them
+BIT_RATE = 64_000  # bits a second of lossy formats
+OGG_PAGE = 100_000  # microseconds; FFmpeg's default of a second delays the first sound
+STREAMED_DATA = 0x7FFFF000  # bytes that a wav header states while the length is unknown; readers then read to the end
+
+
+class Codec(NamedTuple):
+    """A format of the API: its media type, and FFmpeg's names of container and encoder."""
+
+    media_type: str
+    container: str | None = None
+    encoder: str = ""
+    rate: int | None = None  # Hz; None: that of the audio
+    options: tuple[tuple[str, str], ...] = ()  # of the container
+
+
+CODECS = {
+    "wav": Codec("audio/wav"),
+    "pcm": Codec("audio/pcm"),
+    "mp3": Codec("audio/mpeg", "mp3", "libmp3lame", options=(("write_xing", "0"),)),  # Xing's header needs the length
+    "opus": Codec("audio/ogg", "ogg", "libopus", 48_000, (("page_duration", str(OGG_PAGE)),)),
+    "aac": Codec("audio/aac", "adts", "aac"),
+    "flac": Codec("audio/flac", "flac", "flac"),
+}
+RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz that a request may choose
+
+
+class Encoder:
+    """Encodes the audio of one stream: `encode` each part, then `finish`. Joined, the bytes are a file.
+
+    Args:
+        name: a format of CODECS.
+        rate: of the audio, in Hz.
+        speed: SLOWEST to FASTEST; the pitch stays.
+        output_rate: of the file, in Hz; the audio's own by default. Opus always has 48,000 Hz.
+    """
+
+    def __init__(self, name: str, rate: int, speed: float = 1.0, output_rate: int | None = None) -> None:
+        codec, self.rate = CODECS[name], output_rate or rate
+        self._filter = Filter(rate, speed, self.rate) if speed != 1.0 or self.rate != rate else None
+        self._container = Container(codec, self.rate) if codec.container else None
+        self._head = wav_header(self.rate) if name == "wav" else b""
+        self.media_type = codec.media_type + (f";rate={self.rate};channels=1" if name == "pcm" else "")
+
+    def encode(self, audio: Tensor) -> bytes:
+        """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for samples that are not finite."""
+        samples = to_pcm(audio)
+        if self._filter is not None:
+            samples = self._filter.process(audio.float().numpy())
+        return self._write(samples)
+
+    def finish(self) -> bytes:
+        """Return the last bytes."""
+        last = self._write(self._filter.finish()) if self._filter is not None else self._write(np.zeros(0, "<i2"))
+        return last + (self._container.finish() if self._container is not None else b"")
+
+    def _write(self, samples: np.ndarray) -> bytes:
+        head, self._head = self._head, b""
+        return head + (self._container.write(samples) if self._container is not None else samples.tobytes())
+
+
+class Filter:
+    """FFmpeg's filters that change speed and sampling rate: float samples (n,) -> samples of 16 bits."""
+
+    def __init__(self, rate: int, speed: float, output_rate: int) -> None:
+        self.rate, self.position = rate, 0
+        self.graph = Graph()
+        nodes = [self.graph.add_abuffer(sample_rate=rate, format="flt", layout="mono", time_base=Fraction(1, rate))]
+        nodes += [self.graph.add("atempo", f"{factor:.6f}") for factor in tempo_factors(speed)]
+        nodes += [self.graph.add("aresample", str(output_rate)), self.graph.add("aformat", "sample_fmts=flt")]
+        nodes.append(self.graph.add("abuffersink"))
+        for node, following in pairwise(nodes):
+            node.link_to(following)
+        self.graph.configure()
+        self.source, self.sink = nodes[0], nodes[-1]
+
+    def process(self, samples: np.ndarray) -> np.ndarray:
+        """Return those samples that are ready."""
+        if len(samples):
+            self.source.push(make_frame(samples, "flt", self.rate, self.position))
+            self.position += len(samples)
+        return self._pull()
+
+    def finish(self) -> np.ndarray:
+        """Return the last samples."""
+        self.source.push(None)
+        return self._pull()
+
+    def _pull(self) -> np.ndarray:
+        parts = [np.zeros(0, np.float32)]
+        while True:
+            try:
+                frame = self.sink.pull()
+            except (av.error.BlockingIOError, av.error.EOFError):  # no more for now, no more at all
+                break
+            assert isinstance(frame, AudioFrame)
+            parts.append(frame.to_ndarray()[0])
+        return np.clip(np.rint(np.concatenate(parts) * 32768.0), -32768, 32767).astype("<i2")
+
+
+class Container:
+    """FFmpeg's encoder and container: samples of 16 bits (n,) -> bytes."""
+
+    def __init__(self, codec: Codec, rate: int) -> None:
+        self.rate, self.position, self.bytes = rate, 0, Sink()
+        self.file = av.open(self.bytes, "w", format=codec.container, options=dict(codec.options))
+        stream = self.file.add_stream(codec.encoder, rate=codec.rate or rate, layout="mono")
+        assert isinstance(stream, AudioStream)
+        self.stream = stream
+        if codec.encoder != "flac":
+            self.stream.bit_rate = BIT_RATE
+        self.stream.codec_context.open()
+        self.resampler = AudioResampler(self.stream.codec_context.format, "mono", codec.rate or rate)
+
+    def write(self, samples: np.ndarray) -> bytes:
+        """Encode samples; the encoder holds those that do not fill a frame."""
+        if len(samples):
+            frame = make_frame(samples, "s16", self.rate, self.position)
+            self.position += len(samples)
+            self._encode(self.resampler.resample(frame))
+        return self.bytes.take()
+
+    def finish(self) -> bytes:
+        """Return the bytes of the held samples, and the container's end."""
+        self._encode([*self.resampler.resample(None), None])
+        self.file.close()
+        return self.bytes.take()
+
+    def _encode(self, frames: list[AudioFrame | None] | list[AudioFrame]) -> None:
+        for frame in frames:
+            self.file.mux(self.stream.encode(frame))
+
+
+class Sink:
+    """A file to write into, without seeking: FFmpeg then writes formats that can be streamed."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def write(self, data: bytes) -> int:
+        """Append bytes."""
+        self._bytes += data
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: bytes are there at once."""
+
+    def take(self) -> bytes:
+        """Return the bytes since the last call."""
+        data = bytes(self._bytes)
+        self._bytes.clear()
+        return data
+
+
+def make_frame(samples: np.ndarray, sample_format: str, rate: int, position: int) -> AudioFrame:
+    """Make FFmpeg's frame of samples (n,), the first of which is at a position of the stream."""
+    frame = AudioFrame.from_ndarray(np.ascontiguousarray(samples[None]), format=sample_format, layout="mono")
+    frame.sample_rate, frame.pts, frame.time_base = rate, position, Fraction(1, rate)
+    return frame
+
+
+def tempo_factors(speed: float) -> Iterator[float]:
+    """Yield factors of a speed, each within the range of FFmpeg's atempo."""
+    while speed < SLOWEST_FILTER:
+        yield SLOWEST_FILTER
+        speed /= SLOWEST_FILTER
+    if speed != 1.0:
+        yield speed
+
+
+def wav_header(rate: int, size: int = STREAMED_DATA) -> bytes:
+    """Return the header of mono 16-bit audio of so many bytes; while these are unknown, of as many as players accept."""
+    data = struct.pack("<4sI", b"data", size)
+    layout = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
+    return struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + layout + data

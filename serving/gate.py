@@ -1,0 +1,145 @@
+"""The gate before all routes: the key, the size of bodies, and one line of log for each request."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import logging
+import time
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.config import ServingConfig
+from serving.errors import RequestError
+from serving.metrics import Metrics
+from serving.responses import error_response
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
+API = "/v1/"
+CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
+
+log = logging.getLogger("serving.access")
+
+
+class Gate:
+    """An ASGI middleware around the app."""
+
+    def __init__(self, app: ASGIApp, config: ServingConfig, metrics: Metrics) -> None:
+        self.app, self.config, self.metrics = app, config, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer it with an error; then write its line of log."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        fields = scope.setdefault("log", {})
+        start = time.monotonic()
+        answer = Answer(send)
+        try:
+            if error := self._error(scope):
+                fields["error"] = error.message
+                await refuse(error, scope, receive, answer)
+            else:
+                await self.app(scope, self._limit_body(scope, receive), answer)
+        finally:
+            self._record(scope, fields, answer, time.monotonic() - start)
+
+    def _error(self, scope: Scope) -> RequestError | None:
+        headers = Headers(scope=scope)
+        key = None if scope["path"] in OPEN_PATHS else self.config.api_key
+        if key is not None and not has_key(headers, key):
+            message = "the key is missing or wrong, expected the header Authorization: Bearer KEY"
+            browser = {} if scope["path"].startswith(API) else {"WWW-Authenticate": 'Basic realm="speech"'}
+            return RequestError(401, message, code="invalid_api_key", headers=browser)
+        size = headers.get("content-length", "")
+        if size.isdecimal() and int(size) > self.config.max_body and scope["path"].startswith(API):
+            return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
+        return None
+
+    def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Count the bytes of a body of unknown length, and refuse it beyond the limit."""
+        total = 0
+
+        async def receive_limit_body() -> Message:
+            nonlocal total
+            message = await receive()
+            total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            if total > self.config.max_body:
+                raise HTTPException(413, self._too_large("more"))
+            return message
+
+        return receive_limited if scope["path"].startswith(API) and scope["type"] == "http" else receive
+
+    def _too_large(self, found: str) -> str:
+        return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
+
+    def _record(self, scope: Scope, fields: Mapping[str, object], answer: Answer, seconds: float) -> None:
+        if scope["path"] in OPEN_PATHS:  # probes come every few seconds
+            return
+        status = answer.status or (CLIENT_LEFT if fields.get("disconnected") else 500)
+        if status >= 400:
+            self.metrics.errors.labels(str(status)).inc()
+        client = scope.get("client") or ("", 0)
+        line = {
+            "client": client[0],
+            "method": scope.get("method", "WEBSOCKET"),
+            "path": scope["path"],
+            "status": status,
+        }
+        log.info("request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
+
+
+class Answer:
+    """Passes messages of the answer on, and remembers its status."""
+
+    def __init__(self, send: Send) -> None:
+        self.send, self.status = send, 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            self.status = message["status"]
+        elif message["type"] == "websocket.accept":
+            self.status = 101
+        elif message["type"] == "websocket.close":
+            self.status = self.status or 403
+        await self.send(message)
+
+
+async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with an error; a WebSocket is closed before it opens."""
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.close", "code": 1008, "reason": error.message[:120]})
+        return
+    await error_response(error)(scope, receive, send)
+
+
+def has_key(headers: Headers, key: str) -> bool:
+    """True where the header has the key: as a bearer token, or as the password of a browser's form."""
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "basic":
+        try:
+            value = base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+    elif kind.lower() != "bearer":
+        return False
+    return hmac.compare_digest(value.strip().encode(), key.encode())
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record of the log as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the time in UTC, the level, the message, and the fields of a request."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {"time": f"{moment}.{int(record.msecs):03d}Z", "level": record.levelname, "message": record.getMessage()}
+        line |= getattr(record, "fields", {})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)

@@ -1,0 +1,142 @@
+"""Answers that are sent while they are computed, and errors in the shape of OpenAI's API."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import zipfile
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from serving.encoding import Encoder, Sink, wav_header
+from serving.engine import SpeechStream
+from serving.errors import RequestError
+
+Chunks = AsyncGenerator[bytes, None]
+
+
+class StreamedResponse(Response):
+    """Sends chunks as they come. Where the client leaves, or at the end, it calls `close`.
+
+    An error before the first chunk becomes the status of the answer. After it, the connection ends without the mark of a complete
+    body, unless `error_chunk` words the error as a last chunk.
+    """
+
+    def __init__(
+        self,
+        chunks: Chunks,
+        close: Callable[[], None],
+        media_type: str,
+        headers: Mapping[str, str],
+        error_chunk: Callable[[RequestError], bytes] | None = None,
+    ) -> None:
+        self.chunks, self.close, self.error_chunk = chunks, close, error_chunk
+        super().__init__(None, headers=headers, media_type=media_type)
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the last chunk, or until the client leaves."""
+        sending = asyncio.ensure_future(self._send(scope, receive, send))
+        leaving = asyncio.ensure_future(wait_for_disconnect(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.close()
+            if not sending.done():
+                scope.setdefault("log", {})["disconnected"] = True
+            for task in (sending, leaving):
+                task.cancel()
+            results = await asyncio.gather(sending, leaving, return_exceptions=True)
+        for error in results:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            first = await anext(self.chunks)
+        except RequestError as error:
+            scope.setdefault("log", {})["error"] = error.message
+            await error_response(error)(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+        try:
+            async for chunk in self.chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except RequestError as error:
+            scope.setdefault("log", {})["error"] = error.message
+            if self.error_chunk is None:
+                return  # the server closes the connection of an incomplete answer
+            await send({"type": "http.response.body", "body": self.error_chunk(error), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has left; its body has been read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def audio_chunks(stream: SpeechStream, encoder: Encoder) -> Chunks:
+    """Yield the bytes of a stream's file. Raises RequestError as the stream does."""
+    async for audio in stream:
+        try:
+            chunk = encoder.encode(audio)
+        except ValueError as error:  # samples that are not finite
+            raise RequestError(500, str(error), code="bad_audio") from None
+        if chunk:
+            yield chunk
+    if last := encoder.finish():
+        yield last
+
+
+async def event_chunks(stream: SpeechStream, encoder: Encoder) -> Chunks:
+    """Yield OpenAI's events: parts of the file in base64, then the usage, in symbols of text and mel frames."""
+    async with contextlib.aclosing(audio_chunks(stream, encoder)) as chunks:
+        async for chunk in chunks:
+            yield event("speech.audio.delta", audio=base64.b64encode(chunk).decode())
+    symbols = sum(map(len, stream.symbols))
+    frames = sum(speech.mel.shape[1] for speech in stream.speeches)
+    usage = {"input_tokens": symbols, "output_tokens": frames, "total_tokens": symbols + frames}
+    yield event("speech.audio.done", usage=usage)
+
+
+def event(kind: str, **fields: object) -> bytes:
+    """Format one server-sent event."""
+    return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+def error_event(error: RequestError) -> bytes:
+    """Format an error as the last event of a stream."""
+    return event("error", **error.body())
+
+
+async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], ending: str) -> Chunks:
+    """Yield a zip archive with a file for each stream, audio_0 and so on, each as soon as it is complete."""
+    sink = Sink()
+    with zipfile.ZipFile(sink, "w") as archive:  # type: ignore[call-overload]
+        for number, (stream, encoder) in enumerate(zip(streams, encoders, strict=True)):
+            contents = b"".join([chunk async for chunk in audio_chunks(stream, encoder)])
+            if ending == "wav":  # the length is known here
+                head = wav_header(encoder.rate, len(contents) - len(wav_header(encoder.rate)))
+                contents = head + contents[len(head) :]
+            archive.writestr(f"audio_{number}.{ending}", contents)
+            yield sink.take()
+    yield sink.take()
+
+
+def error_response(error: RequestError) -> JSONResponse:
+    """Return the answer for an error."""
+    return JSONResponse(error.body(), error.status, headers=error.headers)
+
+
+def handle_request_error(request: Request, error: Exception) -> Response:
+    """Answer a RequestError; FastAPI's handler of it."""
+    assert isinstance(error, RequestError)
+    request.scope.setdefault("log", {})["error"] = error.message
+    return error_response(error)

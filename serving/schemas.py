@@ -1,0 +1,77 @@
+"""The JSON of requests, as pydantic models: OpenAI's fields, and those of this server."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from serving.config import LARGEST_SEED
+from serving.encoding import FASTEST, SLOWEST
+from serving.engine import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
+
+Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm"]
+Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
+
+
+class VoiceId(BaseModel):
+    """OpenAI's other form of a voice."""
+
+    id: str
+
+
+class Options(BaseModel):
+    """Settings that a request, a batch and a WebSocket share."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)  # OpenAI's API grows
+
+    model: Annotated[str | None, Field(description="an id of /v1/models or one of OpenAI's; all give the same")] = None
+    voice: Annotated[str | VoiceId | None, Field(description="an id of /v1/voices; default: the server's")] = None
+    response_format: Annotated[Format, Field(description="of the audio")] = "mp3"
+    speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST, description="of the speech; the pitch stays")] = 1.0
+    sample_rate: Annotated[Rate | None, Field(description="Hz of the file; default: the voice's own")] = None
+    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED, description="same seed, same audio; default: drawn")] = (
+        None
+    )
+    sigma: Annotated[
+        float | None, Field(ge=0, le=LARGEST_SIGMA, description="standard deviation of a vocoder model's noise")
+    ] = None
+    denoising_strength: Annotated[
+        float | None, Field(ge=0, le=LARGEST_STRENGTH, description="share of a vocoder model's own hum to subtract")
+    ] = None
+    vocoder: Annotated[str | None, Field(description="one of the voice's; default: its first")] = None
+
+    def request(self, text: str, number: int = 0) -> SpeechRequest:
+        """Make the engine's request for a text."""
+        return SpeechRequest(
+            text=text,
+            voice=self.voice.id if isinstance(self.voice, VoiceId) else self.voice,
+            vocoder=self.vocoder,
+            seed=self.seed,
+            number=number,
+            sigma=self.sigma,
+            denoising_strength=self.denoising_strength,
+        )
+
+
+class SpeechBody(Options):
+    """The body of POST /v1/audio/speech."""
+
+    input: Annotated[str, Field(description="the text to speak")]
+    stream_format: Annotated[Literal["audio", "sse"], Field(description="a file, or events with base64 in JSON")] = (
+        "audio"
+    )
+
+
+class BatchBody(Options):
+    """The body of POST /v1/audio/speech/batch."""
+
+    input: Annotated[list[str], Field(min_length=1, description="the texts to speak, each into a file of its own")]
+
+
+class SocketMessage(Options):
+    """A message of the WebSocket; settings count in the first one alone."""
+
+    response_format: Literal["pcm"] = "pcm"
+    type: Literal["start", "text", "end", "cancel"]
+    text: str = ""

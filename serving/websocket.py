@@ -1,0 +1,174 @@
+"""Speech over a WebSocket: text comes in pieces, audio leaves as soon as a sentence is complete.
+
+The client sends JSON: {"type": "start", settings} (optional, first), {"type": "text", "text": …} as often as it likes, then
+{"type": "end"}; {"type": "cancel"} drops all that is not yet sent. The server sends {"type": "started"} with the seed and the rate,
+{"type": "sentence"} before the audio of each sentence, binary messages of 16-bit samples, {"type": "cancelled"}, {"type": "error"},
+and at the end {"type": "done"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import torch
+from fastapi import WebSocket
+from pydantic import ValidationError
+from starlette.websockets import WebSocketDisconnect
+
+from common import precision
+from serving.encoding import Encoder
+from serving.engine import Engine, SpeechStream
+from serving.errors import RequestError
+from serving.schemas import SocketMessage
+from serving.sentences import SentenceCutter
+
+PAUSE = 0.35  # seconds between sentences, as between the pieces of a long text
+NORMAL, POLICY = 1000, 1008  # codes of a closing WebSocket (RFC 6455)
+
+
+async def speak_over_socket(socket: WebSocket, engine: Engine) -> None:
+    """Serve one connection until its end."""
+    await socket.accept()
+    session = Session(socket, engine)
+    try:
+        engine.check_ready()
+        await session.run()
+        await socket.close(NORMAL)
+    except RequestError as error:
+        await session.refuse(error)
+    except WebSocketDisconnect:
+        socket.scope.setdefault("log", {})["disconnected"] = True
+    finally:
+        session.cancel()
+
+
+class Session:
+    """The state of a connection: its settings, the text that is no sentence yet, the sentences to speak and the current stream."""
+
+    def __init__(self, socket: WebSocket, engine: Engine) -> None:
+        self.socket, self.engine = socket, engine
+        self.settings = SocketMessage(type="start")
+        self.cutter: SentenceCutter | None = None
+        self.sentences: asyncio.Queue[str | None] = asyncio.Queue()  # None: the end
+        self.stream: SpeechStream | None = None
+        self.seed = self.number = self.waiting = 0  # waiting: characters of sentences that are not yet spoken
+        self.round = 0  # of texts between two cancellations
+
+    async def run(self) -> None:
+        """Read messages and speak at once; return at the end of the text. Raises the error of either."""
+        reading, speaking = asyncio.ensure_future(self._read()), asyncio.ensure_future(self._speak())
+        try:
+            done, _ = await asyncio.wait({reading, speaking}, return_when=asyncio.FIRST_COMPLETED)
+            if reading in done:
+                reading.result()
+            await speaking
+        finally:
+            for task in (reading, speaking):
+                task.cancel()
+            await asyncio.gather(reading, speaking, return_exceptions=True)
+
+    def cancel(self) -> None:
+        """Drop the text that is not spoken yet, and end the computation of the current sentence."""
+        self.round += 1
+        if self.stream is not None:
+            self.stream.cancel()
+        while not self.sentences.empty():
+            self.sentences.get_nowait()
+        self.waiting = 0
+        if self.cutter is not None:
+            self.cutter.finish()
+
+    async def refuse(self, error: RequestError) -> None:
+        """Send an error and close."""
+        self.socket.scope.setdefault("log", {})["error"] = error.message
+        await self.socket.send_json({"type": "error", **error.body()})
+        await self.socket.close(POLICY, error.message[:120])
+
+    async def _read(self) -> None:
+        """Read messages until the end of the text."""
+        while True:
+            message = parse(await self.socket.receive_text())
+            if message.type == "start":
+                if self.cutter is not None:
+                    raise RequestError(400, "type: 'start' comes after text, expected it first", param="type")
+                await self._start(message)
+                continue
+            if self.cutter is None:
+                await self._start(self.settings)
+            assert self.cutter is not None
+            if message.type == "cancel":
+                self.cancel()
+                await self.socket.send_json({"type": "cancelled"})
+                continue
+            self._add(self.cutter.add(message.text))
+            if message.type == "end":
+                self._add(self.cutter.finish())
+                self.sentences.put_nowait(None)
+                return
+
+    async def _start(self, settings: SocketMessage) -> None:
+        voices, own = self.engine.voices, self.engine.config.seed
+        self.settings = settings
+        request = settings.request("")
+        name = voices.resolve(request.voice)
+        self.cutter = SentenceCutter(partial(voices.sentence_ends, name))
+        seed = next((seed for seed in (settings.seed, own) if seed is not None), None)
+        self.seed = precision.draw_seed() if seed is None else seed
+        rate = settings.sample_rate or voices.sampling_rate(name)
+        self.socket.scope.setdefault("log", {}).update({"voice": name, "seed": self.seed})
+        await self.socket.send_json({"type": "started", "voice": name, "seed": self.seed, "sampling_rate": rate})
+
+    def _add(self, sentences: list[str]) -> None:
+        assert self.cutter is not None
+        most = self.engine.config.max_characters
+        self.waiting += sum(map(len, sentences))
+        if (found := self.waiting + len(self.cutter)) > most:
+            message = f"text: {found} characters wait, expected at most {most} (--max-characters)"
+            raise RequestError(400, message, param="text", code="text_too_long")
+        for sentence in sentences:
+            self.sentences.put_nowait(sentence)
+
+    async def _speak(self) -> None:
+        """Speak sentence after sentence until the end of the text."""
+        while (sentence := await self.sentences.get()) is not None:
+            self.waiting -= len(sentence)
+            await self._speak_sentence(sentence)
+        await self.socket.send_json({"type": "done", "sentences": self.number})
+
+    async def _speak_sentence(self, sentence: str) -> None:
+        """Send a sentence's audio; a cancellation ends it."""
+        current, number = self.round, self.number
+        self.number += 1
+        settings = self.settings.model_copy(update={"seed": self.seed})
+        self.stream = stream = self.engine.submit(settings.request(sentence, number))
+        encoder = Encoder("pcm", stream.sampling_rate, settings.speed, settings.sample_rate)
+        await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
+        try:
+            if number:
+                await self._send(encoder.encode(torch.zeros(round(PAUSE * stream.sampling_rate))), current)
+            async for audio in stream:
+                await self._send(encoder.encode(audio), current)
+            await self._send(encoder.finish(), current)
+        finally:
+            stream.cancel()
+
+    async def _send(self, samples: bytes, current: int) -> None:
+        if samples and current == self.round:
+            await self.socket.send_bytes(samples)
+
+
+def parse(text: str) -> SocketMessage:
+    """Read a message. Raises RequestError that names the field and its value."""
+    try:
+        return SocketMessage.model_validate_json(text)
+    except ValidationError as error:
+        problems = [describe(problem) for problem in error.errors()]
+        raise RequestError(400, f"message: {'; '.join(problems)}", code="invalid_message") from None
+
+
+def describe(problem: Any) -> str:
+    """Word a problem that pydantic found."""
+    name = ".".join(str(part) for part in problem["loc"])
+    return f"{name}: {problem['msg']}" if name else str(problem["msg"])
