@@ -39,7 +39,7 @@ class Answerer(Protocol):
     """The source of answers. Raises DataError where it has none to give."""
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
-        """Yield the sentences of the answer, as soon as each is ready; `turns` came before the question."""
+        """Yield the answer in pieces of text, as soon as each is there; `turns` came before the question."""
 
 
 class Entry(NamedTuple):
@@ -141,10 +141,12 @@ class ChatEndpoint:
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
         """Yield the model's answer. Raises DataError with the endpoint's own message, or if the answer is empty."""
-        answer = "".join(self._pieces(self._messages(question, turns))).strip()
-        if not answer:
+        is_empty = True
+        for piece in self._pieces(self._messages(question, turns)):
+            is_empty = is_empty and not piece.strip()
+            yield piece
+        if is_empty:
             raise DataError(f"{self.url}: the answer is empty, expected text")
-        yield answer
 
     def _messages(self, question: str, turns: Sequence[Turn]) -> list[dict[str, str]]:
         history = [pair for turn in turns for pair in (("user", turn.question), ("assistant", turn.answer))]

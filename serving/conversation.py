@@ -18,9 +18,8 @@ if __name__ == "__main__":
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,50 +32,25 @@ from common.audio.audio_processing import FORMATS, read_audio, save_audio
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, synthesis_config
 from common.inference.live import Live
-from common.inference.stages import TEXT_PAUSE
-from common.quality.recogniser import SIZES, Recogniser
+from common.inference.stages import TEXT_PAUSE, acoustic_stages
+from common.quality.recogniser import Recogniser
 from models import REGISTRY
 from serving.answers import Answerer, ChatEndpoint, Knowledge, Turn
+from serving.conversation_settings import (
+    KEY_VARIABLE,
+    ConversationConfig,
+    add_conversation_arguments,
+    conversation_config,
+)
+from serving.sentences import SentenceCutter
 from synthesizer import Line, SynthesisConfig, Synthesizer, choose_checkpoints
 
 # N samples
+SentenceEnds = Callable[[str], list[int]]  # a text -> the places where its sentences end, but for its last one
+
 SPECS = REGISTRY.values()
-KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
-INSTRUCTIONS = (
-    "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
-)
-KEY_VARIABLE = "CHAT_API_KEY"
 FAINTEST = 0.005  # largest sample of a recording without speech; the recogniser finds a word even in silence
 NO_WORDS = "I could not find any words in that. Please say it again."
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConversationConfig:
-    """Options of a conversation. Raises UsageError that names the flags of every problem."""
-
-    knowledge: Path = KNOWLEDGE
-    chat_url: str | None = None  # None: answers come from `knowledge`
-    chat_model: str | None = None
-    chat_instructions: str = INSTRUCTIONS
-    chat_timeout: float = 60.0  # seconds without a word of the endpoint
-    remembered_turns: int = 10  # latest turns that an answer may refer to
-    recogniser: str = "tiny"
-    recogniser_dir: Path | None = None  # None: the weights that come with the package
-
-    def __post_init__(self) -> None:
-        problems = []
-        if (self.chat_url is None) != (self.chat_model is None):
-            problems.append("--chat-url and --chat-model: one is missing, expected both or none")
-        if self.chat_url is not None and not self.chat_url.startswith(("http://", "https://")):
-            problems.append(f"--chat-url: {self.chat_url!r}, expected http://… or https://…")
-        if not self.chat_timeout > 0:
-            problems.append(f"--chat-timeout: {self.chat_timeout}, expected more than 0")
-        if self.remembered_turns < 0:
-            problems.append(f"--remembered-turns: {self.remembered_turns}, expected 0 or more")
-        if self.recogniser != "tiny" and self.recogniser_dir is None:
-            problems.append(f"--recogniser {self.recogniser}: its weights are not in the package; add --recogniser-dir")
-        if problems:
-            raise UsageError("\n".join(problems))
 
 
 class Conversation:
@@ -92,7 +66,7 @@ class Conversation:
         """Return the words in audio (N,) in [-1, 1] at `rate` Hz; "" where there are none."""
         return self.recogniser(audio, rate) if np.abs(audio).max(initial=0.0) > FAINTEST else ""
 
-    def answer(self, question: str, turns: list[Turn]) -> Iterator[str]:
+    def answer(self, question: str, turns: list[Turn], sentence_ends: SentenceEnds) -> Iterator[str]:
         """Yield the answer to a question, sentence by sentence, and add both to `turns`.
 
         A question without words has a fixed answer and leaves the turns as they are; so does an Answerer's DataError.
@@ -101,11 +75,12 @@ class Conversation:
             yield NO_WORDS
             return
         recent = turns[max(0, len(turns) - self.config.remembered_turns) :]
-        sentences = []
-        for sentence in self.answerer(question, recent):
-            sentences.append(sentence)
-            yield sentence
-        turns.append(Turn(question, " ".join(sentences)))
+        cutter, pieces = SentenceCutter(sentence_ends), []
+        for piece in self.answerer(question, recent):
+            pieces.append(piece)
+            yield from cutter.add(piece)
+        yield from cutter.finish()
+        turns.append(Turn(question, "".join(pieces).strip()))
 
 
 def make_answerer(config: ConversationConfig) -> Answerer:
@@ -128,24 +103,22 @@ def main(argv: list[str] | None = None) -> None:
     turns: list[Turn] = []
     opened: AbstractContextManager[Live | None] = Live(args.stream) if args.stream else nullcontext()
     with opened as live:
-        for number, (question, path) in enumerate(zip(questions, outputs(args), strict=True)):
+        for question, path in zip(questions, outputs(args), strict=True):
             text = conversation.transcribe(question.samples.numpy(), question.rate)
             print(f"question: {text or '(no words)'}", flush=True)
-            audio = speak(conversation.answer(text, turns), voice, number, live)
+            sentences = conversation.answer(text, turns, acoustic_stages(voice.acoustic).sentence_ends)
+            audio = speak(sentences, voice, live)
             save_audio(path, audio, voice.audio.sampling_rate)
             print(f"{path}  {len(audio) / voice.audio.sampling_rate:.2f} s", flush=True)
 
 
-def speak(sentences: Iterator[str], voice: Synthesizer, number: int, live: Live | None = None) -> Tensor:
-    """Speak the sentences of an answer, each as soon as it is there, to `live` while it computes; return the audio (N,).
-
-    `number` is the answer's place in the conversation, on which its random numbers depend.
-    """
+def speak(sentences: Iterator[str], voice: Synthesizer, live: Live | None = None) -> Tensor:
+    """Speak the sentences of an answer, each as soon as it is there, to `live` while it computes; return the audio (N,)."""
     seed = voice.config.seed
     if seed is None:
         seed = precision.draw_seed()
-    parts: list[Tensor] = []
-    for sentence in sentences:
+    parts = [torch.zeros(0)]
+    for number, sentence in enumerate(sentences):
         print(f"answer: {sentence}", flush=True)
         for part in voice.stream_line(Line(sentence, seed, number), TEXT_PAUSE):
             parts.append(part)
@@ -158,28 +131,6 @@ def outputs(args: argparse.Namespace) -> list[Path]:
     """Return the file of each answer: --output itself for one question, else NAME_I with I from 0."""
     path, count = args.output, len(args.questions)
     return [path] if count == 1 else [path.with_name(f"{path.stem}_{i}{path.suffix}") for i in range(count)]
-
-
-def add_conversation_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ConversationConfig."""
-    default = ConversationConfig()
-    add = parser.add_argument_group("conversation").add_argument
-    add("--knowledge", type=Path, default=default.knowledge, help="text file with one `question|answer` a line")
-    endpoint = "answers come from this OpenAI-compatible endpoint instead, such as http://127.0.0.1:11434/v1"
-    add("--chat-url", metavar="URL", help=f"{endpoint}; its key, if it needs one, is in the variable {KEY_VARIABLE}")
-    add("--chat-model", metavar="NAME", help="name of the endpoint's model")
-    add("--chat-instructions", default=default.chat_instructions, help="system message for the model")
-    add("--chat-timeout", type=float, default=default.chat_timeout, help="seconds that the endpoint may stay silent")
-    latest = "latest questions and answers that an answer may refer to"
-    add("--remembered-turns", type=int, default=default.remembered_turns, metavar="N", help=latest)
-    add("--recogniser", choices=SIZES, default=default.recogniser, help="size of the speech recogniser")
-    folder = "folder with encoder_model and decoder_model_merged of the recogniser"
-    add("--recogniser-dir", type=Path, help=f"{folder} (default: the tiny one's package)")
-
-
-def conversation_config(args: argparse.Namespace) -> ConversationConfig:
-    """Build the config of parsed flags. Raises UsageError as the config does."""
-    return ConversationConfig(**{name: getattr(args, name) for name in ConversationConfig.__dataclass_fields__})
 
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, ConversationConfig, SynthesisConfig]:
@@ -207,7 +158,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, ConversationConfig,
     args = parser.parse_args(argv)
     if args.output.suffix.removeprefix(".") not in FORMATS:
         raise UsageError(f"-o {args.output}: expected a name that ends in {', '.join(f'.{name}' for name in FORMATS)}")
-    return args, conversation_config(args), synthesis_config(args, given_options(parser, argv), SPECS)
+    return args, conversation_config(vars(args)), synthesis_config(args, given_options(parser, argv), SPECS)
 
 
 if __name__ == "__main__":

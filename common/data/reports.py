@@ -56,11 +56,10 @@ def plot_spectrogram(
     seconds = _frame_seconds(hop_length, sampling_rate)
     image = _draw_mel(axes, _mask_outside(mel), seconds)
     axes.set_title(title)
-    time_axis = axes
-    if 0 < len(words) <= MAX_WORDS:
+    with_words = 0 < len(words) <= MAX_WORDS
+    if with_words:
         _write_words(axes, words, seconds)
-        time_axis = axes.secondary_xaxis("top")
-    time_axis.set_xlabel(_time_label(hop_length, sampling_rate))
+    (axes.secondary_xaxis("top") if with_words else axes).set_xlabel(_time_label(hop_length, sampling_rate))
     figure.colorbar(image, ax=axes, label="log magnitude (nat)", pad=0.01)
     return figure
 

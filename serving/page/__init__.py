@@ -22,10 +22,9 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
 
     relay = Relay()
     add_route(app, relay)
-    conversation = getattr(app.state, "conversation", None)  # its settings, where a command has flags for them
     return gradio.mount_gradio_app(
         app,
-        layout.make_page(engine, relay, conversation),
+        layout.make_page(engine, relay, config.conversation),
         path="/",
         theme=layout.make_theme(),
         head=f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>",

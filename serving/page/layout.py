@@ -10,7 +10,7 @@ import gradio as gr
 from gradio.themes.utils import sizes
 
 from common.inference.config import SynthesisConfig
-from serving.conversation import ConversationConfig
+from serving.conversation_settings import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
 from serving.page.relay import Relay
@@ -23,6 +23,7 @@ SAMPLES = [
     "Dr. Smith paid $21.50 for 3 cups on the 5th of May.",
     "Shall we walk along the river this evening?",
 ]
+HEADING = "# Text to speech\nThis page plays speech while the server computes it. [Interface for programs](docs)"
 HOLD_TIME = (3600, 3600)  # seconds between two removals of files, and their age
 PLAY = "(token) => { window.ttsPlayer.play(token); }"
 STOP = "() => { window.ttsPlayer.stop(); }"
@@ -38,15 +39,15 @@ class Panel:
 
 def make_theme() -> gr.themes.Base:
     """Return a theme with the fonts of the system, so that no font is loaded."""
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-    return gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, **fonts)
+    fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
+    return gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
 
 
 def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
     """Make the page of an engine: tabs to speak, to converse and to compare."""
     speaker = Speaker(engine, relay)
-    with gr.Blocks(title="Tacotron 2 and WaveGlow", analytics_enabled=False, delete_cache=HOLD_TIME) as page:
-        gr.Markdown("# Tacotron 2 and WaveGlow\nSpeech is computed on this server and plays while it is computed.")
+    with gr.Blocks(title="Text to speech", analytics_enabled=False, delete_cache=HOLD_TIME) as page:
+        gr.Markdown(HEADING)
         token = gr.Textbox(visible="hidden", elem_id="token")
         token.change(None, token, None, js=PLAY, api_visibility="private")
         with gr.Tab("Speak"):
@@ -202,7 +203,12 @@ def make_audio(label: str, name: str) -> gr.Audio:
 
 def make_picture(name: str, text: str) -> gr.Image:
     """Make a picture; `text` describes it to screen readers, since its title is drawn."""
-    buttons = ["fullscreen", "download"]
     return gr.Image(
-        show_label=False, alt_text=text, interactive=False, format="png", buttons=buttons, elem_id=name, visible=False
+        show_label=False,
+        alt_text=text,
+        interactive=False,
+        format="png",
+        buttons=["fullscreen", "download"],
+        elem_id=name,
+        visible=False,
     )

@@ -71,11 +71,13 @@ window.ttsPlayer = (() => {
       }
     } catch (error) {
       if (own.signal.aborted) return;
-      show(`The audio stopped early (${error.message}); the finished audio is below`);
+      show(`The audio stopped early: ${error.message}`);
     } finally {
       if (own === reading) status.finished = true;
     }
   }
+
+  window.addEventListener("pagehide", stop); // else a browser that keeps the page for its Back button goes on reading
 
   return { play, stop, status };
 })();

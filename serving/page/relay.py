@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import StreamingResponse
@@ -13,12 +12,27 @@ from fastapi.responses import StreamingResponse
 UNREAD = 30.0  # seconds after its end for which audio waits for its player
 
 
-@dataclass
 class Channel:
-    """Samples of 16 bits at a rate in Hz; None ends them."""
+    """Samples of 16 bits at a rate in Hz, on their way to one reader."""
 
-    rate: int
-    queue: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+    def __init__(self, token: str, rate: int) -> None:
+        self.token, self.rate = token, rate
+        self.left = False  # True once the reader has gone before the end
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def put(self, samples: bytes | None) -> None:
+        """Pass samples on; None ends them."""
+        self._queue.put_nowait(samples)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the samples until their end."""
+        is_complete = False
+        try:
+            while (samples := await self._queue.get()) is not None:
+                yield samples
+            is_complete = True
+        finally:
+            self.left = not is_complete
 
 
 class Relay:
@@ -27,34 +41,20 @@ class Relay:
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
 
-    def open(self, rate: int) -> str:
-        """Open a channel for samples at `rate` Hz; return its token."""
-        token = secrets.token_urlsafe(16)
-        self._channels[token] = Channel(rate)
-        return token
+    def open(self, rate: int) -> Channel:
+        """Open a channel for samples at `rate` Hz, with a token that nobody can guess."""
+        channel = Channel(secrets.token_urlsafe(16), rate)
+        self._channels[channel.token] = channel
+        return channel
 
-    def put(self, token: str, samples: bytes) -> None:
-        """Pass samples on; without a reader they are dropped once the channel is closed for a while."""
-        if channel := self._channels.get(token):
-            channel.queue.put_nowait(samples)
-
-    def close(self, token: str) -> None:
+    def close(self, channel: Channel) -> None:
         """End a channel. From a coroutine."""
-        if channel := self._channels.get(token):
-            channel.queue.put_nowait(None)
-            asyncio.get_running_loop().call_later(UNREAD, self._channels.pop, token, None)
+        channel.put(None)
+        asyncio.get_running_loop().call_later(UNREAD, self._channels.pop, channel.token, None)
 
-    def rate(self, token: str) -> int | None:
-        """Return the rate of a channel in Hz; None where there is none."""
-        channel = self._channels.get(token)
-        return channel.rate if channel else None
-
-    async def read(self, token: str) -> AsyncIterator[bytes]:
-        """Yield the samples of a channel until its end."""
-        channel = self._channels[token]
-        while (samples := await channel.queue.get()) is not None:
-            yield samples
-        self._channels.pop(token, None)
+    def take(self, token: str) -> Channel | None:
+        """Return a channel to its reader, once; None where there is none."""
+        return self._channels.pop(token, None)
 
 
 def add_route(app: FastAPI, relay: Relay) -> None:
@@ -62,8 +62,8 @@ def add_route(app: FastAPI, relay: Relay) -> None:
 
     @app.get("/page/audio/{token}", include_in_schema=False)
     async def audio(token: str) -> StreamingResponse:
-        rate = relay.rate(token)
-        if rate is None:
+        channel = relay.take(token)
+        if channel is None:
             raise HTTPException(404, "this audio has been played, or there is none")
-        headers = {"X-Sampling-Rate": str(rate), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(relay.read(token), media_type="application/octet-stream", headers=headers)
+        headers = {"X-Sampling-Rate": str(channel.rate), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(channel.read(), media_type="application/octet-stream", headers=headers)

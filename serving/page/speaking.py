@@ -15,7 +15,7 @@ from common.data.reports import WordSpan, figure_pixels, plot_alignment, plot_sp
 from serving.encoding import Encoder
 from serving.engine import Engine, SpeechRequest, SpeechStream
 from serving.errors import RequestError
-from serving.page.relay import Relay
+from serving.page.relay import Channel, Relay
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -54,19 +54,28 @@ class Outcome(NamedTuple):
 
 
 @dataclass
-class Spoken:
-    """The audio of one or more requests, as bytes of 16-bit samples, on its way to the player where there is a token."""
+class Recording:
+    """The audio of one or more requests, as bytes of 16-bit samples; `channel` leads to the player, if one plays it."""
 
-    relay: Relay
-    token: str | None
     rate: int
+    channel: Channel | None
     samples: bytearray = field(default_factory=bytearray)
 
     def add(self, samples: bytes) -> None:
         """Keep samples, and pass them to the player."""
         self.samples += samples
-        if self.token:
-            self.relay.put(self.token, samples)
+        if self.channel:
+            self.channel.put(samples)
+
+    @property
+    def token(self) -> str:
+        """The player's token; "" where nothing plays."""
+        return self.channel.token if self.channel else ""
+
+    @property
+    def is_left(self) -> bool:
+        """True once the player has been stopped, or its page closed."""
+        return self.channel is not None and self.channel.left
 
     def value(self) -> tuple[int, npt.NDArray[np.int16]]:
         """Return rate and samples, as gr.Audio takes them."""
@@ -88,45 +97,50 @@ class Speaker:
     async def speak(self, text: str, *values: Any, plays: bool = True) -> AsyncIterator[Outcome]:
         """Yield a token for the player, then the outcome. `values` are those of Settings. Raises gr.Error with the message."""
         settings = Settings(*values)
+        hidden = gr.update(value=None, visible=False)
         try:
             stream = self.engine.submit(settings.request(text))
-            spoken = self.start(stream.sampling_rate, plays)
-            hidden = gr.update(value=None, visible=False)
-            yield Outcome(spoken.token or "", "Computing …", None, hidden, hidden)
+            recording = self.start(stream.sampling_rate, plays)
+            yield Outcome(recording.token, "Computing …", None, hidden, hidden)
             try:
-                await self.pass_on(stream, settings.speed, spoken)
+                await self.pass_on(stream, settings.speed, recording)
             finally:
-                self.finish(spoken)
+                self.finish(recording)
         except RequestError as error:
             raise error_of(error) from None
+        if recording.is_left:
+            yield Outcome(gr.skip(), "Stopped.", None, hidden, hidden)
+            return
         async with self.drawing:
             mel, alignment = await asyncio.to_thread(draw, stream)
         pictures = (gr.update(value=picture, visible=True) for picture in (mel, alignment))
-        yield Outcome(gr.skip(), message_of(stream, spoken), spoken.value(), *pictures)
+        yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
 
-    def start(self, rate: int, plays: bool = True) -> Spoken:
+    def start(self, rate: int, plays: bool = True) -> Recording:
         """Begin audio at `rate` Hz, for the player if it `plays`."""
-        return Spoken(self.relay, self.relay.open(rate) if plays else None, rate)
+        return Recording(rate, self.relay.open(rate) if plays else None)
 
-    def finish(self, spoken: Spoken) -> None:
+    def finish(self, recording: Recording) -> None:
         """End audio for the player."""
-        if spoken.token:
-            self.relay.close(spoken.token)
+        if recording.channel:
+            self.relay.close(recording.channel)
 
-    async def pass_on(self, stream: SpeechStream, speed: float | None, spoken: Spoken) -> None:
-        """Pass the audio of a stream on while it is computed. Raises RequestError; ends the work of a stream that is left."""
+    async def pass_on(self, stream: SpeechStream, speed: float | None, recording: Recording) -> None:
+        """Pass the audio of a stream on while it is computed, until its player is left. Raises RequestError."""
         encoder = Encoder("pcm", stream.sampling_rate, speed or 1.0)
         try:
             async for audio in stream:
-                spoken.add(encoder.encode(audio))
-            spoken.add(encoder.finish())
+                recording.add(encoder.encode(audio))
+                if recording.is_left:
+                    return
+            recording.add(encoder.finish())
         finally:
-            stream.cancel()
+            stream.cancel()  # of no effect after the end
 
 
-def message_of(stream: SpeechStream, spoken: Spoken) -> str:
+def message_of(stream: SpeechStream, recording: Recording) -> str:
     """Describe the speech of a stream in one line."""
-    seconds = len(spoken.samples) / 2 / spoken.rate  # bytes to samples to seconds
+    seconds = len(recording.samples) / 2 / recording.rate  # bytes to samples to seconds
     warning = "" if stream.speech.finished else " The decoder reached its limit of frames; the text may be cut."
     first = f"first sound after {stream.first:.2f} s, " if stream.first is not None else ""
     return f"{seconds:.2f} s of speech, {first}seed {stream.seed}.{warning}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import gradio as gr
 from common.audio.audio_processing import read_audio
 from common.errors import DataError
 from serving.answers import Turn
-from serving.conversation import Conversation, ConversationConfig
+from serving.conversation import Conversation
+from serving.conversation_settings import ConversationConfig
 from serving.errors import RequestError
 from serving.page.speaking import Settings, Speaker, error_of
 
@@ -48,23 +50,27 @@ class Talker:
             question = await self.transcribe(recording)
             yield Talk(keep, question or "(no words)", "", None, keep, keep)
             assert self.conversation is not None
-            sentences, spoken = [], None
+            voices = self.speaker.engine.voices
+            ends = partial(voices.sentence_ends, voices.resolve(voice))
+            sentences, speech = [], None
             try:
-                async for sentence in in_thread(self.conversation.answer(question, turns)):
+                async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
                     sentences.append(sentence)
                     stream = self.speaker.engine.submit(settings.request(sentence, number=len(sentences) - 1))
                     settings = settings._replace(seed=stream.seed)  # one seed for the whole answer: one tone
-                    if spoken is None:
-                        spoken = self.speaker.start(stream.sampling_rate)
-                    yield Talk(spoken.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)
-                    await self.speaker.pass_on(stream, None, spoken)
-                    spoken.add(bytes(2 * round(PAUSE * spoken.rate)))
+                    if speech is None:
+                        speech = self.speaker.start(stream.sampling_rate)
+                    yield Talk(speech.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)
+                    await self.speaker.pass_on(stream, None, speech)
+                    if speech.is_left:
+                        break
+                    speech.add(bytes(2 * round(PAUSE * speech.rate)))
             finally:
-                if spoken:
-                    self.speaker.finish(spoken)
+                if speech:
+                    self.speaker.finish(speech)
         except (DataError, RequestError) as error:
             raise error_of(error) from None
-        yield Talk(keep, keep, keep, spoken.value() if spoken else None, messages_of(turns), turns)
+        yield Talk(keep, keep, keep, speech.value() if speech else None, messages_of(turns), turns)
 
     async def transcribe(self, recording: str | None) -> str:
         """Return the words of a sound file. Raises DataError that names the file as its user does, without its folder."""
@@ -73,7 +79,8 @@ class Talker:
         path = Path(recording)
         async with self.recognising:
             try:
-                self.conversation = self.conversation or await asyncio.to_thread(Conversation, self.config)
+                if self.conversation is None:
+                    self.conversation = await asyncio.to_thread(Conversation, self.config)
                 audio = await asyncio.to_thread(read_audio, path, None)
                 return await asyncio.to_thread(self.conversation.transcribe, audio.samples.numpy(), audio.rate)
             except DataError as error:

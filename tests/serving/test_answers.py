@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import DataError
 from serving.answers import NO_ANSWER, NO_REPEAT, Knowledge, Turn, read_entries
-from serving.conversation import ConversationConfig
+from serving.conversation_settings import ConversationConfig
 
 pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements-eval.txt, is not installed")
 FILE = ConversationConfig().knowledge

@@ -11,7 +11,8 @@ import pytest
 
 from common.errors import DataError, UsageError
 from serving.answers import ChatEndpoint, Turn
-from serving.conversation import KEY_VARIABLE, ConversationConfig, make_answerer
+from serving.conversation import make_answerer
+from serving.conversation_settings import KEY_VARIABLE, ConversationConfig
 
 pytest.importorskip("httpx", reason="httpx, of requirements-serving.txt, is not installed")
 pytestmark = pytest.mark.slow
@@ -46,13 +47,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append((self.path, self.headers["Authorization"], body))
-        self.server.pause.wait()
         self.send_response(self.server.status)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         for event in self.server.events:
             self.wfile.write(event.encode())
             self.wfile.flush()
+            self.server.pause.wait()
 
     def log_message(self, *words: object) -> None:
         """Print nothing."""
@@ -71,14 +72,14 @@ def endpoint() -> Iterator[Endpoint]:
 
 def answer_of(endpoint: Endpoint, *turns: Turn, timeout: float = 60.0) -> str:
     answerer = ChatEndpoint(endpoint.url, "parrot", None, "Be brief.", timeout)
-    return " ".join(answerer("Is it raining?", turns))
+    return "".join(answerer("Is it raining?", turns))
 
 
 def test_the_request_and_the_answer(endpoint, monkeypatch):
     endpoint.events = [chunk(""), chunk("It is not. Dr. Gray "), chunk("says so."), chunk(None), "data: [DONE]\n\n"]
     monkeypatch.setenv(KEY_VARIABLE, "secret")
     config = ConversationConfig(chat_url=f"{endpoint.url}/", chat_model="parrot", chat_instructions="Be brief.")
-    answer = " ".join(make_answerer(config)("Is it raining?", [Turn("Hello.", "Good morning.")]))
+    answer = "".join(make_answerer(config)("Is it raining?", [Turn("Hello.", "Good morning.")]))
     assert answer == "It is not. Dr. Gray says so."
     ((path, authorization, body),) = endpoint.requests
     assert (path, authorization) == ("/v1/chat/completions", "Bearer secret")
@@ -117,8 +118,18 @@ def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
     assert endpoint.url in str(error.value) and message in str(error.value)
 
 
+def test_an_answer_arrives_in_pieces(endpoint):
+    endpoint.events = [chunk("One."), chunk(" Two."), "data: [DONE]\n\n"]
+    endpoint.pause.clear()
+    pieces = ChatEndpoint(endpoint.url, "parrot", None, "", 60.0)("Count.", [])
+    assert next(pieces) == "One."  # while the endpoint waits
+    endpoint.pause.set()
+    assert list(pieces) == [" Two."]
+
+
 def test_a_silent_endpoint_and_none_at_all(endpoint):
     endpoint.pause.clear()
+    endpoint.events = [chunk("One."), chunk("Two.")]
     with pytest.raises(DataError, match=r"no answer \(timed out\)"):
         answer_of(endpoint, timeout=0.3)
     with pytest.raises(DataError, match="no answer"):

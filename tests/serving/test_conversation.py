@@ -16,6 +16,7 @@ from common.quality.words import normalise
 from serving.answers import Turn
 from serving.conversation import NO_WORDS, Conversation, main
 from synthesizer import SynthesisConfig, Synthesizer
+from tacotron2.text.sentences import sentence_ends
 from tests.recipe import ROOT, run, skip_without_evaluators
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def test_questions_in_turn_share_their_context(questions, recogniser, tmp_path):
 
 def test_a_question_without_words_leaves_the_turns(recogniser):
     turns = [Turn("Hello.", "Good morning.")]
-    assert list(Conversation().answer("", turns)) == [NO_WORDS] and len(turns) == 1
+    assert list(Conversation().answer("", turns, sentence_ends)) == [NO_WORDS] and len(turns) == 1
 
 
 def test_mistakes_are_one_error_without_a_traceback(questions, tmp_path):

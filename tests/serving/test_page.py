@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from synthesizer import Line, SynthesisConfig, Synthesizer
 from tests.recipe import skip_without_evaluators
 
 pytestmark = pytest.mark.slow
-PATIENCE = 300  # seconds; another program may have the machine
+PATIENCE = 120  # seconds; another program may have the machine
 TEXT = "There are seven days in a week."
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
@@ -40,11 +42,13 @@ def address() -> Iterator[str]:
     from serving.page import mount
     from serving.voices import Voices
 
-    config = ServingConfig(cpu=True, max_characters=100)
+    config = ServingConfig(cpu=True, max_characters=1000)
     engine = Engine(Voices(config), config)
     engine.start()
     app = mount(make_app(engine, config), engine, config)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait(lambda: engine.ready and server.started)
@@ -253,7 +257,7 @@ def test_the_keyboard_alone(page):
     ("text", "message"),
     [
         (" ", "input: empty, expected a text"),
-        ("word " * 30, "input: 150 characters, expected at most 100 (--max-characters)"),
+        ("word " * 202, "input: 1010 characters, expected at most 1000 (--max-characters)"),
         ("{XX}", "no ARPAbet symbol 'XX'"),
     ],
 )
@@ -265,6 +269,26 @@ def test_errors_are_words(page, text, message):
     fill(page, "text", "A star.")
     click(page, "speak")
     wait_for_speech(page)  # the page works on
+
+
+@pytest.mark.parametrize("leave", ["stop", "close"])
+def test_a_listener_who_leaves_ends_the_work(page, address, leave):
+    fill(page, "text", "This sentence is one of very many. " * 28)
+    click(page, "speak")
+    wait(lambda: player(page)["samples"])
+    before = cancelled_requests(address)
+    if leave == "stop":
+        click(page, "stop")
+        assert player(page)["message"] == ""
+    else:
+        page.get("about:blank")
+    wait(lambda: cancelled_requests(address) == before + 1)
+
+
+def cancelled_requests(address: str) -> int:
+    with urlopen(f"{address}metrics") as answer:
+        found = re.search(r'^tts_requests_total{.*result="cancelled".*} (.*)$', answer.read().decode(), re.MULTILINE)
+    return int(float(found[1])) if found else 0
 
 
 def test_a_sample_fills_the_text(page):
