@@ -223,8 +223,7 @@ class Engine:
         try:
             self.voices.load("cpu" if self.config.cpu else None)
             for voice in self.voices.all_loaded():
-                for _ in voice.stream(WARM_UP):
-                    pass
+                warm_up(voice)
         except Exception as error:
             self.failure = error
             on_failure()
@@ -345,6 +344,8 @@ class Engine:
     def _finish(self, stream: SpeechStream, error: RequestError | None, result: str = "ok") -> None:
         """End a stream, once: pass on its end or its error, and count it."""
         stream.ended = True
+        if error is None and result == "ok" and not stream.samples:
+            error = RequestError(500, "the voice gives no audio for this text", param="input", code="no_audio")
         stream.put(error)
         with self._wake:
             self._accepted -= 1
@@ -355,6 +356,15 @@ class Engine:
         if result == "ok" and stream.first is not None:
             self.metrics.first_byte.observe(stream.first)
             self.metrics.duration.observe(time.monotonic() - stream.start)
+
+
+def warm_up(voice: Synthesizer) -> None:
+    """Speak a word, since first calls are slow. Raises DataError where the voice does not give audio."""
+    audio = torch.cat([torch.zeros(0), *voice.stream(WARM_UP)])
+    if not len(audio) or not audio.isfinite().all():
+        raise DataError(
+            f"voice {voice.description}: its models give no audio for {WARM_UP!r}, expected trained checkpoints"
+        )
 
 
 def check(request: SpeechRequest, config: ServingConfig) -> None:

@@ -65,7 +65,7 @@ class Gate:
         """Count the bytes of a body of unknown length, and refuse it beyond the limit."""
         total = 0
 
-        async def receive_limit_body() -> Message:
+        async def receive_limited() -> Message:
             nonlocal total
             message = await receive()
             total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
@@ -122,14 +122,15 @@ async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send
 def has_key(headers: Headers, key: str) -> bool:
     """True where the header has the key: as a bearer token, or as the password of a browser's form."""
     kind, _, value = headers.get("authorization", "").partition(" ")
+    found = value.strip().encode("latin-1")  # as Starlette decodes headers
     if kind.lower() == "basic":
         try:
-            value = base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
+            found = base64.b64decode(found, validate=True).partition(b":")[2]
+        except binascii.Error:
             return False
     elif kind.lower() != "bearer":
         return False
-    return hmac.compare_digest(value.strip().encode(), key.encode())
+    return hmac.compare_digest(found, key.encode())
 
 
 class JsonFormatter(logging.Formatter):

@@ -128,7 +128,7 @@ class Voices:
         self._loaded[files.name, GRIFFIN_LIM] = base
         for flag, checkpoint in files.vocoders.items():
             other = Synthesizer.from_checkpoints(files.acoustic, checkpoint, config=settings, device=base.device)
-            own = (base.acoustic, other.vocoding, settings, base.device, files.name)
+            own = (base.acoustic, other.vocoding, settings, base.device, f"{files.name} through {flag}")
             self._loaded[files.name, flag] = Synthesizer(*own)
 
     def _listing(self) -> str:

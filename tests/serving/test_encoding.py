@@ -1,0 +1,117 @@
+"""Bytes of each format against libsndfile, Python's own reader of wav, and FFmpeg's decoder."""
+
+from __future__ import annotations
+
+import io
+import struct
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from torch import Tensor
+
+from common.audio.audio_processing import load_audio, to_pcm
+from serving.encoding import CODECS, RATES, Encoder, tempo_factors, wav_header
+from tests.serving.conftest import decode
+
+RATE, SECONDS, PITCH = 22050, 2.0, 440.0
+
+
+def tone(seconds: float = SECONDS) -> Tensor:
+    return 0.3 * torch.sin(2 * torch.pi * PITCH * torch.arange(round(seconds * RATE)) / RATE)
+
+
+def parts(audio: Tensor) -> list[Tensor]:
+    return list(audio.split([8000, 1, 15000, len(audio) - 23001]))
+
+
+def encode(name: str, audio: Tensor, *settings: object) -> bytes:
+    encoder = Encoder(name, RATE, *settings)  # type: ignore[arg-type]
+    return b"".join([*map(encoder.encode, parts(audio)), encoder.finish()])
+
+
+def pitch(samples: np.ndarray, rate: int) -> float:
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    return float(np.argmax(spectrum)) * rate / len(samples)
+
+
+@pytest.mark.parametrize("name", sorted(set(CODECS) - {"pcm"}))
+def test_a_file_in_parts_has_the_tone_at_its_level(name: str) -> None:
+    samples, rate = decode(encode(name, tone()))
+    assert rate == (48000 if name == "opus" else RATE)
+    assert len(samples) / rate == pytest.approx(SECONDS, abs=0.1)  # lossy encoders pad
+    assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
+    middle = samples[len(samples) // 4 : -len(samples) // 4]
+    assert np.sqrt(2) * middle.std() == pytest.approx(0.3, rel=0.06)  # LAME scales by 0.95
+
+
+@pytest.mark.parametrize(("name", "ending"), [("mp3", "mp3"), ("opus", "ogg"), ("wav", "wav")])
+def test_libsndfile_reads_the_file(tmp_path: Path, name: str, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(encode(name, tone()))
+    samples, rate = soundfile.read(path)
+    assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
+
+
+def test_wav_pcm_and_flac_are_the_samples_of_the_library(tmp_path: Path) -> None:
+    audio = torch.randn(30000).clamp(-1, 1)
+    samples = to_pcm(audio)
+    assert encode("pcm", audio) == samples.tobytes()
+    assert encode("wav", audio) == wav_header(RATE) + samples.tobytes()
+    flac, _ = decode(encode("flac", audio))
+    np.testing.assert_array_equal(flac * 32768, samples)
+    (tmp_path / "a.wav").write_bytes(encode("wav", audio))
+    np.testing.assert_array_equal(to_pcm(load_audio(tmp_path / "a.wav", RATE)), samples)
+
+
+def test_a_wav_of_unknown_length_states_a_large_one() -> None:
+    data = encode("wav", tone())
+    (riff,), (size,) = struct.unpack("<I", data[4:8]), struct.unpack("<I", data[40:44])
+    assert 0x7FFF0000 <= size <= riff <= 0x7FFFFFFF and riff == size + 36 and size % 2 == 0
+    whole = wav_header(RATE, len(data) - 44) + data[44:]
+    with wave.open(io.BytesIO(whole)) as file:
+        assert file.getparams()[:4] == (1, 2, RATE, round(SECONDS * RATE))
+        assert file.readframes(10**6) == data[44:]
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "aac", "flac", "wav"])
+def test_bytes_come_before_the_end(name: str) -> None:
+    """Of two seconds, the first half leaves with the first of two parts; an encoder holds less than half a second."""
+    encoder = Encoder(name, RATE)
+    first = encoder.encode(tone(1.0))
+    samples, rate = decode(first)
+    assert len(samples) / rate > 0.5
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 0.9, 1.5, 4.0])
+def test_speed_changes_the_duration_and_not_the_pitch(speed: float) -> None:
+    samples = np.frombuffer(encode("pcm", tone(), speed), "<i2") / 32768
+    assert len(samples) / RATE == pytest.approx(SECONDS / speed, abs=0.1)
+    assert pitch(samples, RATE) == pytest.approx(PITCH, abs=2)
+    assert np.prod(list(tempo_factors(speed))) == pytest.approx(speed)
+    assert all(factor >= 0.5 for factor in tempo_factors(speed))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_rate_of_the_file_can_be_chosen(rate: int) -> None:
+    encoder = Encoder("wav", RATE, 1.0, rate)
+    data = encoder.encode(tone()) + encoder.finish()
+    samples, found = decode(data)
+    assert found == rate == encoder.rate
+    assert len(samples) / rate == pytest.approx(SECONDS, abs=0.01)
+    assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
+
+
+@pytest.mark.parametrize("name", sorted(CODECS))
+def test_a_stream_without_audio_is_a_file_without_samples(name: str) -> None:
+    encoder = Encoder(name, RATE)
+    data = encoder.encode(torch.zeros(0)) + encoder.finish()
+    assert data == wav_header(RATE) if name == "wav" else len(data) < 10000
+
+
+def test_samples_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        Encoder("mp3", RATE).encode(torch.tensor([float("nan")]))

@@ -1,0 +1,303 @@
+"""The engine: the sound of the library alone and under load, batches, limits, cancellation and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from common.errors import DataError
+from common.inference.stages import acoustic_stages
+from serving.config import ServingConfig
+from serving.engine import Engine, SpeechRequest, SpeechStream
+from serving.errors import RequestError
+from serving.voices import Voices
+from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
+from tests.serving.conftest import LONG, TEXTS, collect, reference, run, running_engine
+
+pytestmark = pytest.mark.slow
+
+
+def speak(engine: Engine, **request: Any) -> tuple[torch.Tensor, SpeechStream]:
+    async def call() -> tuple[torch.Tensor, SpeechStream]:
+        stream = engine.submit(SpeechRequest(**request))
+        return await collect(stream), stream
+
+    return run(call())
+
+
+def sample(engine: Engine, name: str, labels: dict[str, str] | None = None) -> float:
+    return engine.metrics.registry.get_sample_value(name, labels or {}) or 0.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(wait(), 60)
+
+
+def test_a_request_alone_is_the_stream_of_the_library(engine: Engine) -> None:
+    audio, stream = speak(engine, text=TEXTS[2], seed=5)
+    assert torch.equal(audio, reference(TEXTS[2], 5))
+    assert stream.seed == 5 and stream.sampling_rate == 22050 and stream.voice == "embedded"
+    assert not torch.equal(audio, reference(TEXTS[2], 6))
+
+
+def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> None:
+    """Requests of several settings at once: the batch of mels, the other requests and their vocoders change no bit."""
+    requests = [SpeechRequest(text=text, seed=10 + i) for i, text in enumerate([*TEXTS, LONG])]
+    requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", sigma=0.5, denoising_strength=0.1)]
+    requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", denoising_strength=0.0)]
+    requests += [SpeechRequest(text=TEXTS[0], seed=4, number=3)]
+
+    async def call() -> list[torch.Tensor]:
+        return list(await asyncio.gather(*(collect(engine.submit(request)) for request in requests)))
+
+    before = sample(engine, "tts_batch_size_count"), sample(engine, "tts_batch_size_sum")
+    sounds = run(call())
+    batches = sample(engine, "tts_batch_size_count") - before[0]
+    pieces = sample(engine, "tts_batch_size_sum") - before[1]
+    assert pieces == 7 + len(cut(LONG)) and batches < pieces  # several pieces were one batch
+    for request, sound in zip(requests, sounds, strict=True):
+        settings = {"vocoder": request.vocoder, "denoising_strength": request.denoising_strength}
+        settings |= {"sigma_infer": request.sigma} if request.sigma else {}
+        assert torch.equal(sound, reference(request.text, request.seed, request.number, **settings)), request
+
+
+def cut(text: str) -> list[Any]:
+    return Synthesizer.embedded(device="cpu").cut_line(Line(text))
+
+
+def test_without_batching_requests_are_computed_one_after_the_other() -> None:
+    async def call() -> list[torch.Tensor]:
+        return list(await asyncio.gather(*(collect(engine.submit(r)) for r in requests)))
+
+    requests = [SpeechRequest(text=text, seed=1) for text in TEXTS]
+    with running_engine(batching=False) as engine:
+        sounds = run(call())
+        assert sample(engine, "tts_batch_size_count") == sample(engine, "tts_batch_size_sum") == len(TEXTS)
+    for text, sound in zip(TEXTS, sounds, strict=True):
+        assert torch.equal(sound, reference(text, 1))
+
+
+def test_a_seed_is_drawn_unless_the_server_has_one(engine: Engine) -> None:
+    seeds = {speak(engine, text="Two.")[1].seed for _ in range(3)}
+    assert len(seeds) == 3
+    with running_engine(seed=8) as other:
+        audio, stream = speak(other, text="Two.")
+        assert stream.seed == 8 and torch.equal(audio, reference("Two.", 8))
+
+
+def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
+    audio, stream = speak(engine, text=LONG, seed=2)
+    speech = stream.speech
+    assert speech.pieces == len(stream.pieces) == 4
+    assert torch.equal(speech.audio, audio)
+    assert speech.mel.shape[0] == 48 and speech.alignment.shape[1] == max(map(len, stream.symbols))
+    assert "".join(stream.symbols[0]).startswith("the ferry")
+
+
+@pytest.mark.parametrize(
+    ("request_values", "status", "param", "words"),
+    [
+        ({"text": "  "}, 400, "input", "empty"),
+        ({"text": "a" * 4097}, 400, "input", "4097 characters, expected at most 4096"),
+        ({"text": "Two.", "seed": 2**32}, 400, "seed", "4294967296, expected 0 to"),
+        ({"text": "Two.", "sigma": float("nan")}, 400, "sigma", "nan, expected 0 to 10"),
+        ({"text": "Two.", "denoising_strength": -1.0}, 400, "denoising_strength", "-1.0, expected 0 to 10"),
+        ({"text": "Two.", "voice": "nobody"}, 404, "voice", "'nobody' is not one of embedded"),
+        ({"text": "Two.", "voice": "../embedded"}, 404, "voice", "is not one of embedded"),
+        ({"text": "Two.", "vocoder": "flute"}, 400, "vocoder", "'flute' is not one of this voice's"),
+        ({"text": "{HH AH0 XX9}"}, 400, "input", "XX9"),
+    ],
+)
+def test_a_request_that_cannot_be_spoken(
+    engine: Engine, request_values: dict, status: int, param: str, words: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        speak(engine, **request_values)
+    assert caught.value.status == status and caught.value.param == param
+    assert words in caught.value.message
+    assert sample(engine, "tts_queue_length") == 0
+
+
+def test_a_bad_text_does_not_end_the_others(engine: Engine) -> None:
+    async def call() -> list[Any]:
+        texts = ["Two.", "{HH AH0 XX9}", "Yes!"]
+        streams = [engine.submit(SpeechRequest(text=text, seed=1)) for text in texts]
+        return list(await asyncio.gather(*map(collect, streams), return_exceptions=True))
+
+    first, error, last = run(call())
+    assert isinstance(error, RequestError) and error.status == 400
+    assert torch.equal(first, reference("Two.", 1)) and torch.equal(last, reference("Yes!", 1))
+
+
+def test_a_full_queue_refuses_and_has_room_again() -> None:
+    async def call() -> None:
+        streams = [engine.submit(SpeechRequest(text=LONG, seed=1)) for _ in range(2)]
+        with pytest.raises(RequestError) as caught:
+            engine.submit(SpeechRequest(text="Two."))
+        assert caught.value.status == 503 and caught.value.headers == {"Retry-After": "1"}
+        assert sample(engine, "tts_queue_length") == 2
+        with pytest.raises(RequestError):  # all of several or none
+            engine.submit_all([SpeechRequest(text="Two.")] * 2)
+        for stream in streams:
+            stream.cancel()
+        await until(lambda: sample(engine, "tts_queue_length") == 0)
+        assert len(await collect(engine.submit(SpeechRequest(text="Two.")))) > 0
+
+    with running_engine(max_queue=2) as engine:
+        run(call())
+
+
+def test_a_cancelled_request_is_not_computed_to_its_end(engine: Engine) -> None:
+    whole = len(reference(LONG, 1))
+
+    async def call() -> SpeechStream:
+        stream = engine.submit(SpeechRequest(text=LONG, seed=1))
+        await anext(stream)
+        stream.cancel()
+        await until(lambda: stream.ended)
+        return stream
+
+    stream = run(call())
+    assert 0 < stream.samples < whole / 2
+    assert sample(engine, "tts_requests_total", {"voice": "embedded", "result": "cancelled"}) >= 1
+    assert sample(engine, "tts_queue_length") == 0
+
+
+def test_a_consumer_whose_loop_has_ended_cancels_its_request(engine: Engine) -> None:
+    async def call() -> SpeechStream:
+        return engine.submit(SpeechRequest(text=LONG, seed=1))
+
+    stream = run(call())  # asyncio.run closes the loop
+    run(until(lambda: stream.ended))
+    assert stream.cancelled and len(stream.speeches) < 4
+
+
+def test_requests_whose_time_has_passed_end() -> None:
+    """One that is computed, and one that waits behind it."""
+
+    async def call() -> list[SpeechStream]:
+        streams = [engine.submit(SpeechRequest(text=LONG * 10, seed=1)) for _ in range(2)]
+        for result in await asyncio.gather(*map(collect, streams), return_exceptions=True):
+            assert isinstance(result, RequestError)
+            assert result.status == 504 and "0.5 seconds (--timeout)" in result.message
+        await until(lambda: all(stream.ended for stream in streams))
+        return streams
+
+    with running_engine(timeout=0.5, batching=False) as engine:
+        streams = run(call())
+        assert [len(stream.speeches) < 40 for stream in streams] == [True, True]
+        assert streams[1].samples == 0
+        assert sample(engine, "tts_queue_length") == 0
+
+
+def test_stopping_finishes_accepted_requests_and_refuses_new_ones() -> None:
+    async def call() -> None:
+        streams = [engine.submit(SpeechRequest(text=text, seed=1)) for text in TEXTS]
+        stop = asyncio.ensure_future(engine.stop(60))
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError) as caught:
+            engine.submit(SpeechRequest(text="Two."))
+        assert caught.value.status == 503 and not engine.ready
+        for text, stream in zip(TEXTS, streams, strict=True):
+            assert torch.equal(await collect(stream), reference(text, 1))
+        assert await stop
+        assert not engine._thread.is_alive()
+
+    with running_engine() as engine:
+        run(call())
+
+
+def test_stopping_ends_after_the_grace() -> None:
+    async def call() -> None:
+        stream = engine.submit(SpeechRequest(text=LONG * 5, seed=1))
+        start = time.monotonic()
+        assert not await engine.stop(0.2)
+        assert time.monotonic() - start < 30
+        stream.cancel()
+
+    with running_engine() as engine:
+        run(call())
+
+
+def voice_without(letter: str, folder: Path) -> None:
+    """A copy of the embedded voice whose weights of a letter are not numbers."""
+    folder.mkdir()
+    with safe_open(EMBEDDED / "tacotron2.safetensors", "pt") as file:
+        weights, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    ids, _ = acoustic_stages(Synthesizer.embedded(device="cpu").acoustic).encode([letter], {})
+    weights["embedding.weight"][ids[0, 0]] = float("nan")
+    save_file(weights, folder / "tacotron2.safetensors", metadata)
+
+
+def test_a_text_without_audio_is_an_error_of_the_server_and_of_no_other_request(tmp_path: Path) -> None:
+    async def call() -> list[Any]:
+        streams = [engine.submit(SpeechRequest(text=text, seed=1, voice="broken")) for text in ("Zoo.", "Two.")]
+        return list(await asyncio.gather(*map(collect, streams), return_exceptions=True))
+
+    voice_without("z", tmp_path / "broken")
+    with running_engine(voices=tmp_path) as engine:
+        error, sound = run(call())
+        assert isinstance(error, RequestError) and error.status == 500 and error.code == "no_audio"
+        assert torch.equal(sound, reference("Two.", 1))
+
+
+class FailingVocoder:
+    """A vocoder whose memory does not suffice, or that has another fault."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def with_settings(self, seed: int, sigma: float, strength: float) -> FailingVocoder:
+        return self
+
+    def stream(self, *args: object) -> Any:
+        raise self.error
+        yield
+
+
+@pytest.mark.parametrize(("error", "code"), [(MemoryError(), "out_of_memory"), (RuntimeError("shapes"), "internal")])
+def test_a_computation_that_fails_ends_its_request_alone(error: Exception, code: str) -> None:
+    async def call() -> list[Any]:
+        requests = [SpeechRequest(text="Two.", seed=1, vocoder=vocoder) for vocoder in ("waveglow", "griffin-lim")]
+        return list(await asyncio.gather(*(collect(engine.submit(r)) for r in requests), return_exceptions=True))
+
+    with running_engine() as engine:
+        _, neural = engine.voices.all_loaded()
+        neural.vocoder = FailingVocoder(error)
+        failure, sound = run(call())
+        assert isinstance(failure, RequestError) and failure.status == 500 and failure.code == code
+        assert failure.kind == "server_error" and "shapes" not in failure.message
+        assert torch.equal(sound, reference("Two.", 1))
+        assert engine.is_alive and sample(engine, "tts_queue_length") == 0
+
+
+def test_a_voice_that_cannot_speak_ends_the_start(tmp_path: Path) -> None:
+    voice_without("r", tmp_path / "broken")  # of the sentence that warms up
+    config = ServingConfig(cpu=True, voices=tmp_path)
+    engine = Engine(Voices(config), config)
+    failures: list[bool] = []
+    engine.start(on_failure=lambda: failures.append(True))
+    run(until(lambda: bool(failures)))
+    assert isinstance(engine.failure, DataError) and "no audio for 'Ready.'" in str(engine.failure)
+    assert not engine.ready and not engine.is_alive
+
+
+def test_settings_of_a_request_are_those_of_the_config() -> None:
+    config = SynthesisConfig(vocoder="waveglow", seed=7, sigma_infer=0.4, denoising_strength=0.2)
+    ours = Synthesizer.embedded(config=SynthesisConfig(vocoder="waveglow"), device="cpu").with_settings(7, 0.4, 0.2)
+    theirs = Synthesizer.embedded(config=config, device="cpu")
+    assert ours.config == theirs.config
+    (own,), (their,) = ours.speak("Two."), theirs.speak("Two.")
+    assert torch.equal(own.audio, their.audio)

@@ -1,0 +1,41 @@
+"""Sentences of a text in pieces: the same for all sizes of pieces, and as soon as they are complete."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.sentences import SentenceCutter
+from tacotron2.text.sentences import sentence_ends
+
+TEXT = 'Dr. Who came at 5 p.m. on Monday. Really? Yes, really! "It was late." He left.\nThe end of it'
+SENTENCES = [
+    "Dr. Who came at 5 p.m. on Monday.",
+    "Really?",
+    "Yes, really!",
+    '"It was late."',
+    "He left.",
+    "The end of it",
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
+def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
+    cutter = SentenceCutter(sentence_ends)
+    pieces = [TEXT[start : start + size] for start in range(0, len(TEXT), size)]
+    sentences = [sentence for piece in pieces for sentence in cutter.add(piece)]
+    assert sentences + cutter.finish() == SENTENCES
+    assert len(cutter) == 0 and cutter.finish() == []
+
+
+def test_a_sentence_is_complete_with_the_word_after_it() -> None:
+    cutter = SentenceCutter(sentence_ends)
+    assert cutter.add("Good morning. It") == []
+    assert cutter.add(" is") == ["Good morning."]
+    assert len(cutter) == len(" It is")
+    assert cutter.add(" nine\n") == ["It is nine"]
+
+
+def test_lines_without_words_are_left_out() -> None:
+    cutter = SentenceCutter(sentence_ends)
+    assert cutter.add("One.\n\n ... \nTwo.\n") == ["One.", "Two."]
+    assert cutter.add("?!") == [] and cutter.finish() == []
