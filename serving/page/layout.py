@@ -46,7 +46,8 @@ def make_theme() -> gr.themes.Base:
 def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
     """Make the page of an engine: tabs to speak, to converse and to compare."""
     speaker = Speaker(engine, relay)
-    with gr.Blocks(title="Text to speech", analytics_enabled=False, delete_cache=HOLD_TIME) as page:
+    options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
+    with gr.Blocks(title="Text to speech", **options) as page:
         gr.Markdown(HEADING)
         token = gr.Textbox(visible="hidden", elem_id="token")
         token.change(None, token, None, js=PLAY, api_visibility="private")
@@ -161,8 +162,12 @@ def make_settings(engine: Engine, name: str) -> list[Any]:
     with gr.Row():
         default = SynthesisConfig().sigma_infer
         sigma = gr.Slider(0, 2, default, step=0.05, label="Sigma of the vocoder's noise", min_width=140)
-        strength = gr.Number(
-            label="Denoiser strength", placeholder="the voice's own", minimum=0, step=0.01, min_width=140
+        strength = gr.Textbox(
+            label="Denoiser strength",
+            placeholder="the voice's own",
+            max_lines=1,
+            min_width=140,
+            elem_id=f"{name}-strength",
         )
     return [voice, vocoder, seed, sigma, strength, speed]
 
@@ -183,14 +188,14 @@ def make_voice(engine: Engine) -> tuple[gr.Dropdown, gr.Dropdown]:
     return voice, vocoder
 
 
-def make_seed(name: str | None = None) -> gr.Number:
-    """Make the field of a seed; empty: the server's own."""
-    return gr.Number(label="Seed", placeholder="drawn for each text", precision=0, min_width=140, elem_id=name)
+def make_seed(name: str | None = None) -> gr.Textbox:
+    """Make the field of a seed; empty: the server's own. (gr.Number shows 0 where it is empty.)"""
+    return gr.Textbox(label="Seed", placeholder="random", max_lines=1, min_width=140, elem_id=name)
 
 
 def make_outputs(name: str) -> list[Any]:
     """Make the components of Outcome but for the token."""
-    message = gr.Textbox(label="Result", interactive=False, elem_id=f"{name}-message")
+    message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id=f"{name}-message")
     audio = make_audio("Audio", f"{name}-audio")
     pictures = (("mel", "Mel spectrogram with the words below"), ("alignment", "Alignment of the text's symbols"))
     return [message, audio, *(make_picture(f"{name}-{kind}", text) for kind, text in pictures)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gradio as gr
 import numpy as np
@@ -17,30 +17,41 @@ from serving.engine import Engine, SpeechRequest, SpeechStream
 from serving.errors import RequestError
 from serving.page.relay import Channel, Relay
 
+Number = TypeVar("Number", int, float)
 Pixels = npt.NDArray[np.uint8]
 
 
 class Settings(NamedTuple):
-    """Values of the components of a panel; None: the voice's own, or the server's."""
+    """Values of the components of a panel; None or "": the voice's own, or the server's."""
 
     voice: str | None
     vocoder: str | None
-    seed: float | None
+    seed: str | None
     sigma: float | None
-    strength: float | None
+    strength: str | None
     speed: float | None
 
     def request(self, text: str, number: int = 0) -> SpeechRequest:
-        """Return the engine's request for a text."""
+        """Return the engine's request for a text. Raises RequestError for fields that are not numbers."""
         return SpeechRequest(
             text=text,
             number=number,
             voice=self.voice,
             vocoder=self.vocoder,
-            seed=None if self.seed is None else int(self.seed),
+            seed=parse_number(self.seed, "seed", int, "a whole number"),
             sigma=self.sigma,
-            denoising_strength=self.strength,
+            denoising_strength=parse_number(self.strength, "denoiser strength", float, "a number"),
         )
+
+
+def parse_number(text: str | None, name: str, kind: Callable[[str], Number], expected: str) -> Number | None:
+    """Return the number in a field, None where it is empty. Raises RequestError 400 for another text."""
+    if not (text := (text or "").strip()):
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise RequestError(400, f"{name}: {text!r}, expected {expected}, or nothing") from None
 
 
 class Outcome(NamedTuple):

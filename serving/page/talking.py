@@ -42,7 +42,7 @@ class Talker:
         self.recognising = asyncio.Lock()  # one recording at a time
 
     async def answer(
-        self, recording: str | None, turns: list[Turn], voice: str | None, vocoder: str | None, seed: float | None
+        self, recording: str | None, turns: list[Turn], voice: str | None, vocoder: str | None, seed: str | None
     ) -> AsyncIterator[Talk]:
         """Yield the question, then the answer and a token for the player, at last the audio. Raises gr.Error with the message."""
         settings, turns, keep = Settings(voice, vocoder, seed, None, None, None), list(turns), gr.skip()
@@ -57,7 +57,7 @@ class Talker:
                 async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
                     sentences.append(sentence)
                     stream = self.speaker.engine.submit(settings.request(sentence, number=len(sentences) - 1))
-                    settings = settings._replace(seed=stream.seed)  # one seed for the whole answer: one tone
+                    settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
                     if speech is None:
                         speech = self.speaker.start(stream.sampling_rate)
                     yield Talk(speech.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)

@@ -271,6 +271,21 @@ def test_errors_are_words(page, text, message):
     wait_for_speech(page)  # the page works on
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("seed", "many", "seed: 'many', expected a whole number, or nothing"),
+        ("seed", "-1", "seed: -1, expected 0 to 4294967295"),
+        ("strength", "loud", "denoiser strength: 'loud', expected a number, or nothing"),
+    ],
+)
+def test_settings_out_of_range_are_named(page, field, value, message):
+    click_settings(page)
+    fill(page, f"speech-{field}", value)
+    click(page, "speak")
+    assert message in wait(lambda: errors_on(page))[0]
+
+
 @pytest.mark.parametrize("leave", ["stop", "close"])
 def test_a_listener_who_leaves_ends_the_work(page, address, leave):
     fill(page, "text", "This sentence is one of very many. " * 28)
