@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,26 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def outside_hosts() -> list[str]:
+    """Hosts beyond loopback that this process, the server among its threads, looks up or connects to."""
+    hosts: list[str] = []
+
+    def collect(event: str, arguments: tuple) -> None:
+        host = ""
+        if event == "socket.getaddrinfo":
+            host = arguments[0] or ""
+        elif event == "socket.connect" and isinstance(arguments[1], tuple):
+            host = arguments[1][0]
+        host = host.decode() if isinstance(host, bytes) else host
+        if host and host not in ("localhost", "::1", "0.0.0.0") and not host.startswith("127."):
+            hosts.append(host)
+
+    sys.addaudithook(collect)  # stays until the process ends
+    return hosts
+
+
+@pytest.fixture(scope="module")
+def address(outside_hosts) -> Iterator[str]:
     """The page of the embedded voice, served on loopback."""
     for package in ("fastapi", "av", "prometheus_client", "gradio"):
         pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
@@ -182,7 +202,7 @@ def hosts_of(page) -> set[str]:
     return {url.split("/")[2] for url in requests if not url.startswith(("data:", "blob:", "chrome:"))}
 
 
-def test_a_text_is_spoken_and_drawn(page, address):
+def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
     fill(page, "text", TEXT)
     click_settings(page)
     fill(page, "speech-seed", "5")
@@ -200,6 +220,7 @@ def test_a_text_is_spoken_and_drawn(page, address):
         assert picture.is_displayed() and picture.get_attribute("alt")
     assert width_of(page) <= PHONE["width"]
     assert hosts_of(page) == {address.split("/")[2]}
+    assert outside_hosts == []
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
