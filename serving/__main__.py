@@ -73,9 +73,20 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         self.loop = loop
         self.engine.start(on_failure=partial(loop.call_soon_threadsafe, setattr, self, "should_exit", True))
+        if self.settings.wyoming_port is not None:
+            await self._start_wyoming(self.settings.wyoming_port)
         if sockets:
             host, port = sockets[0].getsockname()[:2]
             log.info(f"listening on http://{host}:{port}", extra={"fields": {"host": host, "port": port}})
+
+    async def _start_wyoming(self, port: int) -> None:
+        from serving.wyoming import serve_wyoming  # here, since only this flag needs its package
+
+        try:
+            self.wyoming = await serve_wyoming(self.engine, self.settings.host, port)
+        except OSError as error:
+            message = f"--wyoming-port {port}: cannot listen there ({error.strerror})"
+            self.engine.failure, self.should_exit = DataError(message), True
 
     def handle_exit(self, sig: int, frame: object) -> None:
         """Begin to stop; at the second signal stop at once."""

@@ -346,7 +346,6 @@ class Engine:
         stream.ended = True
         if error is None and result == "ok" and not stream.samples:
             error = RequestError(500, "the voice gives no audio for this text", param="input", code="no_audio")
-        stream.put(error)
         with self._wake:
             self._accepted -= 1
             self.metrics.queue.set(self._accepted)
@@ -356,6 +355,7 @@ class Engine:
         if result == "ok" and stream.first is not None:
             self.metrics.first_byte.observe(stream.first)
             self.metrics.duration.observe(time.monotonic() - stream.start)
+        stream.put(error)  # last, so that a consumer of the end finds it counted
 
 
 def warm_up(voice: Synthesizer) -> None:

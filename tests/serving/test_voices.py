@@ -1,0 +1,104 @@
+"""Voices of folders: the files of each, their names and vocoders, and mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.errors import DataError, UsageError
+from common.inference.config import GRIFFIN_LIM
+from serving.config import ServingConfig
+from serving.voices import Voices, VoiceSettings, find_voices
+from synthesizer import EMBEDDED, Line
+from tests.recipe import train_tiny_model
+from tests.serving.conftest import reference
+
+
+def make_voice(folder: Path, **links: Path) -> Path:
+    """A folder with links to checkpoints, by the names of the links."""
+    folder.mkdir(parents=True)
+    for name, target in links.items():
+        (folder / name.replace("__", ".")).symlink_to(target)
+    return folder
+
+
+def embedded(folder: Path, **names: str) -> Path:
+    names = names or {"tacotron2__safetensors": "tacotron2.safetensors"}
+    return make_voice(folder, **{name: EMBEDDED / target for name, target in names.items()})
+
+
+def voices_of(folder: Path, **settings: object) -> Voices:
+    return Voices(ServingConfig(cpu=True, voices=folder, **settings))  # type: ignore[arg-type]
+
+
+def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -> None:
+    embedded(tmp_path / "anna")
+    embedded(tmp_path / "ben", tacotron2__pt="tacotron2.safetensors", waveglow__pt="waveglow.safetensors")
+    (tmp_path / "notes.txt").write_text("not a folder\n")
+    (tmp_path / ".hidden").mkdir()
+    voices = voices_of(tmp_path)
+    assert voices.names == ["embedded", "anna", "ben"] and voices.default == "embedded"
+    assert voices.vocoders("anna") == [GRIFFIN_LIM]
+    assert voices.vocoders("ben") == ["waveglow", GRIFFIN_LIM]
+    assert voices.vocoders("embedded") == [GRIFFIN_LIM, "waveglow"]  # listeners understand it better so
+    assert voices_of(tmp_path, default_voice="ben").names[0] == "ben"
+    assert voices_of(tmp_path, embedded=False).names == ["anna", "ben"]
+    assert voices_of(tmp_path, vocoder=GRIFFIN_LIM).vocoders("ben")[0] == GRIFFIN_LIM
+    assert voices_of(tmp_path, vocoder="waveglow").vocoders("anna") == [GRIFFIN_LIM]
+
+
+def test_the_best_checkpoint_of_a_training_comes_before_its_last(tmp_path: Path) -> None:
+    target = EMBEDDED / "tacotron2.safetensors"
+    folder = make_voice(tmp_path / "mine", checkpoint_Tacotron2_last__pt=target, checkpoint_Tacotron2_best__pt=target)
+    (files,) = find_voices(ServingConfig(voices=tmp_path, embedded=False))
+    assert files.acoustic.path == folder / "checkpoint_Tacotron2_best.pt"
+    (folder / "checkpoint_Tacotron2_best.pt").unlink()
+    (files,) = find_voices(ServingConfig(voices=tmp_path, embedded=False))
+    assert files.acoustic.path == folder / "checkpoint_Tacotron2_last.pt"
+
+
+def test_mistakes_name_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none: no such folder"):
+        voices_of(tmp_path / "none")
+    with pytest.raises(DataError, match=r"no subfolder"):
+        voices_of(tmp_path)
+    make_voice(tmp_path / "empty", waveglow__pt=EMBEDDED / "waveglow.safetensors")
+    with pytest.raises(DataError, match=r"empty: no acoustic model, expected tacotron2.safetensors, tacotron2.pt"):
+        voices_of(tmp_path)
+    embedded(tmp_path / "other" / "embedded")
+    with pytest.raises(DataError, match=r"embedded: the name of the voice that comes with the code"):
+        voices_of(tmp_path / "other")
+    with pytest.raises(DataError, match=r"--default-voice clara: no such voice, expected embedded"):
+        voices_of(tmp_path / "other", embedded=False, default_voice="clara")
+    with pytest.raises(UsageError, match="--no-embedded: no voice is left"):
+        ServingConfig(embedded=False)
+
+
+@pytest.mark.slow
+def test_a_voice_of_a_folder_speaks_as_the_library_does(tmp_path: Path) -> None:
+    embedded(
+        tmp_path / "ben", tacotron2__safetensors="tacotron2.safetensors", waveglow__safetensors="waveglow.safetensors"
+    )
+    voices = voices_of(tmp_path, embedded=False)
+    voices.load("cpu")
+    assert voices.sampling_rate("ben") == 22050
+    settings = VoiceSettings(seed=4, sigma=0.6, denoising_strength=0.03)
+    voice = voices.get("ben", settings)
+    audio = torch.cat(list(voice.stream_line(Line("Two.", 4))))
+    expected = reference("Two.", 4, vocoder="waveglow", sigma_infer=0.6, denoising_strength=0.03)
+    assert torch.equal(audio, expected)
+    assert voices.get("ben", VoiceSettings(vocoder=GRIFFIN_LIM)).acoustic.model is voice.acoustic.model
+
+
+@pytest.mark.slow
+def test_checkpoints_of_a_training_are_loaded_and_wrong_ones_refused(tmp_path: Path) -> None:
+    tiny = train_tiny_model("Tacotron2")
+    make_voice(tmp_path / "good" / "tiny", checkpoint_Tacotron2_last__pt=tiny)
+    voices = voices_of(tmp_path / "good", embedded=False)
+    voices.load("cpu")
+    assert voices.get("tiny", VoiceSettings()).audio.n_mel_channels == 10
+    make_voice(tmp_path / "bad" / "mixed", tacotron2__pt=tiny, waveglow__safetensors=EMBEDDED / "waveglow.safetensors")
+    with pytest.raises(DataError, match="different audio settings"):
+        voices_of(tmp_path / "bad", embedded=False).load("cpu")

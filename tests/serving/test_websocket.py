@@ -1,0 +1,158 @@
+"""Speech over a WebSocket: the sentences of the library, whatever the sizes of the messages; cancellation and errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient, WebSocketTestSession
+from starlette.websockets import WebSocketDisconnect
+
+from common.audio.audio_processing import to_pcm
+from serving.app import make_app
+from serving.config import ServingConfig
+from serving.engine import Engine
+from tests.serving.conftest import reference, run, running_engine
+
+pytestmark = pytest.mark.slow
+PATH = "/v1/audio/speech/stream"
+SENTENCES = ["Yes!", "It is nine.", "Good morning."]
+TEXT = " ".join(SENTENCES)
+
+
+@pytest.fixture(scope="module")
+def client(engine: Engine) -> Iterator[TestClient]:
+    with TestClient(make_app(engine, ServingConfig(cpu=True, page=False))) as ready:
+        yield ready
+
+
+def receive(socket: WebSocketTestSession) -> dict[str, Any] | bytes:
+    message = socket.receive()
+    if message["type"] == "websocket.close":
+        raise WebSocketDisconnect(message["code"], message.get("reason"))
+    return message["bytes"] if message.get("bytes") is not None else json.loads(message["text"])
+
+
+def receive_until(socket: WebSocketTestSession, kind: str) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The messages up to one of a type, JSON and audio apart."""
+    events: list[dict[str, Any]] = []
+    audio: list[bytes] = []
+    while not events or events[-1]["type"] != kind:
+        message = receive(socket)
+        audio.append(message) if isinstance(message, bytes) else events.append(message)
+    return events, audio
+
+
+def expected(seed: int, sentences: list[str] = SENTENCES) -> bytes:
+    pause = np.zeros(round(0.35 * 22050), "<i2")
+    sounds = [to_pcm(reference(text, seed, number)) for number, text in enumerate(sentences)]
+    pieces = [piece for sound in sounds for piece in (pause, sound)]
+    return b"".join(piece.tobytes() for piece in pieces[1:])
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_audio_is_that_of_the_sentences_whatever_the_pieces(client: TestClient, size: int) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "start", "seed": 3, "voice": "alloy"})
+        assert receive(socket) == {"type": "started", "voice": "embedded", "seed": 3, "sampling_rate": 22050}
+        for start in range(0, len(TEXT), size):
+            socket.send_json({"type": "text", "text": TEXT[start : start + size]})
+        socket.send_json({"type": "end"})
+        events, audio = receive_until(socket, "done")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            receive(socket)
+    assert closed.value.code == 1000
+    assert [event.get("text") for event in events] == [*SENTENCES, None]
+    assert events[-1] == {"type": "done", "sentences": 3}
+    assert b"".join(audio) == expected(3)
+
+
+def test_audio_comes_before_the_end_of_the_text(client: TestClient) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "text", "text": "Yes! And "})
+        assert receive(socket)["type"] == "started"  # type: ignore[index]
+        assert receive(socket) == {"type": "sentence", "number": 0, "text": "Yes!"}
+        assert isinstance(receive(socket), bytes)
+        socket.send_json({"type": "end", "text": "then."})
+        events, _ = receive_until(socket, "done")
+    assert [event.get("text") for event in events] == ["And then.", None]
+
+
+def test_a_cancellation_ends_the_speech_and_not_the_connection(client: TestClient, engine: Engine) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "text", "text": "It is late and the ferry waits. " * 8, "seed": 1})
+        while not isinstance(receive(socket), bytes):
+            pass
+        socket.send_json({"type": "cancel"})
+        events, before = receive_until(socket, "cancelled")
+        socket.send_json({"type": "end", "text": "Yes!"})
+        events, after = receive_until(socket, "done")
+    assert [event.get("text") for event in events] == ["Yes!", None]
+    assert events[-1]["sentences"] < 8
+    assert len(before) < 60 and b"".join(after)
+    assert engine.metrics.registry.get_sample_value("tts_queue_length") == 0
+
+
+def test_speed_and_rate(client: TestClient) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "start", "seed": 3, "speed": 2.0, "sample_rate": 16000})
+        assert receive(socket)["sampling_rate"] == 16000  # type: ignore[index]
+        socket.send_json({"type": "end", "text": "Good morning."})
+        _, audio = receive_until(socket, "done")
+    samples = len(reference("Good morning.", 3)) / 2 * 16000 / 22050
+    assert len(b"".join(audio)) / 2 == pytest.approx(samples, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        (["no json"], "message: "),
+        ([{"type": "sing"}], "type"),
+        ([{"type": "start", "speed": 9}], "speed"),
+        ([{"type": "start", "voice": "nobody"}], "'nobody'"),
+        ([{"type": "text", "text": "a"}, {"type": "start"}], "expected it first"),
+        ([{"type": "text", "text": "a" * 4097}], "4097 characters wait, expected at most 4096"),
+        ([{"type": "end", "text": "{HH AH0 XX9}"}], "XX9"),
+    ],
+)
+def test_a_mistake_is_an_error_message_and_closes(client: TestClient, messages: list[Any], words: str) -> None:
+    with client.websocket_connect(PATH) as socket:
+        for message in messages:
+            socket.send_text(message if isinstance(message, str) else json.dumps(message))
+        events, _ = receive_until(socket, "error")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            receive(socket)
+    assert words in events[-1]["error"]["message"] and closed.value.code == 1008
+
+
+def test_a_client_that_leaves_ends_its_speech(client: TestClient, engine: Engine) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "text", "text": "It is late and the ferry waits. " * 8})
+        while not isinstance(receive(socket), bytes):
+            pass
+    with client.websocket_connect(PATH) as socket:  # served after the first one, if that still ran
+        socket.send_json({"type": "end", "text": "Yes!"})
+        receive_until(socket, "done")
+    assert engine.metrics.registry.get_sample_value("tts_queue_length") == 0
+
+
+def test_the_key_of_a_socket(engine: Engine) -> None:
+    with TestClient(make_app(engine, ServingConfig(cpu=True, page=False, api_key="k"))) as client:
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect(PATH):
+            pass
+        with client.websocket_connect(PATH, headers={"authorization": "Bearer k"}) as socket:
+            socket.send_json({"type": "end"})
+            events, _ = receive_until(socket, "done")
+        assert events[-1] == {"type": "done", "sentences": 0}
+
+
+def test_a_server_that_stops_refuses_a_socket() -> None:
+    with running_engine() as engine:
+        client = TestClient(make_app(engine, ServingConfig(cpu=True, page=False)))
+        run(engine.stop())
+        with client.websocket_connect(PATH) as socket:
+            events, _ = receive_until(socket, "error")
+        assert events[-1]["error"]["code"] == "not_ready"
