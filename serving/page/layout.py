@@ -107,7 +107,7 @@ def add_conversation_tab(talker: Talker, engine: Engine, token: gr.Textbox) -> N
     history = gr.Chatbot(label="Conversation so far", height=240, buttons=[])
     turns = gr.State([])
     with gr.Accordion("Voice", open=False):
-        voice, vocoder = make_voice(engine)
+        voice, vocoder = make_voice(engine, "answer")
         seed = make_seed()
     outputs = [token, question, answer, audio, history, turns]
     event = gr.on(
@@ -155,7 +155,7 @@ def make_text(name: str) -> gr.Textbox:
 
 def make_settings(engine: Engine, name: str) -> list[Any]:
     """Make the components of Settings."""
-    voice, vocoder = make_voice(engine)
+    voice, vocoder = make_voice(engine, name)
     with gr.Row():
         seed = make_seed(f"{name}-seed")
         speed = gr.Slider(SLOWEST, FASTEST, 1.0, step=0.05, label="Speed", min_width=140, elem_id=f"{name}-speed")
@@ -172,16 +172,16 @@ def make_settings(engine: Engine, name: str) -> list[Any]:
     return [voice, vocoder, seed, sigma, strength, speed]
 
 
-def make_voice(engine: Engine) -> tuple[gr.Dropdown, gr.Dropdown]:
+def make_voice(engine: Engine, name: str) -> tuple[gr.Dropdown, gr.Dropdown]:
     """Make the choice of a voice, and that of its vocoder, which follows the voice."""
     voices = engine.voices
     with gr.Row():
-        voice = gr.Dropdown(voices.names, value=voices.default, label="Voice", min_width=140)
+        voice = gr.Dropdown(voices.names, value=voices.default, label="Voice", min_width=140, elem_id=f"{name}-voice")
         own = voices.vocoders(voices.default)
-        vocoder = gr.Dropdown(own, value=own[0], label="Vocoder", min_width=140)
+        vocoder = gr.Dropdown(own, value=own[0], label="Vocoder", min_width=140, elem_id=f"{name}-vocoder")
 
-    def update(name: str) -> gr.Dropdown:
-        own = voices.vocoders(name)
+    def update(chosen: str) -> gr.Dropdown:
+        own = voices.vocoders(chosen)
         return gr.Dropdown(own, value=own[0])
 
     voice.change(update, voice, vocoder, api_visibility="private", show_progress="hidden")

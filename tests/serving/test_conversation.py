@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from serving.conversation import NO_WORDS, Conversation, main
 from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.sentences import sentence_ends
 from tests.recipe import ROOT, run, skip_without_evaluators
+from tests.serving.chat_endpoint import Endpoint, chunk
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +64,20 @@ def test_questions_in_turn_share_their_context(questions, recogniser, tmp_path):
     assert outputs[0] == "there are seven days in a week"
     assert "sixty five days in a year" in outputs[1]
     assert "say it again" in outputs[2]
+
+
+def test_a_chat_model_answers_by_speech(questions, recogniser, tmp_path):
+    with Endpoint() as endpoint:
+        threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+        endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
+        output = tmp_path / "answer.wav"
+        flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
+        main([*map(str, questions[:2]), "-o", str(output), *flags])
+        endpoint.shutdown()
+    assert words_in(tmp_path / "answer_1.wav", recogniser) == "there are seven days in a week a dog has four legs"
+    contents = [message["content"] for message in endpoint.requests[1][2]["messages"]]
+    answer = "There are seven days in a week. A dog has four legs."
+    assert contents[1:3] == ["How many days are in a week?", answer] and len(contents) == 4
 
 
 def test_a_question_without_words_leaves_the_turns(recogniser):
