@@ -30,7 +30,7 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
         head=f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>",
         css_paths=FOLDER / "style.css",
         footer_links=[],
-        show_error=True,
+        show_error=False,  # of faults; the messages of gr.Error are shown all the same
         max_file_size=LARGEST_UPLOAD,
         ssr_mode=False,
         enable_monitoring=False,

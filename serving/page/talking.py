@@ -47,6 +47,7 @@ class Talker:
         """Yield the question, then the answer and a token for the player, at last the audio. Raises gr.Error with the message."""
         settings, turns, keep = Settings(voice, vocoder, seed, None, None, None), list(turns), gr.skip()
         try:
+            self.speaker.engine.check_ready()
             question = await self.transcribe(recording)
             yield Talk(keep, question or "(no words)", "", None, keep, keep)
             assert self.conversation is not None
