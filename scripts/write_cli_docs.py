@@ -44,6 +44,7 @@ ARGPARSE_GROUPS = ("options", "positional arguments")
 COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
+    "python -m serving": "serving.arguments",
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
     "python -m exports.triton_client": "exports.triton_client",
@@ -59,6 +60,7 @@ COMMANDS = {
     "python -m benchmarks.speed": "benchmarks.speed",
     "python -m benchmarks.wer": "benchmarks.wer",
     "python -m benchmarks.exports": "benchmarks.exports",
+    "python -m benchmarks.load": "benchmarks.load",
 }
 
 

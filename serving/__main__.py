@@ -11,28 +11,20 @@ if __name__ == "__main__":
 
     limit_spinning()  # takes effect before PyTorch is imported
 
-import argparse
 import asyncio
 import logging
 import os
 import socket
 import sys
-from dataclasses import fields
 from functools import partial
-from pathlib import Path
 
 import uvicorn
 
 from common import precision
-from common.arguments import HelpFormatter, add_plain_argument, add_preparation_arguments, positive, seed
 from common.errors import DataError, exit_on_user_error
-from common.inference.arguments import vocoder_flags
-from common.inference.config import GRIFFIN_LIM
-from models import REGISTRY
 from serving.app import make_app
-from serving.config import API_KEY_VARIABLE, ServingConfig
-from serving.config import ServingConfig as D
-from serving.conversation_settings import add_conversation_arguments, conversation_config
+from serving.arguments import parse_args
+from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.gate import JsonFormatter
 from serving.voices import Voices
@@ -60,8 +52,8 @@ class Server(uvicorn.Server):
     """Uvicorn's server, which on a signal first finishes the accepted requests while /readyz answers 503."""
 
     def __init__(self, engine: Engine, config: ServingConfig) -> None:
-        app = make_app(engine, config)
-        quiet = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+        self.app = make_app(engine, config)
+        quiet = uvicorn.Config(self.app, log_config=None, access_log=False, server_header=False)
         quiet.timeout_graceful_shutdown = LAST_BYTES
         super().__init__(quiet)
         self.engine, self.settings = engine, config
@@ -85,7 +77,7 @@ class Server(uvicorn.Server):
         try:
             self.wyoming = await serve_wyoming(self.engine, self.settings.host, port)
         except OSError as error:
-            message = f"--wyoming-port {port}: cannot listen there ({error.strerror})"
+            message = f"--wyoming-port {port}: cannot listen there ({reason(error)})"
             self.engine.failure, self.should_exit = DataError(message), True
 
     def handle_exit(self, sig: int, frame: object) -> None:
@@ -103,6 +95,8 @@ class Server(uvicorn.Server):
         log.info(f"stopping: accepted requests have {self.settings.grace:g} seconds")
         if not await self.engine.stop():
             log.warning("stopping: requests are left, their answers end early")
+        for close in self.app.state.before_exit:
+            close()
         self.should_exit = True
 
 
@@ -112,8 +106,13 @@ def listen(config: ServingConfig) -> socket.socket:
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
-        raise DataError(f"--host {config.host} --port {config.port}: cannot listen there ({error.strerror})") from None
+        raise DataError(f"--host {config.host} --port {config.port}: cannot listen there ({reason(error)})") from None
     return listener
+
+
+def reason(error: OSError) -> str:
+    """Word the system's error, without what Python's socket functions add."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def set_up_logging() -> None:
@@ -122,99 +121,6 @@ def set_up_logging() -> None:
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Build the parser of all flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m serving", description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False
-    )
-    add_address_arguments(parser.add_argument_group("address"))
-    add_voice_arguments(parser.add_argument_group("voices"))
-    add_limit_arguments(parser.add_argument_group("load and limits"))
-    add_access_arguments(parser.add_argument_group("access and log"))
-    add_conversation_arguments(parser)
-    return parser
-
-
-def add_address_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of the places where the server listens."""
-    add = group.add_argument
-    add("--host", default=D.host, help="address to listen on; 0.0.0.0: every one of this machine")
-    add("--port", type=int, default=D.port, help="port to listen on; 0: a free one, which the log names")
-    add("--wyoming-port", type=int, default=D.wyoming_port, help="also speak Home Assistant's protocol on this port")
-    add("--page", action=argparse.BooleanOptionalAction, default=D.page, help="show a page at /, if it is installed")
-
-
-def add_voice_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the flags that choose voices and set how they compute."""
-    add = group.add_argument
-    add(
-        "--voices",
-        type=Path,
-        metavar="DIR",
-        default=D.voices,
-        help="folder with a subfolder of checkpoints for each voice",
-    )
-    embedded = "serve the voice that comes with the code"
-    add("--embedded", action=argparse.BooleanOptionalAction, default=D.embedded, help=embedded)
-    default_voice = "voice of requests that name none (default: embedded, or else the first one by name)"
-    add("--default-voice", metavar="NAME", default=D.default_voice, help=default_voice)
-    vocoders = [*vocoder_flags(REGISTRY.values()), GRIFFIN_LIM]
-    vocoder = "vocoder of requests that name none, for voices that have it (default: the voice's own)"
-    add("--vocoder", choices=vocoders, default=D.vocoder, help=vocoder)
-    numbers = "seed of requests that name none (default: drawn for each, and returned in the header X-Seed)"
-    add("--seed", type=seed, default=D.seed, help=numbers)
-    add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
-    add(
-        "--fp16",
-        dest="half",
-        action="store_true",
-        help="half precision: float16 on a GPU, bfloat16 on a CPU that has it",
-    )
-    add_preparation_arguments(group)
-    add_plain_argument(group)
-
-
-def add_limit_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of batches, queues and limits."""
-    add = group.add_argument
-    batching = "compute waiting requests together; a request's audio does not change"
-    add("--batching", action=argparse.BooleanOptionalAction, default=D.batching, help=batching)
-    add("--max-batch", type=positive, default=D.max_batch, help="requests that are computed at once")
-    queue = "requests that wait or are computed; the next one is answered with 503 and Retry-After"
-    add("--max-queue", type=positive, default=D.max_queue, help=queue)
-    timeout = "seconds from a request to the end of its audio; then 504, or the end of an answer that has begun"
-    add("--timeout", type=float, default=D.timeout, help=timeout)
-    add(
-        "--max-characters", type=positive, default=D.max_characters, help="of a text; longer ones are answered with 400"
-    )
-    add("--max-body", type=positive, default=D.max_body, help="bytes of a request; larger ones are answered with 413")
-    add("--max-inputs", type=positive, default=D.max_inputs, help="texts of a batch request")
-    grace = "seconds for accepted requests after SIGTERM or Ctrl-C"
-    add("--grace", type=float, default=D.grace, help=grace)
-
-
-def add_access_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of the key, of other origins, and of the log."""
-    add = group.add_argument
-    key = f"key that requests must have; other users of this machine can read flags, so rather set {API_KEY_VARIABLE}"
-    add("--api-key", metavar="KEY", default=D.api_key, help=key)
-    origin = (
-        "origin whose pages may call this server, such as https://example.org; repeat it for several (default: none)"
-    )
-    add("--cors-origin", dest="cors_origins", action="append", default=[], metavar="ORIGIN", help=origin)
-    add("--log-texts", action=argparse.BooleanOptionalAction, default=D.log_texts, help="write texts to the log")
-
-
-def parse_args(argv: list[str]) -> ServingConfig:
-    """Parse all flags. Raises UsageError for values out of range."""
-    args = vars(make_parser().parse_args(argv))
-    if args["api_key"] is None:
-        args["api_key"] = os.environ.get(API_KEY_VARIABLE)
-    args["cors_origins"] = tuple(args["cors_origins"])
-    args["conversation"] = conversation_config(args)
-    return ServingConfig(**{field.name: args[field.name] for field in fields(ServingConfig)})
 
 
 if __name__ == "__main__":

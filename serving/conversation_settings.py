@@ -50,7 +50,8 @@ class ConversationConfig:
 def add_conversation_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ConversationConfig."""
     default = ConversationConfig()
-    add = parser.add_argument_group("conversation").add_argument
+    purpose = "of python -m serving.conversation, and of the page's tab of this name"
+    add = parser.add_argument_group("conversation", purpose).add_argument
     add("--knowledge", type=Path, default=default.knowledge, help="text file with one `question|answer` a line")
     endpoint = "answers come from this OpenAI-compatible endpoint instead, such as http://127.0.0.1:11434/v1"
     add("--chat-url", metavar="URL", help=f"{endpoint}; its key, if it needs one, is in the variable {KEY_VARIABLE}")

@@ -22,9 +22,10 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
 
     relay = Relay()
     add_route(app, relay)
-    return gradio.mount_gradio_app(
+    page = layout.make_page(engine, relay, config.conversation)
+    app = gradio.mount_gradio_app(
         app,
-        layout.make_page(engine, relay, config.conversation),
+        page,
         path="/",
         theme=layout.make_theme(),
         head=f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>",
@@ -37,3 +38,5 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
         pwa=False,
         mcp_server=False,
     )
+    app.state.before_exit.append(page.app.stop_event.set)  # of the connection that each open page keeps
+    return app

@@ -23,21 +23,9 @@ TEXTS = ["Two.", "Good morning.", "It is a quarter past eleven.", "Yes!"]
 LONG = "The ferry waits until noon, and then it leaves. " * 4
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests of this folder where a package of requirements-serving.txt or of the tests is not installed."""
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    for item in items:
-        if missing and "tests/serving/" in item.path.as_posix():
-            reason = f"{', '.join(missing)}, of requirements-serving.txt, not installed: bash scripts/serve.sh --install-only"
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def collect_ignore_missing() -> list[str]:
-    """Name the files that import a missing package at their top."""
-    return ["test_*.py"] if any(find_spec(name) is None for name in PACKAGES) else []
-
-
-collect_ignore_glob = collect_ignore_missing()
+# Files that import these packages at their top; test_packages.py skips with the reason.
+missing = [name for name in PACKAGES if find_spec(name) is None]
+collect_ignore_glob = ["test_[!p]*.py"] if missing else []
 
 
 def reference(text: str, seed: int, number: int = 0, **settings: Any) -> Tensor:

@@ -66,14 +66,14 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     sounds = run(call())
     batches = sample(engine, "tts_batch_size_count") - before[0]
     pieces = sample(engine, "tts_batch_size_sum") - before[1]
-    assert pieces == 7 + len(cut(LONG)) and batches < pieces  # several pieces were one batch
+    assert pieces == 7 + len(pieces_of(LONG)) and batches < pieces  # several pieces were one batch
     for request, sound in zip(requests, sounds, strict=True):
         settings = {"vocoder": request.vocoder, "denoising_strength": request.denoising_strength}
         settings |= {"sigma_infer": request.sigma} if request.sigma else {}
         assert torch.equal(sound, reference(request.text, request.seed, request.number, **settings)), request
 
 
-def cut(text: str) -> list[Any]:
+def pieces_of(text: str) -> list[Any]:
     return Synthesizer.embedded(device="cpu").cut_line(Line(text))
 
 

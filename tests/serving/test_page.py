@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -405,3 +406,16 @@ def test_a_file_that_is_no_sound_is_named(page, tmp_path):
     click(page, "answer")
     message = wait(lambda: errors_on(page))[0]
     assert "notes.wav: not an audio file" in message and str(tmp_path) not in message
+
+
+def test_an_open_page_does_not_delay_the_end_of_the_server():
+    """Each open page keeps a connection; uvicorn would log an error for it after LAST_BYTES seconds."""
+    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    httpx = pytest.importorskip("httpx", reason="httpx, of tests/requirements.txt, is not installed")
+    from tests.serving.test_server import serve
+
+    with serve("--page") as server, httpx.stream("GET", f"{server.url}/gradio_api/heartbeat/visitor") as answer:
+        assert next(answer.iter_lines()) == "data: ALIVE"
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(PATIENCE)
+    assert [line["message"] for line in server.log if line["level"] == "ERROR"] == []

@@ -46,7 +46,7 @@ def receive_until(socket: WebSocketTestSession, kind: str) -> tuple[list[dict[st
     return events, audio
 
 
-def expected(seed: int, sentences: list[str] = SENTENCES) -> bytes:
+def expected_audio(seed: int, sentences: list[str] = SENTENCES) -> bytes:
     pause = np.zeros(round(0.35 * 22050), "<i2")
     sounds = [to_pcm(reference(text, seed, number)) for number, text in enumerate(sentences)]
     pieces = [piece for sound in sounds for piece in (pause, sound)]
@@ -67,7 +67,7 @@ def test_audio_is_that_of_the_sentences_whatever_the_pieces(client: TestClient, 
     assert closed.value.code == 1000
     assert [event.get("text") for event in events] == [*SENTENCES, None]
     assert events[-1] == {"type": "done", "sentences": 3}
-    assert b"".join(audio) == expected(3)
+    assert b"".join(audio) == expected_audio(3)
 
 
 def test_audio_comes_before_the_end_of_the_text(client: TestClient) -> None:

@@ -1,0 +1,49 @@
+"""The benchmark of a server: every answer compared with the library, and the table."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from importlib.util import find_spec
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(find_spec(name) is None for name in ("fastapi", "uvicorn", "av", "httpx")),
+        reason="requirements-serving.txt or httpx is not installed: bash scripts/serve.sh --install-only",
+    ),
+]
+
+
+def test_a_row_has_every_request_with_the_audio_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    from benchmarks import load
+
+    load.main(["--clients", "2", "--requests", "4", "--batching"])
+    output = capsys.readouterr().out
+    row = next(line for line in output.splitlines() if line.startswith("| on"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:3] == ["2", "4"] and cells[9:11] == ["0", "0"]
+    assert all(float(cell) > 0 for cell in cells[3:9])
+    assert re.search(r"`python -m benchmarks.load --clients 2 --requests 4 --batching`, .* threads, PyTorch", output)
+
+
+def test_wrong_and_lost_answers_are_counted() -> None:
+    import httpx
+
+    from benchmarks import load
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if b'"seed":1' in request.content.replace(b" ", b""):
+            return httpx.Response(503)
+        return httpx.Response(200, content=b"audio")
+
+    async def results() -> list[str]:
+        digests = [hashlib.sha256(data).hexdigest() for data in (b"audio", b"audio", b"other")]
+        jobs = [load.Job("Two.", seed, digest, 1.0) for seed, digest in zip((0, 1, 2), digests, strict=True)]
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://server") as client:
+            return [(await load.send(client, job)).result for job in jobs]
+
+    assert asyncio.run(results()) == ["right", "lost", "wrong"]
