@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -38,5 +39,6 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
         pwa=False,
         mcp_server=False,
     )
-    app.state.before_exit.append(page.app.stop_event.set)  # of the connection that each open page keeps
+    mounted: Any = app.routes[-1]
+    app.state.before_exit.append(mounted.app.stop_event.set)  # ends the connection that each open page keeps
     return app

@@ -108,7 +108,7 @@ def add_conversation_tab(talker: Talker, engine: Engine, token: gr.Textbox) -> N
     turns = gr.State([])
     with gr.Accordion("Voice", open=False):
         voice, vocoder = make_voice(engine, "answer")
-        seed = make_seed()
+        seed = make_seed("answer-seed")
     outputs = [token, question, answer, audio, history, turns]
     event = gr.on(
         [button.click, recording.stop_recording],
@@ -188,7 +188,7 @@ def make_voice(engine: Engine, name: str) -> tuple[gr.Dropdown, gr.Dropdown]:
     return voice, vocoder
 
 
-def make_seed(name: str | None = None) -> gr.Textbox:
+def make_seed(name: str) -> gr.Textbox:
     """Make the field of a seed; empty: the server's own. (gr.Number shows 0 where it is empty.)"""
     return gr.Textbox(label="Seed", placeholder="random", max_lines=1, min_width=140, elem_id=name)
 

@@ -1,4 +1,5 @@
 import io
+import subprocess
 import sys
 
 import matplotlib
@@ -19,6 +20,7 @@ from common.data.reports import (
     word_spans,
 )
 from common.errors import DataError
+from tests.recipe import ROOT
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -59,8 +61,9 @@ def test_saved_pictures_are_png_and_not_blank(tmp_path, kind):
 
 
 def test_no_pyplot():
-    figures()
-    assert "matplotlib.pyplot" not in sys.modules
+    """In a process of its own, since packages of other tests import pyplot."""
+    script = "import sys, tests.common.data.test_reports as own; own.figures(); assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 def test_spectrogram_puts_low_channels_below_and_time_in_seconds():
