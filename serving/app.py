@@ -188,6 +188,7 @@ def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -
     fields = {"voice": streams[0].voice, "seed": streams[0].seed, "characters": sum(map(len, texts))}
     fields |= {"texts": texts} if config.log_texts else {}
     request.scope.setdefault("log", {}).update(fields)
+    request.scope["streams"] = streams  # for the end of the line, once they are over
 
 
 def cancel_all(streams: list[SpeechStream]) -> None:

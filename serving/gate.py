@@ -8,7 +8,6 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Mapping
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -78,12 +77,16 @@ class Gate:
     def _too_large(self, found: str) -> str:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
 
-    def _record(self, scope: Scope, fields: Mapping[str, object], answer: Answer, seconds: float) -> None:
+    def _record(self, scope: Scope, fields: dict[str, object], answer: Answer, seconds: float) -> None:
         if scope["path"] in OPEN_PATHS:  # probes come every few seconds
             return
         status = answer.status or (CLIENT_LEFT if fields.get("disconnected") else 500)
         if status >= 400:
             self.metrics.errors.labels(str(status)).inc()
+        if streams := scope.get("streams"):
+            firsts = [stream.first for stream in streams if stream.first is not None]
+            audio = sum(stream.samples / stream.sampling_rate for stream in streams)
+            fields |= {"first_byte": round(min(firsts, default=0.0), 4), "audio_seconds": round(audio, 3)}
         client = scope.get("client") or ("", 0)
         line = {
             "client": client[0],

@@ -19,8 +19,9 @@ import common.checkpoint
 import evaluate
 import exports.__main__
 import inference
+import serving.arguments
 from benchmarks import exports as exports_benchmark
-from benchmarks import latency, speed, wer
+from benchmarks import latency, load, speed, wer
 from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
@@ -110,7 +111,9 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "benchmarks.speed": speed.parse_args,
     "benchmarks.wer": wer.parse_args,
     "benchmarks.exports": exports_benchmark.parse_args,
+    "benchmarks.load": load.parse_args,
     "exports": exports.__main__.parse_args,
+    "serving": serving.arguments.parse_args,
     "scripts.predict_mels": predict_mels.parse_args,
     "scripts/prepare_dataset.sh": prepare_recordings.parse_args,
     "scripts/quickstart.sh": quickstart.parse_args,
@@ -143,7 +146,8 @@ def test_command_parses(command: tuple[str, ...]) -> None:
         parse_platform(script, arguments)
     elif script not in ("venv", "http.server"):  # of Python itself
         path = script.replace(".", "/") + ".py" if words[1] == "-m" else script
-        assert (ROOT / path).is_file(), script
+        package = ROOT / script / "__main__.py"  # of a command without flags
+        assert (ROOT / path).is_file() or package.is_file(), script
 
 
 def test_own_recordings_end_with_the_voice_that_was_trained() -> None:

@@ -37,8 +37,8 @@ def test_wrong_and_lost_answers_are_counted() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         if b'"seed":1' in request.content.replace(b" ", b""):
-            return httpx.Response(503)
-        return httpx.Response(200, content=b"audio")
+            return httpx.Response(503, stream=httpx.ByteStream(b""))
+        return httpx.Response(200, stream=httpx.ByteStream(b"audio"))
 
     async def results() -> list[str]:
         digests = [hashlib.sha256(data).hexdigest() for data in (b"audio", b"audio", b"other")]

@@ -290,6 +290,8 @@ def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog:
     (record,) = caplog.records
     fields = record.fields  # type: ignore[attr-defined]
     assert fields.items() >= {"path": SPEECH, "status": 200, "voice": "embedded", "seed": 3, "characters": 4}.items()
+    assert fields["audio_seconds"] == pytest.approx(len(reference("Yes!", 3)) / 22050, abs=1e-3)
+    assert 0 < fields["first_byte"] <= fields["seconds"]
     assert "Yes" not in str(fields)
 
 

@@ -23,10 +23,12 @@ from common.inference.stages import (
     Pipeline,
     check_texts,
     combine_numbers,
+    cut_line,
     mels_from_texts,
     plan_batches,
     prepare_model,
     stream,
+    stream_parts,
     synthesise,
     trim,
 )
@@ -227,6 +229,29 @@ def test_a_stream_has_the_pieces_in_their_order_with_pauses(limit: int, last_pau
     assert numbers["vocoder_latency"] == len(sizes)
 
 
+def test_streams_of_one_batch_are_those_of_each_line_alone() -> None:
+    """Advanced in turn; the pauses between pieces are left to the caller."""
+    stages = pipeline()
+    parts = [part for line in lines_from(["ab-c", "defg", "a"]) for part in cut_line(line, stages.acoustic, 3)]
+    assert [(part.text, part.key) for part in parts][:2] == [("ab", (0, 0, 0)), ("c", (0, 0, 1))]
+    streams = stream_parts(parts, stages)
+    assert stages.acoustic.model.sizes == [[len(part.text) for part in parts]]
+    sounds: dict[int, list[float]] = {number: [] for number in range(len(parts))}
+    speeches = {}
+    while len(speeches) < len(parts):
+        for number, steps in enumerate(streams):
+            try:
+                sounds[number] += next(steps).tolist()
+            except StopIteration as end:
+                if end.value is not None:
+                    speeches[number], _ = end.value
+    for number, part in enumerate(parts):
+        ((alone,), _, _) = synthesise_pieces([part.text], 0)
+        assert sounds[number] == speeches[number].audio.tolist() == alone.audio.tolist()
+        assert torch.equal(speeches[number].mel, alone.mel)
+        assert torch.equal(speeches[number].alignment, alone.alignment)
+
+
 class SmallMemory(Batches):
     """Has memory for so many symbols at once."""
 
@@ -260,6 +285,19 @@ def test_a_batch_that_does_not_fit_runs_in_halves(error: type[Exception], messag
         assert batch.speeches[number].audio.tolist() == want[number].audio.tolist()  # type: ignore[union-attr]
     nothing = synthesise([Line("abcdefghi")], cramped)
     assert nothing == ([None], {}, False)
+
+
+def test_mels_of_streams_are_computed_in_halves_where_memory_is_short() -> None:
+    stages = pipeline()
+    parts = [cut_line(line, stages.acoustic, 0)[0] for line in lines_from(["ab", "abcd", "a", "abc"])]
+    vocoders = [type(stages.vocoder)() for _ in parts]  # type: ignore[call-arg]
+    model = SmallMemory(4)
+    cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
+    sounds = [exhaust(steps)[1][0].audio.tolist() for steps in stream_parts(parts, cramped, vocoders)]
+    assert model.sizes == [[2], [4], [1], [3]]
+    assert sounds == [exhaust(steps)[1][0].audio.tolist() for steps in stream_parts(parts, stages)]
+    with pytest.raises(torch.OutOfMemoryError):
+        stream_parts(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
 
 
 def test_a_line_is_left_out_where_a_piece_does_not_fit() -> None:
