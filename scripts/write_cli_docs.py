@@ -48,6 +48,7 @@ COMMANDS = {
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
     "python -m exports.triton_client": "exports.triton_client",
+    "python -m serving.conversation": "serving.conversation",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
     "python -m common.data.mels": "common.data.mels",
     "python -m scripts.dataset_report": "scripts.dataset_report",

@@ -53,8 +53,8 @@ class Server(uvicorn.Server):
     """Uvicorn's server, which on a signal first finishes the accepted requests while /readyz answers 503."""
 
     def __init__(self, engine: Engine, config: ServingConfig) -> None:
-        app = make_app(engine, config)
-        quiet = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+        self.app = make_app(engine, config)
+        quiet = uvicorn.Config(self.app, log_config=None, access_log=False, server_header=False)
         quiet.timeout_graceful_shutdown = LAST_BYTES
         # The other parser, httptools, sets no limit to headers.
         quiet.http, quiet.h11_max_incomplete_event_size = "h11", LONGEST_HEADERS
@@ -98,6 +98,8 @@ class Server(uvicorn.Server):
         log.info(f"stopping: accepted requests have {self.settings.grace:g} seconds")
         if not await self.engine.stop():
             log.warning("stopping: requests are left, their answers end early")
+        for close in self.app.state.before_exit:
+            close()
         self.should_exit = True
 
 

@@ -17,6 +17,7 @@ from common.inference.config import GRIFFIN_LIM
 from models import REGISTRY
 from serving.config import API_KEY_VARIABLE, ServingConfig
 from serving.config import ServingConfig as D
+from serving.conversation_settings import add_conversation_arguments, conversation_config
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -28,6 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_voice_arguments(parser.add_argument_group("voices"))
     add_limit_arguments(parser.add_argument_group("load and limits"))
     add_access_arguments(parser.add_argument_group("access and log"))
+    add_conversation_arguments(parser)
     return parser
 
 
@@ -107,4 +109,5 @@ def parse_args(argv: list[str]) -> ServingConfig:
     if args["api_key"] is None:
         args["api_key"] = os.environ.get(API_KEY_VARIABLE)
     args["cors_origins"] = tuple(args["cors_origins"])
+    args["conversation"] = conversation_config(args)
     return ServingConfig(**{field.name: args[field.name] for field in fields(ServingConfig)})

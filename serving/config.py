@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import UsageError
 from common.inference.config import problems_below_zero
+from serving.conversation_settings import ConversationConfig
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, where --api-key is not given
 LARGEST_SEED = 2**32 - 1
@@ -39,6 +40,7 @@ class ServingConfig:
     cors_origins: tuple[str, ...] = ()
     log_texts: bool = False
     page: bool = True  # mount the page where its packages are installed
+    conversation: ConversationConfig = field(default_factory=ConversationConfig)  # of the page
     wyoming_port: int | None = None  # of the Wyoming protocol; None: off
 
     def __post_init__(self) -> None:

@@ -378,4 +378,4 @@ def check(request: SpeechRequest, config: ServingConfig) -> None:
     for name, largest in limits.items():
         value = getattr(request, name)
         if value is not None and not 0 <= value <= largest:  # NaN fails this as well
-            raise RequestError(400, f"{name}: {value}, expected 0 to {largest:g}", param=name, code="out_of_range")
+            raise RequestError(400, f"{name}: {value}, expected 0 to {largest:.10g}", param=name, code="out_of_range")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,19 +28,58 @@ Array = Tensor | npt.NDArray[Any]
 
 DPI = 120
 MAX_SYMBOL_TICKS = 80  # more characters than this are too small to read
+MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # written below a spectrogram; more than the second number stand upright
+
+
+class WordSpan(NamedTuple):
+    """A word, and the decoder steps at which attention is on it: from `start` up to, not including, `end`."""
+
+    word: str
+    start: int
+    end: int
 
 
 def plot_spectrogram(
-    mel: Array, title: str = "", *, hop_length: int | None = None, sampling_rate: int | None = None
+    mel: Array,
+    title: str = "",
+    *,
+    hop_length: int | None = None,
+    sampling_rate: int | None = None,
+    words: Sequence[WordSpan] = (),
 ) -> Figure:
-    """Draw a log-mel spectrogram (M, T), over seconds where hop_length and sampling_rate are given, else frames."""
-    figure = _new_figure(9, 3.4)
+    """Draw a log-mel spectrogram (M, T), over seconds where hop_length and sampling_rate are given, else frames.
+
+    `words`, their spans in frames, are written below it, up to 60 of them; then the axis of time is above.
+    """
+    figure = _new_figure(9, 3.8 if words else 3.4)
     axes = figure.add_subplot()
-    image = _draw_mel(axes, _mask_outside(mel), _frame_seconds(hop_length, sampling_rate))
+    seconds = _frame_seconds(hop_length, sampling_rate)
+    image = _draw_mel(axes, _mask_outside(mel), seconds)
     axes.set_title(title)
-    axes.set_xlabel(_time_label(hop_length, sampling_rate))
+    with_words = 0 < len(words) <= MAX_WORDS
+    if with_words:
+        _write_words(axes, words, seconds)
+    (axes.secondary_xaxis("top") if with_words else axes).set_xlabel(_time_label(hop_length, sampling_rate))
     figure.colorbar(image, ax=axes, label="log magnitude (nat)", pad=0.01)
     return figure
+
+
+def word_spans(alignment: Array, symbols: Sequence[str]) -> list[WordSpan]:
+    """Find the decoder steps of each word from attention weights (T, S), whose columns are `symbols`; spaces divide words.
+
+    A word without the largest weight at any step is left out.
+    """
+    positions = np.asarray(_mask_outside(alignment).filled(0.0)).argmax(axis=1)
+    of_symbols = np.cumsum([symbol == " " for symbol in symbols])  # number of the word that each symbol belongs to
+    is_letter = np.array([symbol != " " for symbol in symbols])
+    spans = []
+    for number in range(int(of_symbols[-1]) + 1 if len(symbols) else 0):
+        inside = is_letter & (of_symbols == number)
+        steps = np.flatnonzero(inside[positions])
+        if steps.size:
+            word = "".join(_spell(symbol) for symbol, taken in zip(symbols, inside, strict=True) if taken)
+            spans.append(WordSpan(word, int(steps[0]), int(steps[-1]) + 1))
+    return spans
 
 
 def plot_mel_pair(
@@ -170,6 +209,16 @@ def _draw(
         vmin=low,
         vmax=high,
     )
+
+
+def _write_words(axes: Axes, words: Sequence[WordSpan], seconds: float) -> None:
+    """Write words below the axis, each in the middle of its span in frames of `seconds`, and a line where it begins."""
+    middles = [(word.start + word.end) / 2 * seconds for word in words]
+    rotation = 0 if len(words) <= MAX_WORDS_ACROSS else 90
+    axes.set_xticks(middles, [word.word for word in words], rotation=rotation, fontsize=10)
+    axes.tick_params(axis="x", length=0)
+    for word in words:
+        axes.axvline(word.start * seconds, color="white", linewidth=0.6, alpha=0.6)
 
 
 def _limits(mels: list[np.ma.MaskedArray]) -> tuple[float, float]:

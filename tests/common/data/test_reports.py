@@ -1,4 +1,5 @@
 import io
+import subprocess
 import sys
 
 import matplotlib
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 from common.data.reports import (
+    WordSpan,
     attention_focus,
     figure_pixels,
     plot_alignment,
@@ -15,8 +17,10 @@ from common.data.reports import (
     plot_mel_pair,
     plot_spectrogram,
     save_figure,
+    word_spans,
 )
 from common.errors import DataError
+from tests.recipe import ROOT
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -57,8 +61,9 @@ def test_saved_pictures_are_png_and_not_blank(tmp_path, kind):
 
 
 def test_no_pyplot():
-    figures()
-    assert "matplotlib.pyplot" not in sys.modules
+    """In a process of its own, since packages of other tests import pyplot."""
+    script = "import sys, tests.common.data.test_reports as own; own.figures(); assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 def test_spectrogram_puts_low_channels_below_and_time_in_seconds():
@@ -72,6 +77,35 @@ def test_spectrogram_puts_low_channels_below_and_time_in_seconds():
     assert axes.get_xlim() == pytest.approx((0, 100 * 256 / 22050))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time (s)", "mel channel")
     assert plot_spectrogram(mel).axes[0].get_xlabel() == "frame"
+
+
+def test_words_span_the_steps_that_attend_to_them():
+    symbols = list("go on, @")
+    attended = [0, 0, 1, 2, 3, 3, 4, 5, 5, 6]  # by step; nothing attends to the last word
+    alignment = torch.full((len(attended), len(symbols)), 0.01)
+    alignment[range(len(attended)), attended] = 0.9
+    assert word_spans(alignment, symbols) == [WordSpan("go", 0, 3), WordSpan("on,", 4, 9)]
+    assert word_spans(alignment[:0], symbols) == []
+
+
+@pytest.mark.parametrize(("count", "rotation"), [(3, 0), (20, 90)])
+def test_spectrogram_has_words_below_and_time_above(count, rotation):
+    words = [WordSpan(f"word{i}", 10 * i, 10 * i + 8) for i in range(count)]
+    figure = plot_spectrogram(np.zeros((80, 10 * count)), hop_length=256, sampling_rate=22050, words=words)
+    axes = figure.axes[0]
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == [word.word for word in words]
+    assert {label.get_rotation() for label in labels} == {rotation}
+    assert axes.get_xticks().tolist() == pytest.approx([(10 * i + 4) * 256 / 22050 for i in range(count)])
+    (above,) = axes.child_axes
+    assert above.get_xlabel() == "time (s)"
+    figure_pixels(figure)
+
+
+def test_too_many_words_are_left_out():
+    words = [WordSpan("a", i, i + 1) for i in range(61)]
+    axes = plot_spectrogram(np.zeros((80, 61)), hop_length=256, sampling_rate=22050, words=words).axes[0]
+    assert axes.get_xlabel() == "time (s)" and "a" not in [label.get_text() for label in axes.get_xticklabels()]
 
 
 def test_alignment_has_steps_across_and_symbols_upwards():

@@ -1,0 +1,166 @@
+"""Answer spoken questions by speech: python -m serving.conversation question.wav -o answer.wav
+
+python -m serving.conversation first.wav second.wav -o answer.wav      # answer_0.wav, then answer_1.wav, which may follow up
+python -m serving.conversation question.wav -o answer.wav --knowledge my_answers.txt
+python -m serving.conversation question.wav -o answer.wav --chat-url http://127.0.0.1:11434/v1 --chat-model MODEL
+
+The recogniser of evaluate.py writes the question down (`bash scripts/evaluation.sh` installs it). The answer comes from a text
+file, or from a chat model behind any OpenAI-compatible endpoint. The voice is that of inference.py.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    from common.threads import limit_spinning
+
+    limit_spinning()  # takes effect before PyTorch is imported
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import precision
+from common.arguments import HelpFormatter, given_options
+from common.audio.audio_processing import FORMATS, read_audio, save_audio
+from common.errors import UsageError, exit_on_user_error
+from common.inference.arguments import add_speaking_arguments, named_checkpoints, synthesis_config
+from common.inference.live import Live
+from common.inference.stages import TEXT_PAUSE, acoustic_stages
+from common.quality.recogniser import Recogniser
+from models import REGISTRY
+from serving.answers import Answerer, ChatEndpoint, Knowledge, Turn
+from serving.conversation_settings import (
+    KEY_VARIABLE,
+    ConversationConfig,
+    add_conversation_arguments,
+    conversation_config,
+)
+from serving.sentences import SentenceCutter
+from synthesizer import Line, SynthesisConfig, Synthesizer, choose_checkpoints
+
+# N samples
+SentenceEnds = Callable[[str], list[int]]  # a text -> the places where its sentences end, but for its last one
+
+SPECS = REGISTRY.values()
+FAINTEST = 0.005  # largest sample of a recording without speech; the recogniser finds a word even in silence
+NO_WORDS = "I could not find any words in that. Please say it again."
+
+
+class Conversation:
+    """A recogniser and a source of answers. Holds no turns: the caller passes them, so that several users can share it."""
+
+    def __init__(self, config: ConversationConfig | None = None) -> None:
+        """Load the recogniser and the answers. Raises DataError: a package or a file is missing or cannot be read."""
+        self.config = config or ConversationConfig()
+        self.recogniser = Recogniser(self.config.recogniser, self.config.recogniser_dir)
+        self.answerer = make_answerer(self.config)
+
+    def transcribe(self, audio: np.ndarray, rate: int) -> str:
+        """Return the words in audio (N,) in [-1, 1] at `rate` Hz; "" where there are none."""
+        return self.recogniser(audio, rate) if np.abs(audio).max(initial=0.0) > FAINTEST else ""
+
+    def answer(self, question: str, turns: list[Turn], sentence_ends: SentenceEnds) -> Iterator[str]:
+        """Yield the answer to a question, sentence by sentence, and add both to `turns`.
+
+        A question without words has a fixed answer and leaves the turns as they are; so does an Answerer's DataError.
+        """
+        if not question:
+            yield NO_WORDS
+            return
+        recent = turns[max(0, len(turns) - self.config.remembered_turns) :]
+        cutter, pieces = SentenceCutter(sentence_ends), []
+        for piece in self.answerer(question, recent):
+            pieces.append(piece)
+            yield from cutter.add(piece)
+        yield from cutter.finish()
+        turns.append(Turn(question, "".join(pieces).strip()))
+
+
+def make_answerer(config: ConversationConfig) -> Answerer:
+    """Return the source of answers that a config names. Raises DataError as Knowledge does."""
+    if config.chat_url is None or config.chat_model is None:
+        return Knowledge(config.knowledge)
+    key = os.environ.get(KEY_VARIABLE)
+    return ChatEndpoint(config.chat_url, config.chat_model, key, config.chat_instructions, config.chat_timeout)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Load everything, then answer question after question."""
+    args, config, speaking = parse_args(sys.argv[1:] if argv is None else argv)
+    questions = [read_audio(path, None) for path in args.questions]
+    device = precision.pick_device(cpu=args.cpu)
+    conversation = Conversation(config)
+    choice = choose_checkpoints(named_checkpoints(args, SPECS), speaking.vocoder)
+    voice = Synthesizer.from_choice(choice, config=speaking, device=device)
+    print(f"voice: {voice.description}", flush=True)
+    turns: list[Turn] = []
+    opened: AbstractContextManager[Live | None] = Live(args.stream) if args.stream else nullcontext()
+    with opened as live:
+        for question, path in zip(questions, outputs(args), strict=True):
+            text = conversation.transcribe(question.samples.numpy(), question.rate)
+            print(f"question: {text or '(no words)'}", flush=True)
+            sentences = conversation.answer(text, turns, acoustic_stages(voice.acoustic).sentence_ends)
+            audio = speak(sentences, voice, live)
+            save_audio(path, audio, voice.audio.sampling_rate)
+            print(f"{path}  {len(audio) / voice.audio.sampling_rate:.2f} s", flush=True)
+
+
+def speak(sentences: Iterator[str], voice: Synthesizer, live: Live | None = None) -> Tensor:
+    """Speak the sentences of an answer, each as soon as it is there, to `live` while it computes; return the audio (N,)."""
+    seed = voice.config.seed
+    if seed is None:
+        seed = precision.draw_seed()
+    parts = [torch.zeros(0)]
+    for number, sentence in enumerate(sentences):
+        print(f"answer: {sentence}", flush=True)
+        for part in voice.stream_line(Line(sentence, seed, number), TEXT_PAUSE):
+            parts.append(part)
+            if live:
+                live(part)
+    return torch.cat(parts)
+
+
+def outputs(args: argparse.Namespace) -> list[Path]:
+    """Return the file of each answer: --output itself for one question, else NAME_I with I from 0."""
+    path, count = args.output, len(args.questions)
+    return [path] if count == 1 else [path.with_name(f"{path.stem}_{i}{path.suffix}") for i in range(count)]
+
+
+def parse_args(argv: list[str]) -> tuple[argparse.Namespace, ConversationConfig, SynthesisConfig]:
+    """Parse all flags. Raises UsageError for values out of range."""
+    parser = argparse.ArgumentParser(
+        prog="python -m serving.conversation",
+        usage="%(prog)s QUESTION … -o FILE [flags]  (-h lists all flags)",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "questions",
+        type=Path,
+        nargs="+",
+        metavar="QUESTION",
+        help="recordings of questions, in order: wav, flac, ogg, mp3",
+    )
+    add("-o", "--output", type=Path, required=True, help="sound file of the answer: .wav, .flac or .ogg")
+    pipe = "pipe or file that takes the answers as raw 16-bit samples while they are computed"
+    add("--stream", type=Path, metavar="PATH", help=pipe)
+    add_conversation_arguments(parser)
+    add_speaking_arguments(parser, SPECS)
+    args = parser.parse_args(argv)
+    if args.output.suffix.removeprefix(".") not in FORMATS:
+        raise UsageError(f"-o {args.output}: expected a name that ends in {', '.join(f'.{name}' for name in FORMATS)}")
+    return args, conversation_config(vars(args)), synthesis_config(args, given_options(parser, argv), SPECS)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

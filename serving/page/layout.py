@@ -1,0 +1,219 @@
+"""The page's components, and the events that connect them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.themes.utils import sizes
+
+from common.inference.config import SynthesisConfig
+from serving.conversation_settings import ConversationConfig
+from serving.encoding import FASTEST, SLOWEST
+from serving.engine import Engine
+from serving.page.relay import Relay
+from serving.page.speaking import Outcome, Speaker
+from serving.page.talking import Talker
+
+SAMPLES = [
+    "Good morning. It is half past nine, and the kettle is on.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Dr. Smith paid $21.50 for 3 cups on the 5th of May.",
+    "Shall we walk along the river this evening?",
+]
+HEADING = "# Text to speech\nThis page plays speech while the server computes it. [Interface for programs](docs)"
+HOLD_TIME = (3600, 3600)  # seconds between two removals of files, and their age
+PLAY = "(token) => { window.ttsPlayer.play(token); }"
+STOP = "() => { window.ttsPlayer.stop(); }"
+
+
+@dataclass
+class Panel:
+    """The components of one voice and its settings, and those that show its speech."""
+
+    settings: list[Any]  # in the order of serving.page.speaking.Settings
+    outputs: list[Any]  # in the order of serving.page.speaking.Outcome
+
+
+def make_theme() -> gr.themes.Base:
+    """Return a theme with the fonts of the system, so that no font is loaded."""
+    fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
+    return gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
+
+
+def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
+    """Make the page of an engine: tabs to speak, to converse and to compare."""
+    speaker = Speaker(engine, relay)
+    options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
+    with gr.Blocks(title="Text to speech", **options) as page:
+        gr.Markdown(HEADING)
+        token = gr.Textbox(visible="hidden", elem_id="token")
+        token.change(None, token, None, js=PLAY, api_visibility="private")
+        with gr.Tab("Speak"):
+            add_speak_tab(speaker, token)
+        with gr.Tab("Conversation"):
+            add_conversation_tab(Talker(speaker, conversation), engine, token)
+        with gr.Tab("Compare"):
+            add_compare_tab(speaker, token)
+    page.queue(default_concurrency_limit=None)  # the engine's queue limits requests, and batches them
+    return page
+
+
+def add_speak_tab(speaker: Speaker, token: gr.Textbox) -> None:
+    """Add one text, one panel."""
+    text = make_text("text")
+    with gr.Row():
+        button = gr.Button("Speak", variant="primary", elem_id="speak")
+        stop = gr.Button("Stop", elem_id="stop")
+    gr.Examples([[sample] for sample in SAMPLES], [text], label="Samples", examples_per_page=len(SAMPLES))
+    with gr.Accordion("Voice and settings", open=False):
+        settings = make_settings(speaker.engine, "speech")
+    add_player_status()
+    outputs = [token, *make_outputs("speech")]
+    connect(speaker, button, text, Panel(settings, outputs), [stop])
+
+
+def add_compare_tab(speaker: Speaker, token: gr.Textbox) -> None:
+    """Add one text, two panels side by side, below each other on a phone."""
+    text = make_text("compared-text")
+    with gr.Row():
+        button = gr.Button("Speak both", variant="primary", elem_id="compare")
+        stop = gr.Button("Stop")
+    add_player_status()
+    silent = gr.Textbox(visible="hidden")  # the second panel has its own player only
+    with gr.Row():
+        for name, own in (("first", token), ("second", silent)):
+            with gr.Column(min_width=320):
+                gr.Markdown(f"### {name.capitalize()}")
+                settings = make_settings(speaker.engine, name)
+                panel = Panel(settings, [own, *make_outputs(name)])
+            connect(speaker, button, text, panel, [stop], plays=own is token)
+
+
+def add_conversation_tab(talker: Talker, engine: Engine, token: gr.Textbox) -> None:
+    """Add a recording, its transcript, the answer and its audio."""
+    gr.Markdown("Ask a question by voice. A speech recogniser on this server writes it down.")
+    recording = gr.Audio(sources=["microphone", "upload"], type="filepath", label="Question", elem_id="recording")
+    with gr.Row():
+        button = gr.Button("Answer", variant="primary", elem_id="answer")
+        stop = gr.Button("Stop")
+        clear = gr.Button("New conversation")
+    add_player_status()
+    question = gr.Textbox(label="Transcript", interactive=False, elem_id="transcript")
+    answer = gr.Textbox(label="Answer", interactive=False, elem_id="answer-text")
+    audio = make_audio("Spoken answer", "answer-audio")
+    history = gr.Chatbot(label="Conversation so far", height=240, buttons=[])
+    turns = gr.State([])
+    with gr.Accordion("Voice", open=False):
+        voice, vocoder = make_voice(engine, "answer")
+        seed = make_seed("answer-seed")
+    outputs = [token, question, answer, audio, history, turns]
+    event = gr.on(
+        [button.click, recording.stop_recording],
+        talker.answer,
+        [recording, turns, voice, vocoder, seed],
+        outputs,
+        api_visibility="private",
+        show_progress_on=[question],
+    )
+    stop.click(None, js=STOP, cancels=[event], api_visibility="private")
+    clear.click(lambda: ("", "", "", None, [], []), None, outputs, js=STOP, cancels=[event], api_visibility="private")
+
+
+def connect(
+    speaker: Speaker, button: gr.Button, text: gr.Textbox, panel: Panel, stops: list[gr.Button], plays: bool = True
+) -> None:
+    """Connect a button, and Shift+Enter in the text, with the speech of a panel."""
+
+    async def speak(*values: Any) -> AsyncIterator[Outcome]:
+        async for outcome in speaker.speak(*values, plays=plays):
+            yield outcome
+
+    event = gr.on(
+        [button.click, text.submit],
+        speak,
+        [text, *panel.settings],
+        panel.outputs,
+        api_visibility="private",
+        show_progress_on=panel.outputs[1:2],
+    )
+    for stop in stops:
+        stop.click(None, js=STOP, cancels=[event], api_visibility="private")
+
+
+def add_player_status() -> None:
+    """Add the line that player.js writes to."""
+    gr.HTML('<div class="player-status" role="status"></div>')
+
+
+def make_text(name: str) -> gr.Textbox:
+    """Make the field of a text."""
+    return gr.Textbox(SAMPLES[0], label="English text", info="Shift+Enter speaks, too.", lines=3, elem_id=name)
+
+
+def make_settings(engine: Engine, name: str) -> list[Any]:
+    """Make the components of Settings."""
+    voice, vocoder = make_voice(engine, name)
+    with gr.Row():
+        seed = make_seed(f"{name}-seed")
+        speed = gr.Slider(SLOWEST, FASTEST, 1.0, step=0.05, label="Speed", min_width=140, elem_id=f"{name}-speed")
+    with gr.Row():
+        default = SynthesisConfig().sigma_infer
+        sigma = gr.Slider(0, 2, default, step=0.05, label="Sigma of the vocoder's noise", min_width=140)
+        strength = gr.Textbox(
+            label="Denoiser strength",
+            placeholder="the voice's own",
+            max_lines=1,
+            min_width=140,
+            elem_id=f"{name}-strength",
+        )
+    return [voice, vocoder, seed, sigma, strength, speed]
+
+
+def make_voice(engine: Engine, name: str) -> tuple[gr.Dropdown, gr.Dropdown]:
+    """Make the choice of a voice, and that of its vocoder, which follows the voice."""
+    voices = engine.voices
+    with gr.Row():
+        voice = gr.Dropdown(voices.names, value=voices.default, label="Voice", min_width=140, elem_id=f"{name}-voice")
+        own = voices.vocoders(voices.default)
+        vocoder = gr.Dropdown(own, value=own[0], label="Vocoder", min_width=140, elem_id=f"{name}-vocoder")
+
+    def update(chosen: str) -> gr.Dropdown:
+        own = voices.vocoders(chosen)
+        return gr.Dropdown(own, value=own[0])
+
+    voice.change(update, voice, vocoder, api_visibility="private", show_progress="hidden")
+    return voice, vocoder
+
+
+def make_seed(name: str) -> gr.Textbox:
+    """Make the field of a seed; empty: the server's own. (gr.Number shows 0 where it is empty.)"""
+    return gr.Textbox(label="Seed", placeholder="random", max_lines=1, min_width=140, elem_id=name)
+
+
+def make_outputs(name: str) -> list[Any]:
+    """Make the components of Outcome but for the token."""
+    message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id=f"{name}-message")
+    audio = make_audio("Audio", f"{name}-audio")
+    pictures = (("mel", "Mel spectrogram with the words below"), ("alignment", "Alignment of the text's symbols"))
+    return [message, audio, *(make_picture(f"{name}-{kind}", text) for kind, text in pictures)]
+
+
+def make_audio(label: str, name: str) -> gr.Audio:
+    """Make a player of finished audio, with a download of its wav file."""
+    return gr.Audio(label=label, interactive=False, format="wav", buttons=["download"], elem_id=name)
+
+
+def make_picture(name: str, text: str) -> gr.Image:
+    """Make a picture; `text` describes it to screen readers, since its title is drawn."""
+    return gr.Image(
+        show_label=False,
+        alt_text=text,
+        interactive=False,
+        format="png",
+        buttons=["fullscreen", "download"],
+        elem_id=name,
+        visible=False,
+    )

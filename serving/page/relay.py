@@ -1,0 +1,69 @@
+"""Audio on its way from an event of the page to the player in the browser, which reads it from /page/audio/TOKEN."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI, HTTPException
+from fastapi.responses import StreamingResponse
+
+UNREAD = 30.0  # seconds after its end for which audio waits for its player
+
+
+class Channel:
+    """Samples of 16 bits at a rate in Hz, on their way to one reader."""
+
+    def __init__(self, token: str, rate: int) -> None:
+        self.token, self.rate = token, rate
+        self.left = False  # True once the reader has gone before the end
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def put(self, samples: bytes | None) -> None:
+        """Pass samples on; None ends them."""
+        self._queue.put_nowait(samples)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the samples until their end."""
+        is_complete = False
+        try:
+            while (samples := await self._queue.get()) is not None:
+                yield samples
+            is_complete = True
+        finally:
+            self.left = not is_complete
+
+
+class Relay:
+    """Channels by their tokens. Each is read once, while it is written or shortly after."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, Channel] = {}
+
+    def open(self, rate: int) -> Channel:
+        """Open a channel for samples at `rate` Hz, with a token that nobody can guess."""
+        channel = Channel(secrets.token_urlsafe(16), rate)
+        self._channels[channel.token] = channel
+        return channel
+
+    def close(self, channel: Channel) -> None:
+        """End a channel. From a coroutine."""
+        channel.put(None)
+        asyncio.get_running_loop().call_later(UNREAD, self._channels.pop, channel.token, None)
+
+    def take(self, token: str) -> Channel | None:
+        """Return a channel to its reader, once; None where there is none."""
+        return self._channels.pop(token, None)
+
+
+def add_route(app: FastAPI, relay: Relay) -> None:
+    """Add the route that the player reads from; a token is needed, and works once."""
+
+    @app.get("/page/audio/{token}", include_in_schema=False)
+    async def audio(token: str) -> StreamingResponse:
+        channel = relay.take(token)
+        if channel is None:
+            raise HTTPException(404, "this audio has been played, or there is none")
+        headers = {"X-Sampling-Rate": str(channel.rate), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(channel.read(), media_type="application/octet-stream", headers=headers)

@@ -1,0 +1,184 @@
+"""Events of the page that speak: a text, and the sentences of an answer, each a request to the engine as the API's are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import gradio as gr
+import numpy as np
+import numpy.typing as npt
+
+from common.data.reports import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, word_spans
+from serving.encoding import Encoder
+from serving.engine import Engine, SpeechRequest, SpeechStream
+from serving.errors import RequestError
+from serving.page.relay import Channel, Relay
+
+Number = TypeVar("Number", int, float)
+Pixels = npt.NDArray[np.uint8]
+
+
+class Settings(NamedTuple):
+    """Values of the components of a panel; None or "": the voice's own, or the server's."""
+
+    voice: str | None
+    vocoder: str | None
+    seed: str | None
+    sigma: float | None
+    strength: str | None
+    speed: float | None
+
+    def request(self, text: str, number: int = 0) -> SpeechRequest:
+        """Return the engine's request for a text. Raises RequestError for fields that are not numbers."""
+        return SpeechRequest(
+            text=text,
+            number=number,
+            voice=self.voice,
+            vocoder=self.vocoder,
+            seed=parse_number(self.seed, "seed", int, "a whole number"),
+            sigma=self.sigma,
+            denoising_strength=parse_number(self.strength, "denoiser strength", float, "a number"),
+        )
+
+
+def parse_number(text: str | None, name: str, kind: Callable[[str], Number], expected: str) -> Number | None:
+    """Return the number in a field, None where it is empty. Raises RequestError 400 for another text."""
+    if not (text := (text or "").strip()):
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise RequestError(400, f"{name}: {text!r}, expected {expected}, or nothing") from None
+
+
+class Outcome(NamedTuple):
+    """Values for the outputs of a panel: the player's token, a line of text, the audio for its player, and two pictures."""
+
+    token: Any
+    message: str
+    audio: Any
+    mel: Any
+    alignment: Any
+
+
+@dataclass
+class Recording:
+    """The audio of one or more requests, as bytes of 16-bit samples; `channel` leads to the player, if one plays it."""
+
+    rate: int
+    channel: Channel | None
+    samples: bytearray = field(default_factory=bytearray)
+
+    def add(self, samples: bytes) -> None:
+        """Keep samples, and pass them to the player."""
+        self.samples += samples
+        if self.channel:
+            self.channel.put(samples)
+
+    @property
+    def token(self) -> str:
+        """The player's token; "" where nothing plays."""
+        return self.channel.token if self.channel else ""
+
+    @property
+    def is_left(self) -> bool:
+        """True once the player has been stopped, or its page closed."""
+        return self.channel is not None and self.channel.left
+
+    def value(self) -> tuple[int, npt.NDArray[np.int16]]:
+        """Return rate and samples, as gr.Audio takes them."""
+        return self.rate, np.frombuffer(bytes(self.samples), "<i2")
+
+
+def error_of(error: Exception) -> gr.Error:
+    """Return the page's form of an error of a user: its message alone."""
+    return gr.Error(str(error), duration=None, print_exception=False)
+
+
+class Speaker:
+    """The events of one page."""
+
+    def __init__(self, engine: Engine, relay: Relay) -> None:
+        self.engine, self.relay = engine, relay
+        self.drawing = asyncio.Lock()  # one picture at a time: matplotlib shares its caches
+
+    async def speak(self, text: str, *values: Any, plays: bool = True) -> AsyncIterator[Outcome]:
+        """Yield a token for the player, then the outcome. `values` are those of Settings. Raises gr.Error with the message."""
+        settings = Settings(*values)
+        hidden = gr.update(value=None, visible=False)
+        try:
+            stream = self.engine.submit(settings.request(text))
+            recording = self.start(stream.sampling_rate, plays)
+            yield Outcome(recording.token, "Computing …", None, hidden, hidden)
+            try:
+                await self.pass_on(stream, settings.speed, recording)
+            finally:
+                self.finish(recording)
+        except RequestError as error:
+            raise error_of(error) from None
+        if recording.is_left:
+            yield Outcome(gr.skip(), "Stopped.", None, hidden, hidden)
+            return
+        async with self.drawing:
+            mel, alignment = await asyncio.to_thread(draw, stream)
+        pictures = (gr.update(value=picture, visible=True) for picture in (mel, alignment))
+        yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
+
+    def start(self, rate: int, plays: bool = True) -> Recording:
+        """Begin audio at `rate` Hz, for the player if it `plays`."""
+        return Recording(rate, self.relay.open(rate) if plays else None)
+
+    def finish(self, recording: Recording) -> None:
+        """End audio for the player."""
+        if recording.channel:
+            self.relay.close(recording.channel)
+
+    async def pass_on(self, stream: SpeechStream, speed: float | None, recording: Recording) -> None:
+        """Pass the audio of a stream on while it is computed, until its player is left. Raises RequestError."""
+        encoder = Encoder("pcm", stream.sampling_rate, speed or 1.0)
+        try:
+            async for audio in stream:
+                recording.add(encoder.encode(audio))
+                if recording.is_left:
+                    return
+            recording.add(encoder.finish())
+        finally:
+            stream.cancel()  # of no effect after the end
+
+
+def message_of(stream: SpeechStream, recording: Recording) -> str:
+    """Describe the speech of a stream in one line."""
+    seconds = len(recording.samples) / 2 / recording.rate  # bytes to samples to seconds
+    warning = "" if stream.speech.finished else " The decoder reached its limit of frames; the text may be cut."
+    first = f"first sound after {stream.first:.2f} s, " if stream.first is not None else ""
+    return f"{seconds:.2f} s of speech, {first}seed {stream.seed}.{warning}"
+
+
+def draw(stream: SpeechStream) -> tuple[Pixels, Pixels]:
+    """Draw the mel of a finished stream with its words below, and its alignment with its symbols."""
+    speech, symbols, first = stream.speech, stream.symbols, stream.speeches[0]
+    hop_length = len(first.audio) // first.mel.shape[1]  # samples of a frame
+    title = "mel spectrogram" + (", without pauses" if len(symbols) > 1 else "") + ", with the words of its text"
+    rate, words = speech.sampling_rate, words_of(stream)
+    mel = plot_spectrogram(speech.mel, title, hop_length=hop_length, sampling_rate=rate, words=words)
+    own = symbols[0] if len(symbols) == 1 else None  # each piece has its own
+    return figure_pixels(mel), figure_pixels(
+        plot_alignment(speech.alignment, own, "alignment of decoder steps and symbols")
+    )
+
+
+def words_of(stream: SpeechStream) -> list[WordSpan]:
+    """List the words of all pieces, with their spans in frames."""
+    words, start = [], 0
+    for speech, symbols in zip(stream.speeches, stream.symbols, strict=True):
+        frames = speech.mel.shape[1]
+        scale = frames / speech.alignment.shape[0]  # frames a decoder step
+        spans = word_spans(speech.alignment, symbols)
+        words += [
+            WordSpan(word, start + round(first * scale), start + round(end * scale)) for word, first, end in spans
+        ]
+        start += frames
+    return words

@@ -1,0 +1,75 @@
+"""Answers from a text file: which entry fits a question, as a recogniser may write it, and which questions have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.errors import DataError
+from serving.answers import NO_ANSWER, NO_REPEAT, Knowledge, Turn, read_entries
+from serving.conversation_settings import ConversationConfig
+
+pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements-eval.txt, is not installed")
+FILE = ConversationConfig().knowledge
+
+
+@pytest.fixture(scope="module")
+def knowledge() -> Knowledge:
+    return Knowledge(FILE)
+
+
+def ask(knowledge: Knowledge, question: str, *turns: Turn) -> str:
+    (answer,) = knowledge(question, turns)
+    return answer
+
+
+def test_each_question_of_the_file_has_its_own_answer(knowledge):
+    entries = read_entries(FILE)
+    assert len(entries) > 30
+    assert [ask(knowledge, question) for question, _ in entries] == [answer for _, answer in entries]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("could you please tell me how many days there are in a week", "There are seven days in a week."),
+        ("How many minutes are in an our?", "There are sixty minutes in an hour."),
+        ("what color is the sky", "On a clear day the sky is blue."),
+        ("HOW MANY LEGS DOES A SPIDER HAVE", "A spider has eight legs."),
+        ("Whats the capital of Germany", "The capital of Germany is Berlin."),
+        ("Who won the election?", NO_ANSWER),
+        ("What is the capital of Spain?", NO_ANSWER),  # not Paris, which has all words but one
+        ("How many legs does a chair have?", NO_ANSWER),
+        ("the", NO_ANSWER),
+        ("…", NO_ANSWER),
+    ],
+)
+def test_questions_as_a_recogniser_writes_them(knowledge, question, answer):
+    assert ask(knowledge, question) == answer
+
+
+def test_the_question_before_completes_a_follow_up(knowledge):
+    before = Turn("What is the capital of France?", "The capital of France is Paris.")
+    assert ask(knowledge, "And of Italy?") == NO_ANSWER
+    assert ask(knowledge, "And of Italy?", before) == "The capital of Italy is Rome."
+    assert ask(knowledge, "What is the capital of Spain?", before) == NO_ANSWER
+    assert ask(knowledge, "How many legs does a dog have?", before) == "A dog has four legs."
+
+
+def test_the_answer_before_is_repeated(knowledge):
+    assert ask(knowledge, "Please say that again.") == NO_REPEAT
+    assert ask(knowledge, "Could you say that again?", Turn("Who are you?", "A voice.")) == "A voice."
+
+
+def test_problems_of_a_file_are_listed_together(tmp_path):
+    file = tmp_path / "answers.txt"
+    file.write_text("# a comment\n\nWho?|Me.\nno answer\nWho?|Me.|You.\n|Me.\nWho?|…\n")
+    with pytest.raises(DataError) as error:
+        Knowledge(file)
+    lines = str(error.value).splitlines()
+    assert [line.split(": ")[0] for line in lines] == [f"{file}:{number}" for number in (4, 5, 6, 7)]
+    assert all("expected `question|answer`" in line for line in lines)
+    file.write_text("# nothing\n")
+    with pytest.raises(DataError, match="no entry, expected lines"):
+        Knowledge(file)
+    with pytest.raises(DataError, match="no such file; expected a text file"):
+        Knowledge(tmp_path / "missing.txt")

@@ -1,0 +1,104 @@
+"""Answers of a chat endpoint: a small HTTP server speaks OpenAI's protocol over a real socket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from common.errors import DataError, UsageError
+from serving.answers import ChatEndpoint, Turn
+from serving.conversation import make_answerer
+from serving.conversation_settings import KEY_VARIABLE, ConversationConfig
+from tests.serving.chat_endpoint import Endpoint, chunk
+
+pytest.importorskip("httpx", reason="httpx, of requirements-serving.txt, is not installed")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.pause.set()
+        server.shutdown()
+        thread.join()
+
+
+def answer_of(endpoint: Endpoint, *turns: Turn, timeout: float = 60.0) -> str:
+    answerer = ChatEndpoint(endpoint.url, "parrot", None, "Be brief.", timeout)
+    return "".join(answerer("Is it raining?", turns))
+
+
+def test_the_request_and_the_answer(endpoint, monkeypatch):
+    endpoint.events = [chunk(""), chunk("It is not. Dr. Gray "), chunk("says so."), chunk(None), "data: [DONE]\n\n"]
+    monkeypatch.setenv(KEY_VARIABLE, "secret")
+    config = ConversationConfig(chat_url=f"{endpoint.url}/", chat_model="parrot", chat_instructions="Be brief.")
+    answer = "".join(make_answerer(config)("Is it raining?", [Turn("Hello.", "Good morning.")]))
+    assert answer == "It is not. Dr. Gray says so."
+    ((path, authorization, body),) = endpoint.requests
+    assert (path, authorization) == ("/v1/chat/completions", "Bearer secret")
+    assert body["model"] == "parrot" and body["stream"] is True
+    assert [(message["role"], message["content"]) for message in body["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "Hello."),
+        ("assistant", "Good morning."),
+        ("user", "Is it raining?"),
+    ]
+
+
+def test_no_key_no_header(endpoint, monkeypatch):
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert answer_of(endpoint) == "Yes."
+    assert endpoint.requests[0][1] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (401, '{"error": {"message": "wrong key", "type": "auth"}}', "HTTP 401: wrong key"),
+        (500, "<html>broken</html>", "HTTP 500: <html>broken"),
+        (404, "", "HTTP 404: no message"),
+        (200, 'data: {"error": {"message": "overloaded"}}\n\n', ": overloaded"),
+        (200, "data: hello\n\n", "event 'hello', expected a chat completion's chunk"),
+        (200, 'data: {"choices": [{"text": "old"}]}\n\n', "expected a chat completion's chunk"),
+        (200, "data: [DONE]\n\n", "the answer is empty"),
+        (200, "", "the answer is empty"),
+    ],
+)
+def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
+    endpoint.status, endpoint.events = status, [body]
+    with pytest.raises(DataError) as error:
+        answer_of(endpoint)
+    assert endpoint.url in str(error.value) and message in str(error.value)
+
+
+def test_an_answer_arrives_in_pieces(endpoint):
+    endpoint.events = [chunk("One."), chunk(" Two."), "data: [DONE]\n\n"]
+    endpoint.pause.clear()
+    pieces = ChatEndpoint(endpoint.url, "parrot", None, "", 60.0)("Count.", [])
+    assert next(pieces) == "One."  # while the endpoint waits
+    endpoint.pause.set()
+    assert list(pieces) == [" Two."]
+
+
+def test_a_silent_endpoint_and_none_at_all(endpoint):
+    endpoint.pause.clear()
+    endpoint.events = [chunk("One."), chunk("Two.")]
+    with pytest.raises(DataError, match=r"no answer \(timed out\)"):
+        answer_of(endpoint, timeout=0.3)
+    with pytest.raises(DataError, match="no answer"):
+        list(ChatEndpoint("http://127.0.0.1:9/v1", "parrot", None, "", 5)("Is it?", []))
+
+
+def test_flags_that_do_not_fit_are_named_together():
+    with pytest.raises(UsageError) as error:
+        ConversationConfig(chat_url="localhost:80", chat_timeout=0, remembered_turns=-1, recogniser="base")
+    flags = [line.split(": ")[0] for line in str(error.value).splitlines()]
+    assert flags == [
+        *("--chat-url and --chat-model", "--chat-url", "--chat-timeout", "--remembered-turns"),
+        "--recogniser base",
+    ]

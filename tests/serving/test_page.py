@@ -1,0 +1,432 @@
+"""The page in headless Chromium: speech, pictures, a phone's width, the keyboard, errors, a conversation, no outside host."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.audio.audio_processing import to_pcm
+from common.quality.recogniser import Recogniser
+from common.quality.words import normalise
+from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
+from tests.recipe import skip_without_evaluators
+
+pytestmark = pytest.mark.slow
+PATIENCE = 120  # seconds; another program may have the machine
+TEXT = "There are seven days in a week."
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+
+
+@pytest.fixture(scope="module")
+def outside_hosts() -> list[str]:
+    """Hosts beyond loopback that this process, the server among its threads, looks up or connects to."""
+    hosts: list[str] = []
+
+    def collect(event: str, arguments: tuple) -> None:
+        host = ""
+        if event == "socket.getaddrinfo":
+            host = arguments[0] or ""
+        elif event == "socket.connect" and isinstance(arguments[1], tuple):
+            host = arguments[1][0]
+        host = host.decode() if isinstance(host, bytes) else host
+        if host and host not in ("localhost", "::1", "0.0.0.0") and not host.startswith("127."):
+            hosts.append(host)
+
+    sys.addaudithook(collect)  # stays until the process ends
+    return hosts
+
+
+@pytest.fixture(scope="module")
+def address(outside_hosts, tmp_path_factory) -> Iterator[str]:
+    """The page of the embedded voice, and of one with the same models and its own vocoder, served on loopback."""
+    for package in ("fastapi", "av", "prometheus_client", "gradio"):
+        pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+    import uvicorn
+
+    from serving.app import make_app
+    from serving.config import ServingConfig
+    from serving.engine import Engine
+    from serving.page import mount
+    from serving.voices import Voices
+
+    voices = tmp_path_factory.mktemp("voices")
+    (voices / "other").symlink_to(EMBEDDED)
+    config = ServingConfig(cpu=True, max_characters=1000, voices=voices)
+    engine = Engine(Voices(config), config)
+    engine.start()
+    app = mount(make_app(engine, config), engine, config)
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait(lambda: engine.ready and server.started)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(timeout=30)
+    engine.begin_stop()
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory) -> Path:
+    """A question that the embedded voice speaks, with silence around it, since Chromium plays it in a loop."""
+    (speech,) = Synthesizer.embedded(config=SynthesisConfig(seed=2)).speak(["How many days are in a week?"])
+    path = tmp_path_factory.mktemp("question") / "question.wav"
+    soundfile.write(path, np.pad(speech.audio.numpy(), (22050, 6 * 22050)), 22050)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory, question):
+    """Headless Chromium, with the question as its microphone."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="selenium, of tests/requirements.txt, is not installed")
+    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("chromium and chromedriver (Debian: chromium chromium-driver) are not installed")
+    options = selenium.ChromeOptions()
+    options.binary_location = chromium
+    words = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-dev-shm-usage"
+    words += " disable-component-update disable-sync use-fake-ui-for-media-stream use-fake-device-for-media-stream"
+    profile = tmp_path_factory.mktemp("profile")
+    for word in [*words.split(), f"user-data-dir={profile}", f"use-file-for-fake-audio-capture={question}"]:
+        options.add_argument(f"--{word}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    browser = selenium.Chrome(options, selenium.ChromeService(driver))
+    browser.set_script_timeout(PATIENCE)
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(browser, address):
+    """The page, freshly loaded at a phone's width."""
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    browser.get_log("performance")
+    browser.get(address)
+    wait(lambda: browser.find_elements("id", "speak"))
+    return browser
+
+
+def wait(condition: Callable[[], object], seconds: float = PATIENCE) -> object:
+    """Return the first true value of a condition."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "the page did not get there in time"
+        time.sleep(0.05)
+    return value
+
+
+def value_of(page, name: str) -> str:
+    """Return the text in a field."""
+    return page.find_element("css selector", f"#{name} textarea, #{name} input").get_attribute("value")
+
+
+def fill(page, name: str, text: str) -> None:
+    """Type over the contents of a field."""
+    from selenium.webdriver.common.keys import Keys
+
+    field = page.find_element("css selector", f"#{name} textarea, #{name} input")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(text)
+
+
+def click(page, name: str) -> None:
+    """Scroll to an element and click it."""
+    element = page.find_element("id", name)
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def open_tab(page, title: str) -> None:
+    """Choose a tab; on a narrow screen it may be in the menu of the others."""
+    tabs = [tab for tab in page.find_elements("css selector", "[role=tab]") if tab.text == title and tab.is_displayed()]
+    tabs[0].click()
+
+
+def bytes_of(page, address: str) -> bytes:
+    """Return the bytes at an address, fetched by the page."""
+    script = """
+        const done = arguments[1];
+        fetch(arguments[0]).then((response) => response.blob()).then((blob) => {
+          const reader = new FileReader();
+          reader.onload = () => done(reader.result.split(",")[1]);
+          reader.readAsDataURL(blob);
+        });
+    """
+    return base64.b64decode(page.execute_async_script(script, address))
+
+
+def finished_audio(page, name: str) -> tuple[np.ndarray, int]:
+    """Return the samples (N,) and the rate of the wav file that a player of the page offers for download."""
+    link = wait(lambda: page.find_elements("css selector", f"#{name} a[download]"))[0]
+    return soundfile.read(io.BytesIO(bytes_of(page, link.get_attribute("href"))), dtype="int16")
+
+
+def words_in(samples: np.ndarray, rate: int) -> str:
+    skip_without_evaluators()
+    return normalise(Recogniser()(samples / 32768, rate))
+
+
+def player(page) -> dict:
+    return json.loads(page.execute_script("return JSON.stringify(window.ttsPlayer.status)"))
+
+
+def wait_for_speech(page, name: str = "speech") -> str:
+    return wait(lambda: "s of speech" in (text := value_of(page, f"{name}-message")) and text)
+
+
+def errors_on(page) -> list[str]:
+    return [toast.text for toast in page.find_elements("css selector", ".toast-body") if toast.text]
+
+
+def width_of(page) -> int:
+    return page.execute_script("return document.documentElement.scrollWidth")
+
+
+def hosts_of(page) -> set[str]:
+    """Return the hosts of all requests since the page was loaded, the browser's own pages aside."""
+    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    requests = [item["params"]["request"]["url"] for item in messages if item["method"] == "Network.requestWillBeSent"]
+    assert len(requests) > 10
+    return {url.split("/")[2] for url in requests if not url.startswith(("data:", "blob:", "chrome:"))}
+
+
+def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
+    fill(page, "text", TEXT)
+    click_settings(page)
+    fill(page, "speech-seed", "5")
+    click(page, "speak")
+    assert "seed 5" in wait_for_speech(page)
+    samples, rate = finished_audio(page, "speech-audio")
+    assert words_in(samples, rate) == normalise(TEXT)
+    parts = Synthesizer.embedded(config=SynthesisConfig(seed=5)).stream_line(Line(TEXT, 5))
+    np.testing.assert_array_equal(samples, np.concatenate([to_pcm(part) for part in parts]))
+    played = player(page)
+    assert (played["samples"], played["rate"], played["finished"]) == (len(samples), rate, True)
+    for name in ("speech-mel", "speech-alignment"):
+        picture = wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))[0]
+        wait(lambda picture=picture: picture.get_property("naturalWidth") > 500)
+        assert picture.is_displayed() and picture.get_attribute("alt")
+    assert width_of(page) <= PHONE["width"]
+    assert hosts_of(page) == {address.split("/")[2]}
+    assert outside_hosts == []
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def click_settings(page) -> None:
+    """Open the settings of the first tab."""
+    wait(lambda: [b for b in page.find_elements("tag name", "button") if b.text.startswith("Voice and settings")])[
+        0
+    ].click()
+    wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speech-seed")))
+
+
+def test_speed_changes_the_length(page):
+    fill(page, "text", TEXT)
+    click_settings(page)
+    fill(page, "speech-seed", "5")
+    fill(page, "speech-speed", "2\t")
+    click(page, "speak")
+    wait_for_speech(page)
+    samples, _ = finished_audio(page, "speech-audio")
+    whole = sum(len(part) for part in Synthesizer.embedded().stream_line(Line(TEXT, 5)))
+    assert len(samples) == pytest.approx(whole / 2, rel=0.05)
+
+
+def test_the_keyboard_alone(page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    def press(*keys: str) -> None:
+        ActionChains(page).send_keys(*keys).perform()
+
+    def focus() -> str:
+        return page.execute_script("return document.activeElement.closest('[id]').id")
+
+    for _ in range(10):
+        press(Keys.TAB)
+        if focus() == "text":
+            break
+    ActionChains(page).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).send_keys("A star.").perform()
+    press(Keys.TAB)
+    assert focus() == "speak"
+    press(Keys.ENTER)
+    wait_for_speech(page)
+    assert player(page)["samples"] > 0
+    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.TAB).key_up(Keys.SHIFT).perform()
+    first = value_of(page, "speech-message")
+    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+    wait(
+        lambda: (
+            value_of(page, "speech-message") not in (first, "") and "s of speech" in value_of(page, "speech-message")
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (" ", "input: empty, expected a text"),
+        ("word " * 202, "input: 1010 characters, expected at most 1000 (--max-characters)"),
+        ("{XX}", "no ARPAbet symbol 'XX'"),
+    ],
+)
+def test_errors_are_words(page, text, message):
+    fill(page, "text", text)
+    click(page, "speak")
+    found = wait(lambda: errors_on(page))
+    assert message in found[0] and "Traceback" not in found[0] and "/" not in found[0]
+    fill(page, "text", "A star.")
+    click(page, "speak")
+    wait_for_speech(page)  # the page works on
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("seed", "many", "seed: 'many', expected a whole number, or nothing"),
+        ("seed", "-1", "seed: -1, expected 0 to 4294967295"),
+        ("strength", "loud", "denoiser strength: 'loud', expected a number, or nothing"),
+    ],
+)
+def test_settings_out_of_range_are_named(page, field, value, message):
+    click_settings(page)
+    fill(page, f"speech-{field}", value)
+    click(page, "speak")
+    assert message in wait(lambda: errors_on(page))[0]
+
+
+@pytest.mark.parametrize("leave", ["stop", "close"])
+def test_a_listener_who_leaves_ends_the_work(page, address, leave):
+    fill(page, "text", "This sentence is one of very many. " * 28)
+    click(page, "speak")
+    wait(lambda: player(page)["samples"])
+    before = cancelled_requests(address)
+    if leave == "stop":
+        click(page, "stop")
+        assert player(page)["message"] == ""
+    else:
+        page.get("about:blank")
+    wait(lambda: cancelled_requests(address) == before + 1)
+
+
+def cancelled_requests(address: str) -> int:
+    with urlopen(f"{address}metrics") as answer:
+        found = re.search(r'^tts_requests_total{.*result="cancelled".*} (.*)$', answer.read().decode(), re.MULTILINE)
+    return int(float(found[1])) if found else 0
+
+
+def test_a_sample_fills_the_text(page):
+    wait(lambda: page.find_elements("css selector", ".gallery button, .gallery-item"))[1].click()
+    wait(lambda: value_of(page, "text").startswith("The quick brown fox"))
+
+
+def test_two_voices_side_by_side(page):
+    from selenium.webdriver.common.keys import Keys
+
+    open_tab(page, "Compare")
+    wait(lambda: page.find_element("id", "compare").is_displayed())
+    fill(page, "compared-text", TEXT)
+    fill(page, "second-voice", f"other{Keys.ENTER}")
+    wait(lambda: value_of(page, "second-vocoder") == "waveglow")  # this voice's default
+    for name, seed, vocoder in (("first", 5, "griffin-lim"), ("second", 6, "waveglow")):
+        assert value_of(page, f"{name}-vocoder") == vocoder
+        fill(page, f"{name}-seed", str(seed))
+    click(page, "compare")
+    for name, seed, vocoder in (("first", 5, "griffin-lim"), ("second", 6, "waveglow")):
+        assert f"seed {seed}" in wait_for_speech(page, name)
+        samples, _ = finished_audio(page, f"{name}-audio")
+        parts = Synthesizer.embedded(config=SynthesisConfig(seed=seed, vocoder=vocoder)).stream_line(Line(TEXT, seed))
+        np.testing.assert_array_equal(samples, np.concatenate([to_pcm(part) for part in parts]))
+        if name == "first":
+            assert player(page)["samples"] == len(samples)  # the second waits for its own button
+    assert width_of(page) <= PHONE["width"]
+
+
+def choose_answers_seed(page) -> None:
+    """Fix the seed of answers: the recogniser misunderstands a word of some seeds."""
+    titles = [button for button in page.find_elements("tag name", "button") if button.text.startswith("Voice")]
+    next(title for title in titles if title.is_displayed()).click()
+    wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "answer-seed")))
+    fill(page, "answer-seed", "1")
+
+
+def answer_of(page) -> str:
+    """Wait for a spoken answer; return its words."""
+    wait(lambda: value_of(page, "answer-text"))
+    samples, rate = finished_audio(page, "answer-audio")
+    assert player(page)["samples"] == len(samples)
+    return words_in(samples, rate)
+
+
+def test_a_conversation_from_a_file(page, question):
+    skip_without_evaluators()
+    open_tab(page, "Conversation")
+    wait(lambda: page.find_element("id", "answer").is_displayed())
+    click(page, "answer")
+    assert "There is no question: record one" in wait(lambda: errors_on(page))[0]
+    choose_answers_seed(page)
+    upload(page, question)
+    click(page, "answer")
+    wait(lambda: value_of(page, "transcript") == "How many days are in a week?")
+    assert answer_of(page) == "there are seven days in a week"
+    assert width_of(page) <= PHONE["width"]
+
+
+def upload(page, path: Path) -> None:
+    """Choose a sound file as the question."""
+    page.execute_script("document.querySelector('#recording button[aria-label*=pload]')?.click()")
+    wait(lambda: page.find_elements("css selector", "#recording input[type=file]"))[0].send_keys(str(path))
+    wait(lambda: page.find_elements("css selector", "#recording a[download], #recording [data-testid*=waveform]"))
+
+
+def test_a_conversation_by_microphone(page):
+    """The question plays in a loop as Chromium's microphone; the recording is stopped after one of them."""
+    skip_without_evaluators()
+    open_tab(page, "Conversation")
+    choose_answers_seed(page)
+    record = wait(lambda: page.find_elements("css selector", "#recording .record-button, #recording button.record"))[0]
+    record.click()
+    time.sleep(6)  # seconds of the recording: the question takes 2, silence follows
+    wait(lambda: [b for b in page.find_elements("css selector", "#recording button") if b.text == "Stop"])[0].click()
+    assert "days are in a week" in wait(lambda: value_of(page, "transcript"))
+    assert answer_of(page) == "there are seven days in a week"
+
+
+def test_a_file_that_is_no_sound_is_named(page, tmp_path):
+    skip_without_evaluators()
+    (tmp_path / "notes.wav").write_text("This is no sound.")
+    open_tab(page, "Conversation")
+    wait(lambda: page.find_element("id", "answer").is_displayed())
+    upload(page, tmp_path / "notes.wav")
+    click(page, "answer")
+    message = wait(lambda: errors_on(page))[0]
+    assert "notes.wav: not an audio file" in message and str(tmp_path) not in message
+
+
+def test_an_open_page_does_not_delay_the_end_of_the_server():
+    """Each open page keeps a connection; uvicorn would log an error for it after LAST_BYTES seconds."""
+    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    httpx = pytest.importorskip("httpx", reason="httpx, of tests/requirements.txt, is not installed")
+    from tests.serving.test_server import serve
+
+    with serve("--page") as server, httpx.stream("GET", f"{server.url}/gradio_api/heartbeat/visitor") as answer:
+        lines = answer.iter_lines()  # a name keeps the connection open
+        assert next(lines) == "data: ALIVE"
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(PATIENCE)
+    assert [line["message"] for line in server.log if line["level"] == "ERROR"] == []

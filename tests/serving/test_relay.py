@@ -1,0 +1,57 @@
+"""The relay between an event and the player: order, one reader, no leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+for package in ("fastapi", "httpx"):
+    pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+
+
+def test_samples_are_read_once_and_in_order(monkeypatch):
+    import httpx
+    from fastapi import FastAPI
+
+    from serving.page import relay as module
+
+    monkeypatch.setattr(module, "UNREAD", 0.05)
+    relay, app = module.Relay(), FastAPI()
+    module.add_route(app, relay)
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
+            channel = relay.open(22050)
+            channel.put(b"abc")
+            reading = asyncio.create_task(client.get(f"/page/audio/{channel.token}"))
+            await asyncio.sleep(0.01)
+            channel.put(b"d")  # while it is read
+            relay.close(channel)
+            answer = await reading
+            assert (answer.content, answer.headers["X-Sampling-Rate"]) == (b"abcd", "22050")
+            assert not channel.left
+            assert (await client.get(f"/page/audio/{channel.token}")).status_code == 404
+            unread = relay.open(22050)
+            unread.put(b"abc")
+            relay.close(unread)
+            await asyncio.sleep(0.2)
+            assert (await client.get(f"/page/audio/{unread.token}")).status_code == 404
+            assert (await client.get("/page/audio/guess")).status_code == 404
+
+    asyncio.run(run())
+
+
+def test_a_reader_who_leaves_is_noted():
+    from serving.page.relay import Relay
+
+    async def run() -> None:
+        channel = Relay().open(22050)
+        channel.put(b"abc")
+        reading = channel.read()
+        assert await anext(reading) == b"abc" and not channel.left
+        await reading.aclose()
+        assert channel.left
+
+    asyncio.run(run())
