@@ -44,7 +44,10 @@ def main(argv: list[str] | None = None) -> None:
     precision.keep_freed_memory(device)
     engine = Engine(Voices(config), config)
     server = Server(engine, config)
-    server.run(sockets=[listen(config)])
+    try:
+        server.run(sockets=[listen(config)])
+    finally:
+        engine.abort()
     if engine.failure is not None:
         raise engine.failure
 

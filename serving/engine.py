@@ -139,7 +139,7 @@ class Engine:
     def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
         self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
         self.failure: Exception | None = None  # of the thread
-        self._ready = self._stopping = False
+        self._ready = self._stopping = self._aborting = False
         self._accepted = 0
         self._inbox: deque[SpeechStream] = deque()
         self._wake = threading.Condition()
@@ -148,7 +148,7 @@ class Engine:
     @property
     def ready(self) -> bool:
         """True while requests are accepted."""
-        return self._ready and not self._stopping and self.failure is None
+        return self._ready and not self._stopping and self.is_alive
 
     @property
     def is_stopping(self) -> bool:
@@ -184,6 +184,8 @@ class Engine:
         self.check_ready()
         streams = [self._stream(request) for request in requests]
         with self._wake:
+            if self._stopping:  # a signal has come since the check, and the thread may have ended
+                raise not_ready_error()
             if self._accepted + len(streams) > self.config.max_queue:
                 raise overload_error(self.config.max_queue)
             self._accepted += len(streams)
@@ -202,13 +204,25 @@ class Engine:
             self._wake.notify()
 
     async def stop(self, grace: float | None = None) -> bool:
-        """Finish the accepted requests within `grace` seconds, and end the thread. False where requests were left."""
+        """Finish the accepted requests within `grace` seconds, and end the thread. False where requests were cut off."""
         self.begin_stop()
         thread, limit = self._thread, self.config.grace if grace is None else grace
         if thread is None:
             return True
         await asyncio.to_thread(thread.join, limit)
-        return not thread.is_alive()
+        in_time = not thread.is_alive()
+        await asyncio.to_thread(self.abort)
+        return in_time
+
+    def abort(self) -> None:
+        """Cut off all requests after their current part, and wait for the end of the thread.
+
+        A process must not end before: C++ code of a thread that still computes would abort it.
+        """
+        self.begin_stop()
+        self._aborting = True
+        if self._thread is not None:
+            self._thread.join()
 
     def _stream(self, request: SpeechRequest) -> SpeechStream:
         check(request, self.config)
@@ -326,6 +340,8 @@ class Engine:
         """Finish a stream that nobody consumes any more or whose time has passed; True for it."""
         if stream.cancelled:
             self._finish(stream, None, "cancelled")
+        elif self._aborting:
+            self._finish(stream, not_ready_error())
         elif time.monotonic() > stream.start + stream.timeout:
             self._finish(stream, timeout_error(stream.timeout))
         return stream.ended
