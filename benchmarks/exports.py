@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -124,9 +123,14 @@ def measure(args: argparse.Namespace) -> Measurement:
     speak(ONE)
     speak(BATCH)
     one, batch = (median_call(speak, texts, args.repeats) for texts in (ONE, BATCH))
-    memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     files = sum(path.stat().st_size for path in paths)
-    return Measurement(loading, one[0], one[1], batch[1], memory, files)
+    return Measurement(loading, one[0], one[1], batch[1], peak_memory(), files)
+
+
+def peak_memory() -> int:
+    """The largest memory of this process in bytes. getrusage would count the parent's, which a new process begins with (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def median_call(speak: Speak, texts: list[str], repeats: int) -> tuple[float, float]:

@@ -137,5 +137,6 @@ RUNNERS: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Mode
     "torchscript programs": _run_programs,
     "onnx": _run_onnx,
     "onnx-int8": _run_onnx,
+    "onnx-float16": _run_onnx,
     "tensorrt": _run_tensorrt,
 }
