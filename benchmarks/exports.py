@@ -88,7 +88,9 @@ def checkpoints(args: argparse.Namespace) -> tuple[Path, Path]:
 
 def write_exports(args: argparse.Namespace) -> None:
     """Write the export directories that --output lacks."""
-    voice = Synthesizer.from_checkpoints(*checkpoints(args), config=SynthesisConfig(plain=True), device="cpu")
+    paths = checkpoints(args)
+    names = " and ".join(map(str, paths))
+    voice = Synthesizer.from_checkpoints(*paths, config=SynthesisConfig(plain=True), device="cpu", description=names)
     assert voice.vocoding is not None
     source = Source(voice, voice.acoustic.model, voice.vocoding.model)
     for target in dict.fromkeys(filter(None, SYSTEMS.values())):
