@@ -45,6 +45,7 @@ SYSTEMS = {  # name: the export that it runs, if any
     "PyTorch, prepared": None,
     "torchscript": "torchscript",
     "torch.export": "torchscript",
+    "AOTInductor": "aotinductor",
     "onnx": "onnx",
     f"onnx, {SINGLE}": "onnx",
     "onnx-int8": "onnx-int8",
@@ -116,7 +117,7 @@ def measure(args: argparse.Namespace) -> Measurement:
     paths: Iterable[Path] = checkpoints(args)
     if target:
         directory = args.output / target
-        endings = {"torchscript": ".ts", "torch.export": ".pt2"}.get(args.system, ".onnx")
+        endings = {"torchscript": ".ts", "torch.export": ".pt2", "AOTInductor": ".pt2"}.get(args.system, ".onnx")
         names = [name for name in read_manifest(directory).files if name.endswith(endings)]
         paths = [directory / name for name in names if (name == SINGLE) == args.system.endswith(SINGLE)]
     start = time.perf_counter()

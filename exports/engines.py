@@ -13,7 +13,10 @@ from exports.models import Part
 
 REQUIREMENTS = "requirements-exports.txt"
 TENSORRT = "TensorrtExecutionProvider"
-BY_NAME_ONLY = (TENSORRT, "AzureExecutionProvider")  # one builds engines for minutes, one sends requests over the network
+BY_NAME_ONLY = (
+    TENSORRT,
+    "AzureExecutionProvider",
+)  # one builds engines for minutes, one sends requests over the network
 
 
 def open_session(path: Path, provider: str | None = None, **settings: Any) -> Any:
@@ -21,7 +24,7 @@ def open_session(path: Path, provider: str | None = None, **settings: Any) -> An
 
     Args:
         path: the file.
-        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest. None: a GPU's, or else the CPU's.
+        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest. None: a GPU's, or the CPU's.
         settings: the provider's.
 
     Raises:

@@ -35,7 +35,7 @@ CALIBRATION = (
 )
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-WITHOUT_PACKAGES = ("torchscript", "triton")  # targets that need none of them
+WITHOUT_PACKAGES = ("torchscript", "aotinductor", "triton")  # targets that need none of them
 
 
 class Source(NamedTuple):
@@ -147,6 +147,14 @@ def _write_torchscript(source: Source, add: Add, say: Say) -> None:
         add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
 
 
+def _write_aotinductor(source: Source, add: Add, say: Say) -> None:
+    """The parts, compiled for this machine's CPU."""
+    from exports.packages import compile_package
+
+    for part in source.parts():
+        add(f"{part.name}.pt2", compile_package(part), *describe(part))
+
+
 def _write_onnx(source: Source, add: Add, say: Say, convert: Convert | None = None) -> None:
     """The parts, and the single file that is assembled from them."""
     from exports.single_file import describe_single_file
@@ -240,6 +248,7 @@ def _write_web(source: Source, add: Add, say: Say) -> None:
 
 TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
     "torchscript": _write_torchscript,
+    "aotinductor": _write_aotinductor,
     "onnx": _write_onnx,
     "onnx-int8": _write_int8,
     "onnx-float16": _write_half,

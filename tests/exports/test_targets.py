@@ -1,8 +1,8 @@
 """Every target against plain PyTorch on the same draws: part by part, and from text to audio.
 
 Tolerances: float32 within 1e-4 of plain PyTorch, in mels and in audio. Other formats by the error's norm relative to the output's.
-8 bits: 0.1, as one product's rounding is 1/254 of its largest weight, and a part has up to a dozen products in series. float16: 0.005,
-as a rounding is 1/2048.
+8 bits: 0.1, as one product's rounding is 1/254 of its largest weight, and a part has up to a dozen products in series.
+float16: 0.005, as a rounding is 1/2048.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 
 from common.inference.config import SynthesisConfig
 from exports import engines
+from exports.packages import open_package
 from exports.voice import PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages
@@ -28,7 +29,8 @@ TEXTS = (
     ["Seven small boats lay in the harbour, white and blue.", "No."],
 )
 SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
-RUNNERS = (("torchscript", False), ("torchscript", True), ("onnx", False))
+RUNNERS = (("torchscript", False), ("torchscript", True), ("aotinductor", False), ("onnx", False))
+OPENERS = {"torchscript": engines.open_program, "aotinductor": open_package}
 
 
 def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]:
@@ -55,13 +57,11 @@ def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]
 
 
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("target", ["onnx", "torchscript", *ROUNDING])
+@pytest.mark.parametrize("target", ["onnx", *OPENERS, *ROUNDING])
 @torch.no_grad()
 def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str, target: str) -> None:
-    directory, is_program = export_of(target), target == "torchscript"
-    run = (engines.open_program if is_program else engines.open_onnx)(
-        directory / f"{name}.{'pt2' if is_program else 'onnx'}"
-    )
+    ending = "pt2" if target in OPENERS else "onnx"
+    run = OPENERS.get(target, engines.open_onnx)(export_of(target) / f"{name}.{ending}")
     (part,) = (part for part in source.parts() if part.name == name)
     for size in SIZES:
         inputs = inputs_of(part, *size)
