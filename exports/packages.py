@@ -40,7 +40,9 @@ def open_package(path: Path) -> Call:
         raise DataError(f"{path}: PyTorch does not load it ({error}); export again on this machine") from None
 
     def run(*inputs: Tensor) -> Any:
-        outputs = package(*(tensor.contiguous() for tensor in inputs))  # packages take the strides of the example for granted
+        outputs = package(
+            *(tensor.contiguous() for tensor in inputs)
+        )  # packages take the strides of the example for granted
         return outputs[0] if isinstance(outputs, (tuple, list)) and len(outputs) == 1 else outputs
 
     return run
