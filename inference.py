@@ -26,11 +26,10 @@ from torch import Tensor
 
 from common import precision
 from common.arguments import HelpFormatter, actions_of, add_retired_arguments, batch_size, given_options, log_path
-from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS, save_audio
+from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS
 from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
-from common.data.reports import plot_alignment, save_figure
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import move_aside
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, own_flags, synthesis_config
@@ -44,6 +43,7 @@ from common.inference.manifest import (
     remove_manifests,
     settings_digest,
 )
+from common.inference.outputs import write_picture, write_sound
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.threads import ThreadBalance
@@ -55,7 +55,6 @@ from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choo
 
 SPECS = REGISTRY.values()
 LONG_LIST = 8  # entries that a message shows all of
-LONG_TEXT = 150  # characters of a phrase that a message shows
 MOST_PICTURES = 64  # lines up to which alignments are drawn by default: drawing takes longer than synthesis
 LONGEST_WAIT = timedelta(days=7)  # of a process for the others, which may have slower GPUs or longer lines
 
@@ -264,23 +263,13 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> None:
     """Save the sounds of lines, with a message about each, then pictures, which take longer; record the lines as finished."""
     args = job.args
     for line, speech in spoken:
-        path, rate = args.output / file_name(line, args), speech.sampling_rate
-        save_audio(path, speech.audio, rate, args.sample_format)
-        warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
-        pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
-        job.log.say(f"{path}  {len(speech.audio) / rate:.2f} s  {shorten(line.text)}{pieces}{warning}")
+        job.log.say(write_sound(args.output / file_name(line, args), line.text, speech, args.sample_format))
     drawn = job.n_lines <= MOST_PICTURES if args.alignments is None else args.alignments
     for line, speech in spoken:
         if drawn:
-            symbols = job.voice.symbols(line.text) if speech.pieces == 1 else None  # each piece has its own
-            figure = plot_alignment(speech.alignment, symbols, title=shorten(line.text))
-            save_figure(args.output / f"alignment_{line.number}{args.suffix}.png", figure)
+            path = args.output / f"alignment_{line.number}{args.suffix}.png"
+            write_picture(path, line.text, speech, job.voice.symbols(line.text))
         job.manifest.add(line, args.output / file_name(line, args))
-
-
-def shorten(text: str) -> str:
-    """Shorten a very long phrase for a message."""
-    return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"
 
 
 def make_parser() -> argparse.ArgumentParser:

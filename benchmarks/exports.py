@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -46,6 +45,7 @@ SYSTEMS = {  # name: the export that it runs, if any
     "PyTorch, prepared": None,
     "torchscript": "torchscript",
     "torch.export": "torchscript",
+    "AOTInductor": "aotinductor",
     "onnx": "onnx",
     f"onnx, {SINGLE}": "onnx",
     "onnx-int8": "onnx-int8",
@@ -89,7 +89,9 @@ def checkpoints(args: argparse.Namespace) -> tuple[Path, Path]:
 
 def write_exports(args: argparse.Namespace) -> None:
     """Write the export directories that --output lacks."""
-    voice = Synthesizer.from_checkpoints(*checkpoints(args), config=SynthesisConfig(plain=True), device="cpu")
+    paths = checkpoints(args)
+    names = " and ".join(map(str, paths))
+    voice = Synthesizer.from_checkpoints(*paths, config=SynthesisConfig(plain=True), device="cpu", description=names)
     assert voice.vocoding is not None
     source = Source(voice, voice.acoustic.model, voice.vocoding.model)
     for target in dict.fromkeys(filter(None, SYSTEMS.values())):
@@ -115,7 +117,7 @@ def measure(args: argparse.Namespace) -> Measurement:
     paths: Iterable[Path] = checkpoints(args)
     if target:
         directory = args.output / target
-        endings = {"torchscript": ".ts", "torch.export": ".pt2"}.get(args.system, ".onnx")
+        endings = {"torchscript": ".ts", "torch.export": ".pt2", "AOTInductor": ".pt2"}.get(args.system, ".onnx")
         names = [name for name in read_manifest(directory).files if name.endswith(endings)]
         paths = [directory / name for name in names if (name == SINGLE) == args.system.endswith(SINGLE)]
     start = time.perf_counter()
@@ -124,9 +126,14 @@ def measure(args: argparse.Namespace) -> Measurement:
     speak(ONE)
     speak(BATCH)
     one, batch = (median_call(speak, texts, args.repeats) for texts in (ONE, BATCH))
-    memory = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     files = sum(path.stat().st_size for path in paths)
-    return Measurement(loading, one[0], one[1], batch[1], memory, files)
+    return Measurement(loading, one[0], one[1], batch[1], peak_memory(), files)
+
+
+def peak_memory() -> int:
+    """The largest memory of this process in bytes. getrusage would count the parent's, which a new process begins with (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
 def median_call(speak: Speak, texts: list[str], repeats: int) -> tuple[float, float]:

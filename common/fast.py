@@ -18,11 +18,12 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Request(NamedTuple):
-    """The flags that choose between fast ways: --fp16, --int8 and --recompute."""
+    """The flags that choose between fast ways: --fp16, --int8, --recompute and --compile."""
 
     half: bool = False
     int8: bool = False
     recompute: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,6 +229,12 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
         help="its dtype, in place of --amp's choice; needs --amp",
     )
     add_plain_argument(group)
+    group.add_argument(
+        "--compile",
+        action="store_true",
+        help="plain steps compiled by PyTorch (torch.compile) in place of the fast ways; needs a C++ compiler, or Triton on a "
+        "GPU, and a minute for each new shape of a batch; its gain has not been measured on a GPU",
+    )
     group.add_argument("--no-tf32", action="store_true", help="keep float32 products exact on GPUs that have TF32")
     group.add_argument(
         "--cudnn-enabled", action=argparse.BooleanOptionalAction, default=True, help="use cuDNN on a GPU"

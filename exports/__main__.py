@@ -14,13 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.arguments import HelpFormatter, given_options, seed
-from common.audio.audio_processing import save_audio
 from common.audio.loudness import NORMALIZATIONS
 from common.data.filelist import lines_of, read_phrases
-from common.data.reports import plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments
 from common.inference.config import SynthesisConfig
+from common.inference.outputs import write_picture, write_sound
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
 from exports.voice import load_voice
@@ -57,12 +56,8 @@ def run(args: argparse.Namespace, config: SynthesisConfig) -> None:
     with lines_of(args.input):
         speeches = voice.speak(texts)
     for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
-        path = args.output / f"audio_{i}{args.suffix}.wav"
-        save_audio(path, speech.audio, speech.sampling_rate)
-        symbols = voice.symbols(text) if speech.pieces == 1 else None  # each piece has its own
-        save_figure(args.output / f"alignment_{i}{args.suffix}.png", plot_alignment(speech.alignment, symbols, text))
-        warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
-        print(f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s{warning}")
+        print(write_sound(args.output / f"audio_{i}{args.suffix}.wav", text, speech))
+        write_picture(args.output / f"alignment_{i}{args.suffix}.png", text, speech, voice.symbols(text))
 
 
 Command = Callable[[argparse.Namespace, SynthesisConfig], None]

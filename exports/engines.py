@@ -12,15 +12,19 @@ from common.errors import DataError
 from exports.models import Part
 
 REQUIREMENTS = "requirements-exports.txt"
-CPU, TENSORRT = "CPUExecutionProvider", "TensorrtExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+BY_NAME_ONLY = (
+    TENSORRT,
+    "AzureExecutionProvider",
+)  # one builds engines for minutes, one sends requests over the network
 
 
-def open_session(path: Path, provider: str = CPU, **settings: Any) -> Any:
+def open_session(path: Path, provider: str | None = None, **settings: Any) -> Any:
     """Open an ONNX file with ONNX Runtime, on as many threads as PyTorch has.
 
     Args:
         path: the file.
-        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest.
+        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest. None: a GPU's, or the CPU's.
         settings: the provider's.
 
     Raises:
@@ -28,19 +32,22 @@ def open_session(path: Path, provider: str = CPU, **settings: Any) -> Any:
     """
     runtime = import_runtime()
     available = runtime.get_available_providers()
+    provider = provider or next(name for name in available if name not in BY_NAME_ONLY)
     if provider not in available:
         raise DataError(f"{path}: needs ONNX Runtime with {provider}, this one has {', '.join(available)}")
     others = available[available.index(provider) + 1 :]
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors; warnings are about inputs with a default
+    # Each session has threads of its own. Between calls they would spin, and take the cores from the other parts and from PyTorch.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return runtime.InferenceSession(str(path), options, providers=[(provider, settings), *others])
     except Exception as error:  # its exceptions have no common class
         raise DataError(f"{path}: ONNX Runtime does not accept it ({error})") from None
 
 
-def open_onnx(path: Path, provider: str = CPU, **settings: Any) -> Part:
+def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Part:
     """Open an ONNX file as a call. Arguments and errors as of open_session."""
     session = open_session(path, provider, **settings)
     names = [value.name for value in session.get_inputs()]

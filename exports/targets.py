@@ -35,7 +35,7 @@ CALIBRATION = (
 )
 CALIBRATION_FRAMES = 256  # of each phrase
 EXTRA_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-WITHOUT_PACKAGES = ("torchscript", "triton")  # targets that need none of them
+WITHOUT_PACKAGES = ("torchscript", "aotinductor", "triton")  # targets that need none of them
 
 
 class Source(NamedTuple):
@@ -106,6 +106,7 @@ def _version(package: str) -> str | None:
 
 
 Add = Callable[[str, bytes, Mapping[str, Any], Mapping[str, Any]], None]
+Convert = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # models as ONNX -> the same in another number format
 
 
 def describe(part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -146,14 +147,21 @@ def _write_torchscript(source: Source, add: Add, say: Say) -> None:
         add(f"{part.name}.pt2", buffer.getvalue(), *describe(part))
 
 
-def _write_onnx(source: Source, add: Add, say: Say, quantized: bool = False) -> None:
+def _write_aotinductor(source: Source, add: Add, say: Say) -> None:
+    """The parts, compiled for this machine's CPU."""
+    from exports.packages import compile_package
+
+    for part in source.parts():
+        add(f"{part.name}.pt2", compile_package(part), *describe(part))
+
+
+def _write_onnx(source: Source, add: Add, say: Say, convert: Convert | None = None) -> None:
     """The parts, and the single file that is assembled from them."""
-    from exports.quantization import quantize
     from exports.single_file import describe_single_file
 
     models = onnx_models(source)
-    if quantized:
-        models = quantize(models, calibration_inputs(source))
+    if convert:
+        models = convert(models)
     for part in source.parts():
         add(f"{part.name}.onnx", models[part.name].SerializeToString(), *describe(part))
     add("tts.onnx", single_file(source, models).SerializeToString(), *describe_single_file())
@@ -178,7 +186,16 @@ def onnx_models(source: Source) -> Mapping[str, Any]:
 
 def _write_int8(source: Source, add: Add, say: Say) -> None:
     """The same files with weights of 8 bits."""
-    _write_onnx(source, add, say, quantized=True)
+    from exports.quantization import quantize
+
+    _write_onnx(source, add, say, lambda models: quantize(models, calibration_inputs(source)))
+
+
+def _write_half(source: Source, add: Add, say: Say) -> None:
+    """The same files in float16."""
+    from exports.half import to_half
+
+    _write_onnx(source, add, say, to_half)
 
 
 @torch.inference_mode()
@@ -231,8 +248,10 @@ def _write_web(source: Source, add: Add, say: Say) -> None:
 
 TARGETS: dict[str, Callable[[Source, Add, Say], None]] = {
     "torchscript": _write_torchscript,
+    "aotinductor": _write_aotinductor,
     "onnx": _write_onnx,
     "onnx-int8": _write_int8,
+    "onnx-float16": _write_half,
     "tensorrt": _write_tensorrt,
     "triton": _write_triton,
     "triton-onnx": _write_triton_onnx,

@@ -24,6 +24,7 @@ from exports.models import (
     exported_acoustic,
     exported_vocoder,
 )
+from exports.packages import open_package
 from models import REGISTRY
 from synthesizer import Synthesizer
 from tacotron2.config import Tacotron2Config
@@ -122,6 +123,10 @@ def _run_programs(directory: Path, manifest: Manifest, options: dict[str, Any], 
     return _partwise(parts, manifest, options)
 
 
+def _run_packages(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
+    return _partwise({name: open_package(directory / f"{name}.pt2") for name in PARTS}, manifest, options)
+
+
 def _run_onnx(directory: Path, manifest: Manifest, options: dict[str, Any], device: torch.device) -> Models:
     return _partwise({name: engines.open_onnx(directory / f"{name}.onnx") for name in PARTS}, manifest, options)
 
@@ -135,7 +140,9 @@ def _run_tensorrt(directory: Path, manifest: Manifest, options: dict[str, Any], 
 RUNNERS: dict[str, Callable[[Path, Manifest, dict[str, Any], torch.device], Models]] = {
     "torchscript": _run_scripts,
     "torchscript programs": _run_programs,
+    "aotinductor": _run_packages,
     "onnx": _run_onnx,
     "onnx-int8": _run_onnx,
+    "onnx-float16": _run_onnx,
     "tensorrt": _run_tensorrt,
 }

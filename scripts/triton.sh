@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Serve a model repository with Triton on a CPU: bash scripts/triton.sh [DIR [flags of tritonserver]].
 #
-# Makes .venv-triton if it is not there: PyTorch, the packages of the recipe, pytest, and the server 2.51 with its
+# Makes .venv-triton if it is not there: PyTorch, the packages of the recipe, those of the tests, and the server 2.51 with its
 # Python backend from the package nvidia-pytriton, for Linux on x86 with glibc 2.35. Without DIR nothing is started. Safe to run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv-triton
 # numpy 2 corrupts the tensors of this server. One call, so that pip finds versions that fit each other.
-packages=(nvidia-pytriton==0.7.0 "numpy<2" "${TORCH:-torch==2.13.0}" pytest)
+packages=(nvidia-pytriton==0.7.0 "numpy<2" "${TORCH:-torch==2.13.0}" pytest nbclient ipykernel)
 lists=(requirements.txt requirements-triton.txt)
 packages+=("${lists[@]/#/--requirement=}")
 stamp=$venv/installed-$(cat "${lists[@]}" scripts/triton.sh | cksum | cut -d ' ' -f 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from common.fast import FastWay, Request
 from models import REGISTRY, get_model
 
 REQUESTS = {  # the flags that switch each row on
+    "compiled": Request(compile=True),
     "recomputed": Request(recompute=True),
     "int8": Request(int8=True),
     "half": Request(half=True),
@@ -72,7 +74,15 @@ ROWS = [(name, way) for name, spec in REGISTRY.items() for way in spec.fast_ways
 CASES = [
     pytest.param(name, way, size, id=f"{name}-{way.name}-{number}")
     for name, way in ROWS
+    if way.name != "compiled"
     for number, size in enumerate(SIZES[name])
+]
+# A compiler takes a quarter of a minute for each case, and has no thresholds of ours.
+FOR_COMPILER = {"Tacotron2": Size({}, 3, 7), "WaveGlow": Size({"n_flows": 2, "n_early_every": 1}, 3, 7)}
+COMPILED = [
+    pytest.param(name, way, FOR_COMPILER[name], id=f"{name}-{way.name}", marks=pytest.mark.slow)
+    for name, way in ROWS
+    if way.name == "compiled"
 ]
 
 
@@ -127,10 +137,14 @@ def converter(way: FastWay, model: nn.Module) -> Callable[[], nn.Module]:
     request = REQUESTS.get(way.name, Request())
     if not way.applies(model, request):
         pytest.skip(f"{way.name}: not for this machine")
+    if way.name == "compiled" and not any(map(shutil.which, ("g++", "clang++"))):
+        pytest.skip("compiled: no C++ compiler")
     return lambda: way.convert(model, request)
 
 
-@pytest.mark.parametrize(("name", "way", "size"), [case for case in CASES if case.values[1].phase == "training"])
+@pytest.mark.parametrize(
+    ("name", "way", "size"), [*COMPILED, *(case for case in CASES if case.values[1].phase == "training")]
+)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_training_rows_keep_outputs_and_gradients(name: str, way: FastWay, size: Size, dtype: torch.dtype) -> None:
     """In float64 to 1e-9 and in float32 to the row's tolerance, each tensor relative to its largest number."""

@@ -233,14 +233,15 @@ def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dt
 def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:
     """Return the fast way to train a plain model that the options select, or with --plain the model itself.
 
-    Raises UsageError for --recompute with --plain.
+    Raises UsageError for two of --plain, --compile and --recompute.
     """
-    plain, recompute = options.get("plain", False), options.get("recompute", False)
-    if plain and recompute:
-        raise UsageError("--recompute: one of the fast ways, which --plain switches off; leave one of them out")
-    return accelerate(
-        model, () if plain else spec.fast_ways, "training", Request(half is not None, recompute=recompute)
-    )
+    named = [name for name in ("plain", "compile", "recompute") if options.get(name, False)]
+    if len(named) > 1:
+        flags = " and ".join(f"--{name}" for name in named)
+        raise UsageError(f"{flags}: each chooses another way to compute a step; leave all but one of them out")
+    ways = () if "plain" in named else spec.fast_ways
+    request = Request(half is not None, recompute="recompute" in named, compile="compile" in named)
+    return accelerate(model, ways, "training", request)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from common.fast import FastWay, Request
-from tacotron2.fast import prepared, training
+from tacotron2.fast import compiled, prepared, training
 
 WAYS = (
+    FastWay(
+        name="compiled",
+        phase="training",
+        applies=lambda model, request: request.compile,
+        convert=compiled.convert,
+        tolerance=1e-4,
+    ),
     FastWay(
         name="all steps together",
         phase="training",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -99,12 +100,15 @@ def small_source() -> Source:
 @pytest.fixture(scope="session")
 def export_of(tmp_path_factory):
     """export_of(target) -> the directory of the small voice's export, written once a session."""
+    from exports.packages import COMPILERS
     from exports.targets import WITHOUT_PACKAGES, export
 
     @functools.cache
     def write(target: str) -> Path:
         if target not in WITHOUT_PACKAGES:
             skip_without_packages()
+        if target == "aotinductor" and not any(map(shutil.which, COMPILERS)):
+            pytest.skip(f"no C++ compiler ({', '.join(COMPILERS)})")
         directory = tmp_path_factory.mktemp("export") / target
         export(target, small_source(), directory, say=lambda line: None)
         return directory

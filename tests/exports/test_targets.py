@@ -1,7 +1,8 @@
 """Every target against plain PyTorch on the same draws: part by part, and from text to audio.
 
-Tolerances: float32 within 1e-4 of plain PyTorch, in mels and in audio. 8 bits: the error's norm is at most a tenth of the
-output's; one product's rounding is 1/254 of its largest weight, and a part has up to a dozen products in series.
+Tolerances: float32 within 1e-4 of plain PyTorch, in mels and in audio. Other formats by the error's norm relative to the output's.
+8 bits: 0.1, as one product's rounding is 1/254 of its largest weight, and a part has up to a dozen products in series.
+float16: 0.005, as a rounding is 1/2048.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from common.inference.config import SynthesisConfig
 from exports import engines
+from exports.packages import open_package
 from exports.voice import PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages
@@ -20,14 +22,15 @@ from tests.exports.conftest import skip_without_packages
 pytestmark = pytest.mark.slow
 
 FLOAT32 = 1e-4
-INT8 = 0.1  # of the norm
+ROUNDING = {"onnx-int8": 0.1, "onnx-float16": 0.005}  # of the norm
 TEXTS = (
     ["Good morning."],
     ["One.", "The trains leave at ten.", "Where did you put them?"],
     ["Seven small boats lay in the harbour, white and blue.", "No."],
 )
 SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
-RUNNERS = (("torchscript", False), ("torchscript", True), ("onnx", False))
+RUNNERS = (("torchscript", False), ("torchscript", True), ("aotinductor", False), ("onnx", False))
+OPENERS = {"torchscript": engines.open_program, "aotinductor": open_package}
 
 
 def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]:
@@ -54,21 +57,19 @@ def inputs_of(part, batch: int, symbols: int, frames: int) -> list[torch.Tensor]
 
 
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("kind", ["onnx", "pt2", "int8"])
+@pytest.mark.parametrize("target", ["onnx", *OPENERS, *ROUNDING])
 @torch.no_grad()
-def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str, kind: str) -> None:
-    target = {"onnx": "onnx", "pt2": "torchscript", "int8": "onnx-int8"}[kind]
-    directory = export_of(target)
-    opening = engines.open_program if kind == "pt2" else engines.open_onnx
-    run = opening(directory / f"{name}.{'pt2' if kind == 'pt2' else 'onnx'}")
+def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str, target: str) -> None:
+    ending = "pt2" if target in OPENERS else "onnx"
+    run = OPENERS.get(target, engines.open_onnx)(export_of(target) / f"{name}.{ending}")
     (part,) = (part for part in source.parts() if part.name == name)
     for size in SIZES:
         inputs = inputs_of(part, *size)
         outputs, expected = run(*inputs), part.module(*inputs)
         pairs = [(outputs, expected)] if isinstance(expected, torch.Tensor) else zip(outputs, expected, strict=True)
         for ours, theirs in pairs:
-            if kind == "int8" and theirs.is_floating_point():
-                assert (ours - theirs).norm() <= INT8 * theirs.norm()
+            if target in ROUNDING and theirs.is_floating_point():
+                assert (ours - theirs).norm() <= ROUNDING[target] * theirs.norm()
             else:
                 torch.testing.assert_close(ours, theirs, rtol=0, atol=FLOAT32)
 
@@ -118,9 +119,10 @@ def test_guards_and_limits_of_decoding_hold(export_of, source) -> None:
     torch.testing.assert_close(outputs.mels, expected.mels, rtol=0, atol=FLOAT32)
 
 
-def test_int8_speaks(export_of) -> None:
+@pytest.mark.parametrize("target", list(ROUNDING))
+def test_other_formats_speak(export_of, target: str) -> None:
     """The whole chain runs; parts are compared one by one, as a chain of small random models amplifies each rounding."""
-    speeches = load_voice(export_of("onnx-int8"), SynthesisConfig(seed=2)).speak(TEXTS[1])
+    speeches = load_voice(export_of(target), SynthesisConfig(seed=2)).speak(TEXTS[1])
     assert all(torch.isfinite(speech.audio).all() and len(speech.audio) for speech in speeches)
 
 
@@ -136,3 +138,14 @@ def test_int8_files_are_smaller(export_of) -> None:
     quantized = [name for name in weights if name.endswith("_quantized")]
     assert any(".in_layers." in name for name in quantized)
     assert not any(part in name for name in quantized for part in (".cond_layers.", "convinv", ".start.", ".end."))
+
+
+def test_float16_files_have_weights_of_16_bits(export_of) -> None:
+    skip_without_packages()
+    import onnx
+
+    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}
+    for name in PARTS:
+        weights = onnx.load(export_of("onnx-float16") / f"{name}.onnx").graph.initializer
+        types = {weight.data_type for weight in weights if len(weight.dims) > 1} & floats
+        assert types == {onnx.TensorProto.FLOAT if name == "denoiser" else onnx.TensorProto.FLOAT16}

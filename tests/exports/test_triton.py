@@ -7,6 +7,7 @@ runs all but the test of the single file, which needs the packages of requiremen
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -244,3 +245,22 @@ def test_the_client_writes_the_audio(server, tmp_path, capsys) -> None:
         rate, samples = wavfile.read(tmp_path / f"{name}.wav")
         assert rate == 22050
         np.testing.assert_allclose(samples / 2**15, audio, rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_notebook_speaks_through_the_server(server, monkeypatch) -> None:
+    """All cells run; the streamed audio agrees with the whole, and two players and a picture are shown."""
+    nbformat = pytest.importorskip("nbformat", reason="run this test with .venv-triton/bin/python -m pytest")
+    from nbclient import NotebookClient
+
+    addresses, _ = server
+    environment = {"TRITON_HTTP": addresses["http"], "TRITON_GRPC": addresses["grpc"], "PYTHONPATH": str(ROOT)}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    notebook = nbformat.read(ROOT / "exports" / "triton.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    kinds = [kind for output in outputs for kind in output.get("data", {})]
+    (difference,) = re.findall(r"largest difference from the whole: (\S+)", str(outputs).replace("\\n", " "))
+    assert float(difference) < 1e-3
+    assert str(outputs).count("<audio") >= 2 and "image/png" in kinds

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from common.fast import FastWay
 from common.precision import half_dtype
+from waveglow.fast.compiled import convert_to_compiled
 from waveglow.fast.int8 import can_convert, convert_to_int8
 from waveglow.fast.prepared import convert_to_prepared
 from waveglow.fast.training import convert_for_training
 
 WAYS = (
+    FastWay(
+        name="compiled",
+        phase="training",
+        applies=lambda model, request: request.compile,
+        convert=convert_to_compiled,
+        tolerance=1e-4,
+    ),
     FastWay(
         name="recomputed",
         phase="training",

@@ -1,0 +1,30 @@
+"""The files of a line's speech, and the message about them: as inference.py and the runner of exports write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.audio.audio_processing import SAMPLE_FORMATS, save_audio
+from common.data.reports import plot_alignment, save_figure
+from common.inference.stages import Speech
+
+LONG_TEXT = 150  # characters of a phrase that a message shows
+
+
+def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMPLE_FORMATS[0]) -> str:
+    """Save the sound of a text, and return a message about it. Raises DataError as save_audio does."""
+    save_audio(path, speech.audio, speech.sampling_rate, sample_format)
+    warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
+    pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
+    return f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s  {shorten(text)}{pieces}{warning}"
+
+
+def write_picture(path: Path, text: str, speech: Speech, symbols: list[str]) -> None:
+    """Draw the alignment of a text's frames with its symbols; without their names where the text was cut."""
+    names = symbols if speech.pieces == 1 else None  # each piece has its own
+    save_figure(path, plot_alignment(speech.alignment, names, title=shorten(text)))
+
+
+def shorten(text: str) -> str:
+    """Shorten a very long phrase for a message."""
+    return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"

@@ -1,0 +1,48 @@
+"""AOTInductor packages of a voice's parts: machine code that PyTorch's compiler makes with the C++ compiler at hand."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common.errors import DataError
+from exports.models import Part as Call
+from exports.parts import Part
+from exports.programs import program
+
+COMPILERS = ("g++", "clang++")
+
+
+def compile_package(part: Part) -> bytes:
+    """Compile a part for this machine's CPU; its number of threads is that of the process which runs it.
+
+    Raises DataError where no C++ compiler is installed.
+    """
+    if not any(map(shutil.which, COMPILERS)):
+        raise DataError(f"aotinductor: no C++ compiler, expected one of {', '.join(COMPILERS)}: apt install g++")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / f"{part.name}.pt2")
+        settings = {"cpp.dynamic_threads": True}
+        torch._inductor.aoti_compile_and_package(program(part), package_path=path, inductor_configs=settings)
+        return Path(path).read_bytes()
+
+
+def open_package(path: Path) -> Call:
+    """Open a package as a call. Raises DataError where it does not run here, as on a CPU with fewer instructions."""
+    try:
+        package = torch._inductor.aoti_load_package(str(path))
+    except RuntimeError as error:
+        raise DataError(f"{path}: PyTorch does not load it ({error}); export again on this machine") from None
+
+    def run(*inputs: Tensor) -> Any:
+        outputs = package(
+            *(tensor.contiguous() for tensor in inputs)
+        )  # packages take the strides of the example for granted
+        return outputs[0] if isinstance(outputs, (tuple, list)) and len(outputs) == 1 else outputs
+
+    return run

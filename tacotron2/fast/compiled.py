@@ -1,0 +1,29 @@
+"""Training with a decoder step by torch.compile, the row "compiled". The loop over steps stays Python's."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from common.fast import Request, shallow_copy
+from tacotron2.decoder import Decoder, DecoderState, Memory
+from tacotron2.model import Tacotron2
+
+
+def convert(model: Tacotron2, request: Request) -> Tacotron2:
+    """Return a model of the same parameters whose decoder step is compiled at its first call."""
+    decoder = shallow_copy(model.decoder, CompiledDecoder)
+    decoder.compiled_step = torch.compile(Decoder.step, dynamic=True)
+    return shallow_copy(model, Tacotron2, decoder=decoder).train(model.training)
+
+
+class CompiledDecoder(Decoder):
+    """The plain decoder with a compiled step."""
+
+    compiled_step: object
+
+    def step(self, x: Tensor, state: DecoderState, memory: Memory) -> DecoderState:
+        """Decoder.step."""
+        assert callable(self.compiled_step)
+        result: DecoderState = self.compiled_step(self, x, state, memory)
+        return result
