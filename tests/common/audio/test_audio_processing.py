@@ -304,13 +304,13 @@ def convergence(audio: np.ndarray, magnitude: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frames", [8, 31, 33, 200, 500])
+@pytest.mark.parametrize("frames", [8, 31, 33, 200, 600])
 def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> None:
     """Shorter than a part, longer by one frame, and so long that the middle parts reach neither end."""
     mels = stft.mel_spectrogram(torch.from_numpy(voice(frames * 256)).float()[None])
     whole = griffin_lim(mels, stft, generator=torch.Generator().manual_seed(3))
     parts = list(griffin_lim_in_parts(mels, stft, torch.Generator().manual_seed(3)))
-    starts = [start for start in (0, 32, 96, 224, 480) if start < frames]
+    starts = [start for start in (0, 32, 288, 544) if start < frames]
     assert [part.shape[1] // 256 for part in parts] == [b - a for a, b in pairwise([*starts, frames])]
     assert (torch.cat(parts, dim=1) - whole).abs().max() < 1e-3 * whole.abs().max()
 
