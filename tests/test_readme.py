@@ -38,7 +38,8 @@ LINKING = [
 # Flags of torchrun, tensorboard, sbatch, docker, tritonserver and http.server; flags that only the published recipe had.
 FOREIGN_FLAGS = {
     *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
-    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository", "--bind", "--rm"),
+    *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository", "--bind"),
+    "--rm",
 }
 FOLDERS_OF_USERS = (
     "LJSpeech-1.1/",

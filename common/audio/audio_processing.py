@@ -23,7 +23,7 @@ from common.files import atomic_write
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}
 LOSSY_PEAK = 1.5
 ROUNDS, MOMENTUM = 60, 0.99  # of Griffin-Lim
-FIRST_PART, OTHER_PARTS = 32, 256  # frames of Griffin-Lim's parts: the first one is there soon, the others have less around them
+FIRST_PART, OTHER_PARTS = 32, 256  # frames of Griffin-Lim's parts: a short one is soon ready, long ones overlap less
 PART_WINDOWS = 24  # windows on either side of a part
 CREST = 3.0  # largest magnitude of a frame over its root mean square; speech and noise have 3 to 5
 OGG_HEADER = 27  # bytes of a page before its segment table
