@@ -26,11 +26,13 @@ from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
 from common.files import atomic_write
+from common.tensor_files import DamagedFileError, checksum, load_tensors
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
 NAMES_SHOWN = 4
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
+CHECKSUM = "checksum"  # key in the metadata of a .safetensors file, of its weights and the entries of DESCRIBED
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
@@ -107,7 +109,7 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
         weights = {  # safetensors refuses tensors that share memory, and views
             name: value.clone(memory_format=torch.contiguous_format) for name, value in checkpoint["state_dict"].items()
         }
-        content = package.save(weights, metadata={"format": "pt", **described})
+        content = package.save(weights, metadata={"format": "pt", **described, CHECKSUM: checksum(weights, described)})
         with atomic_write(path) as file:
             file.write(content)
 
@@ -115,8 +117,8 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
     """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
 
-    Raises DataError where the file is missing, cut short, no checkpoint, or pickles anything but plain data; UsageError where a
-    .safetensors file is given and the package safetensors is missing.
+    Raises DataError where the file is missing, damaged, cut short, no checkpoint, or pickles anything but plain data; UsageError
+    where a .safetensors file is given and the package safetensors is missing.
     """
     path = Path(path)
     if not path.is_file():
@@ -126,8 +128,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     if path.suffix == SAFETENSORS:
         return _load_safetensors(path, map_location)
     try:
-        with torch.serialization.safe_globals(_plain_data()):
-            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+        checkpoint = load_tensors(path, map_location, _plain_data())
     except Exception as error:  # bytes that are no pickle raise any kind of error
         raise DataError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, dict):
@@ -204,7 +205,10 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
             metadata = file.metadata() or {}
             # copies, since products round differently with the unaligned addresses of the file
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-        described = {key: json.loads(metadata[key]) for key in DESCRIBED if key in metadata}
+        texts = {key: metadata[key] for key in DESCRIBED if key in metadata}
+        if CHECKSUM in metadata and metadata[CHECKSUM] != checksum(weights, texts):
+            raise DamagedFileError("damaged: the weights differ from the file's checksum")
+        described = {key: json.loads(text) for key, text in texts.items()}
     except Exception as error:  # the package's own errors, or plain ones in old versions
         raise DataError(_unreadable(path, error)) from error
     return {**described, "state_dict": weights}
@@ -276,6 +280,8 @@ def _checkpoints(folder: Path) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
+    if isinstance(error, DamagedFileError):
+        return f"{path}: {error}; copy or save it again"
     refused = re.search(r"GLOBAL ([\w.]*\w)\s", str(error))
     if refused:
         return (
