@@ -149,7 +149,8 @@ def spell(text: str, options: Options) -> list[str]:
 def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     """Cut a text for inference into pieces of at most `limit` spoken characters, each with its pause; 0 is no limit.
 
-    Drop pieces without words. An invalid text stays whole, since encode reports its error.
+    Drop pieces without words; of a very long text without any, only its beginning stays. An invalid text stays whole, since encode
+    reports its error.
     """
     config = from_options(Tacotron2DataConfig, options)
     parts = sentences.cut_text(text, limit, config.read_aloud)
@@ -158,10 +159,11 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
             _encode_one(text, config, read_aloud=True)
         except DataError:
             return [Piece(text, 0.0)]
-        parts = [
+        spoken = [
             piece for piece in parts if _has_words(_encode_one(piece.text, config, read_aloud=True), config.alphabet)
         ]
-    return parts or [Piece(text, 0.0)]
+        return spoken or [Piece(text, 0.0) if len(text) <= sentences.LONGEST_UNCUT else parts[0]]
+    return parts
 
 
 def unspoken(text: str, options: Options) -> list[str]:
