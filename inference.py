@@ -32,7 +32,7 @@ from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.data.reports import plot_alignment, save_figure
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import move_aside
+from common.files import move_aside, remove_leftovers
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, own_flags, synthesis_config
 from common.inference.config import BYTES_PER_LINE, MOST_LINES
 from common.inference.live import Live
@@ -101,8 +101,10 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
     lines = voice.lines(texts)
     with lines_of(args.input):
         voice.check(lines)
-    if dist.is_main and not args.resume:
-        remove_manifests(args.output, args.suffix)
+    if dist.is_main:
+        remove_leftovers(args.output)
+        if not args.resume:
+            remove_manifests(args.output, args.suffix)
     settings = broadcast(digest_of(args, voice, choice), dist)  # after the removal, before a process writes
     path = log_path(args.output, args.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []

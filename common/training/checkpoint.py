@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write
+from common.files import atomic_link, atomic_write, remove_leftovers
 from common.tensor_files import DamagedFileError, checksum, load_tensors
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
@@ -87,6 +87,7 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
     path = Path(path)
     advice = "older checkpoints are untouched: free the disk or choose another --output, then --resume-from-last"
     with _explain_write_errors(path, advice):
+        remove_leftovers(path.parent)
         with atomic_write(path) as file:
             torch.save(checkpoint, file)
         if link is not None:
@@ -229,18 +230,13 @@ def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
 
 def _update_link(link: Path, target: Path) -> None:
     """Replace `link` in one step by a relative link to `target`, or by a copy on file systems without links."""
-    temporary = link.with_name(f"{link.name}.tmp")
     try:
-        temporary.unlink(missing_ok=True)
-        try:
-            temporary.symlink_to(os.path.relpath(target, link.parent))
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            shutil.copyfile(target, temporary)
-        os.replace(temporary, link)
-    finally:
-        temporary.unlink(missing_ok=True)
+        atomic_link(link, os.path.relpath(target, link.parent))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        with atomic_write(link) as copy, target.open("rb") as original:
+            shutil.copyfileobj(original, copy)
 
 
 def _plain_data() -> list[Any]:
