@@ -77,11 +77,11 @@ def test_saving_by_the_clock_does_not_change_the_result(tmp_path: Path) -> None:
 
 
 def test_only_old_checkpoints_of_this_run_are_deleted(tmp_path: Path) -> None:
-    for epoch in (1, 99):
-        (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
     words = [*flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 2, "--keep-checkpoints", 2]
     succeed("train.py", *words, "--epochs", 5)
-    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "2", "4", "99", "best", "last")]
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("2", "4", "best", "last")]
+    for epoch in (1, 99):
+        (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
     succeed("train.py", *words, "--epochs", 7, "--resume-from-last")
     assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "4", "6", "99", "best", "last")]
 
@@ -177,7 +177,7 @@ def test_the_error_of_a_warm_start_that_does_not_fit_gives_a_hint(tmp_path: Path
     assert "leave what differs out with --ignore-layers REGEX, or take the file's settings" in result.err
     out = succeed("train.py", *words, "--wn-channels", 16, "--ignore-layers", "^WN", "--epochs", 1)
     assert "tensors start anew" in out
-    result = run("train.py", *words, "--ignore-layers", "^WM")
+    result = run("train.py", *words, "--ignore-layers", "^WM", "-o", tmp_path / "new")
     assert result.code == 2
     assert "--ignore-layers: no weight's name matches '^WM'; names start with upsample, WN, convinv" in result.err
 

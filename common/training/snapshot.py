@@ -143,9 +143,7 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
             print(f"warning: {fault}; going on from the one before it, {path}")
         return Start(path, checkpoint)
     if faults:
-        raise DataError(
-            "\n".join([*faults, "no other checkpoint to go on from: leave --resume-from-last out to begin anew"])
-        )
+        raise DataError("\n".join([*faults, "no other checkpoint to go on from: choose another -o to begin anew"]))
     return None
 
 

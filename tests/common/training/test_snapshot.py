@@ -200,7 +200,7 @@ def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
         ask(tmp_path)
     reason = "damaged: Bad CRC-32" if fault == "one bit flipped" else "no checkpoint, or one cut short"
     assert str(error.value).count(reason) == 3
-    assert str(error.value).endswith("leave --resume-from-last out to begin anew")
+    assert str(error.value).endswith("choose another -o to begin anew")
 
 
 def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Path, monkeypatch) -> None:
