@@ -65,11 +65,14 @@ class Loaders(NamedTuple):
 
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
-    """Build the dataset of a filelist, after a check that all its files exist. Raises DataError, which lists all bad rows."""
+    """Build the dataset of a filelist whose files all exist and are of a usable length. DataError lists all bad rows."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
+    spec = get_spec(name)
     with lines_of(filelist):
-        return get_spec(name).make_dataset(options, utterances)
+        dataset = spec.make_dataset(options, utterances)
+        spec.check_clips(dataset)
+    return dataset
 
 
 def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: bool) -> DataLoader:

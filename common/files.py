@@ -28,7 +28,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     Create its folder where missing. The temporary file has a random name and is new, so that no link of that name is followed.
     Raises OSError where the system refuses; the caller words the message.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary, descriptor = _create_temporary(path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -39,6 +39,14 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder where missing, and those above it. Raises OSError where the system refuses."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # a file
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
 
 
 def atomic_link(path: Path, target: str) -> None:

@@ -333,7 +333,7 @@ def test_an_output_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     place = tmp_path / "taken"
     place.touch()
     message = stderr_of(1, "train.py", *training(tmp_path), "-o", place)
-    assert message == f"error: {place}: cannot be written (File exists); choose another --output"
+    assert message == f"error: {place}: cannot be written (Not a directory); choose another --output"
     message = stderr_of(1, "inference.py", *speech(tmp_path), "-o", place)
     assert message.startswith(f"error: {place}/nvlog.json: cannot write the log")
     assert "--output" in message

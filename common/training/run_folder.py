@@ -11,11 +11,12 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
+from common.files import make_folder
 from common.training.checkpoint import best_path, find_all, some
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
@@ -23,13 +24,14 @@ TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another proc
 
 @contextmanager
 def occupy(folder: Path, model_name: str) -> Iterator[None]:
-    """Lock a folder for a run of a model.
+    """Lock a folder for a run of a model. A folder that is made for it and stays empty is removed.
 
     Raises UsageError that names the process of another run there, DataError where the folder cannot be written.
     """
     path = folder / f".{model_name}.lock"
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         descriptor = _lock(path, model_name)
     except OSError as error:
         raise DataError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from None
@@ -41,6 +43,9 @@ def occupy(folder: Path, model_name: str) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)  # before the lock ends, so that no other run has locked this file
         os.close(descriptor)
+        with suppress(OSError):  # one that is not empty stays, and so do those above
+            for place in absent:
+                place.rmdir()
 
 
 def _lock(path: Path, model_name: str) -> int:
