@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -39,21 +42,43 @@ class _ErrorsAsItems:
 
 
 class _Loader(DataLoader):
-    """DataLoader that raises the DataError of a clip in the main process."""
+    """DataLoader that raises the DataError of a clip, and of a worker that has ended, in the main process."""
 
     def __iter__(self) -> Any:
-        for batch in super().__iter__():
-            if isinstance(batch, DataError):
-                raise batch
-            yield batch
+        try:
+            batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
+            if self.num_workers:
+                atexit.unregister(_end_workers)
+                atexit.register(
+                    _end_workers
+                )  # the newest function runs first, before those that would wait for workers
+            if self.num_workers and threading.current_thread() is threading.main_thread():
+                # PyTorch's handler raises the error of an ended worker at any place, in the middle of an optimizer's step too.
+                # Without it, the error comes from the next batch, some seconds later.
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for batch in batches:
+                if isinstance(batch, DataError):
+                    raise batch
+                yield batch
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise DataError(f"{error}: killed, or out of memory; lower --num-workers {self.num_workers}") from None
+
+
+def _end_workers() -> None:
+    """End the loader processes of this process, which take a single SIGTERM for the scheduler's."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
 
 
 def _ignore_signals(_: int) -> None:
-    """Ignore Ctrl-C and the first SIGTERM in a worker; the main process handles them, saves and ends its workers.
+    """Ignore Ctrl-C, SIGHUP and the first SIGTERM in a worker; the main process handles them, saves and ends its workers.
 
     Terminals and schedulers signal every process of a run. A second SIGTERM ends the worker: Python sends it if the parent fails.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 

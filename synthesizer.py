@@ -24,6 +24,7 @@ from common import precision
 from common.arguments import actions_of, add_audio_arguments
 from common.audio.loudness import normalize
 from common.audio.stft import AudioConfig
+from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
 from common.fast import Request
 from common.inference import stages
@@ -39,7 +40,7 @@ from common.inference.config import (
 )
 from common.inference.stages import Batch, Line, Pipeline, Speech, acoustic_stages, plan_batches, prepare_model
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Numbers, Vocoder
-from common.spec import ModelSpec, config_of, from_options
+from common.spec import AcousticInference, ModelSpec, config_of, from_options
 from common.training.checkpoint import find_last, load_checkpoint
 from common.training.memory import available_memory
 from models import REGISTRY, restore_model
@@ -373,6 +374,7 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
     spec, path = checkpoint
     contents = load_checkpoint(path)
     data, options = contents.get("data", {}), _options(config)
+    _check_data(spec, data, path)
     own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
     requested = spec.config_from_options(config.options)
     if "config" not in contents:  # as in the oldest files
@@ -390,6 +392,18 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
         model = restore_model(spec, contents | {"config": stored | free}, path).to(device).eval()
         loaded = LoadedModel(spec, model, options | own | data)
         return prepare_model(loaded, Request(config.half, config.int8), config.plain)
+
+
+def _check_data(spec: ModelSpec, data: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError where a checkpoint's settings of audio and text cannot work: they are the file's fault, not a flag's."""
+    try:
+        from_options(AudioConfig, data)
+        if isinstance(spec.inference, AcousticInference):
+            spec.inference.encode(["a"], data)
+    except BadRows:  # an alphabet without this letter
+        return
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise DataError(f"{path}: its data options cannot work: {error}") from None
 
 
 def _options(config: SynthesisConfig) -> dict[str, Any]:

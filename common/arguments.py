@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.errors import UsageError
+from common.files import parse_json
 
 # Names of inference.py in the published recipe.
 ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
@@ -124,7 +124,7 @@ def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
     UsageError that names the file and each entry that the parser refuses.
     """
     try:
-        groups = json.loads(path.read_text(encoding="utf-8"))
+        groups = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--config-file: {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:

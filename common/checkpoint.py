@@ -291,6 +291,13 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
     checkpoint = load_checkpoint(source)
     published = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
+    averages = published.get("ema_state_dict") or {}
+    weights = [
+        *published["state_dict"].items(),
+        *((f"ema_state_dict.{name}", value) for name, value in averages.items()),
+    ]
+    if broken := [name for name, value in weights if isinstance(value, Tensor) and not value.isfinite().all()]:
+        raise DataError(f"{source}: NaN or infinite weights: {some(broken)}; go back to an older checkpoint")
     if half:
         published["state_dict"] = to_half(published["state_dict"], source)
     odd = [name for name, value in published["state_dict"].items() if not isinstance(value, Tensor)]

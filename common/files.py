@@ -6,6 +6,7 @@ import codecs
 import errno
 import fcntl
 import itertools
+import json
 import os
 import re
 import secrets
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from common.errors import DataError, join_problems
 
@@ -124,6 +125,14 @@ def _sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError for all that is none, brackets nested deeper than Python's stack included."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets nested too deep") from None
 
 
 class TextLines(NamedTuple):

@@ -63,7 +63,8 @@ def contradictions(
     problems = []
     for name, value in requested.items():
         if isinstance(value, Mapping):
-            problems += contradictions(value, stored.get(name, {}), free)
+            inner = stored.get(name)
+            problems += contradictions(value, inner if isinstance(inner, Mapping) else {}, free)
         elif name not in free and stored.get(name, value) != value:
             problems.append(f"{name} {_difference(stored[name], value)}")
     return problems

@@ -27,9 +27,10 @@ from torch import Tensor, nn
 from common.errors import DataError, UsageError
 from common.files import atomic_link, atomic_write, remove_leftovers
 from common.tensor_files import DamagedFileError, checksum, load_tensors
+from common.training import checkpoint_fields
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
-NAMES_SHOWN = 4
+NAMES_SHOWN, FAULTS_SHOWN = 4, 8
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
 CHECKSUM = "checksum"  # key in the metadata of a .safetensors file, of its weights and the entries of DESCRIBED
@@ -135,7 +136,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     if not isinstance(checkpoint, dict):
         raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
     if isinstance(checkpoint.get("state_dict"), dict):
-        return checkpoint
+        return _checked(checkpoint, path)
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
     keys = some(map(str, checkpoint)) or "none"
@@ -143,7 +144,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
 
 
 def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights under the model's own names (no leading `module.` or `module.1.`), half precision as float32."""
+    """Return the weights under the model's own names (no leading `module.` or `module.1.`), all float types as float32."""
     return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
 
 
@@ -159,10 +160,11 @@ def load_weights(
 ) -> None:
     """Load `state_dict`, read from `path`, into `model` by load(model, state_dict).
 
-    Raises one DataError with all names that are missing or unknown, and all shapes that differ.
+    Raises one DataError with all names that are missing or unknown, and all shapes and kinds of numbers that differ, or with the
+    weights that are NaN or infinite.
     """
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(getattr(value, "shape", ())) for name, value in state_dict.items()}
+    wanted = {name: _form(value) for name, value in model.state_dict().items()}
+    found = {name: _form(value) for name, value in state_dict.items()}
     missing = [name for name in wanted if name not in found]
     unexpected = [name for name in found if name not in wanted]
     differing = [
@@ -174,7 +176,17 @@ def load_weights(
     faults = [f"{len(names)} {kind} ({some(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
+    if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
+        raise DataError(f"{path}: NaN or infinite weights: {some(broken)}; go back to an older checkpoint")
     load(model, dict(state_dict))
+
+
+def _form(value: Any) -> Any:
+    """Return the shape of a weight, with the dtype of one that has no real fractions, or the type of another value."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    shape = tuple(value.shape)
+    return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
 
 
 def some(items: Iterable[str]) -> str:
@@ -212,7 +224,15 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
         described = {key: json.loads(text) for key, text in texts.items()}
     except Exception as error:  # the package's own errors, or plain ones in old versions
         raise DataError(_unreadable(path, error)) from error
-    return {**described, "state_dict": weights}
+    return _checked({**described, "state_dict": weights}, path)
+
+
+def _checked(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a checkpoint without empty entries. Raises one DataError for all malformed ones."""
+    if faults := list(checkpoint_fields.problems(checkpoint)):
+        more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
+        raise DataError(f"{path}: malformed: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
+    return checkpoint_fields.without_empty(checkpoint)
 
 
 @contextmanager
@@ -290,5 +310,4 @@ def _unreadable(path: Path, error: Exception) -> str:
 
 
 def _to_float32(value: Any) -> Any:
-    half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-    return value.float() if half else value
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value

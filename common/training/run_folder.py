@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import make_folder
+from common.files import make_folder, parse_json
 from common.training.checkpoint import best_path, find_all, some
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
@@ -68,7 +68,7 @@ def _lock(path: Path, model_name: str) -> int:
 
 def _owner(descriptor: int) -> dict[str, Any]:
     try:
-        record = json.loads(os.pread(descriptor, 1000, 0))
+        record = parse_json(os.pread(descriptor, 1000, 0))
     except ValueError:  # not written yet
         return {}
     return record if isinstance(record, dict) else {}
