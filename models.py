@@ -24,6 +24,7 @@ REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (tacotron2.spec.SP
 # Errors that malformed values of a config lead to.
 UNBUILDABLE = (ValueError, AttributeError, ArithmeticError, LookupError, RuntimeError)
 CREATORS = (torch.empty, torch.zeros, torch.ones, torch.randn, torch.rand)
+TOO_LARGE = "the config describes a larger model than the weights are"
 SPARE_ELEMENTS, SPARE_TENSORS = 2**20, 1000  # beside twice those of the file: layouts differ a little
 
 
@@ -41,6 +42,14 @@ class _FillFromFile(TorchFunctionMode):
         self.elements = 2 * sum(tensor.numel() for tensor in tensors) + SPARE_ELEMENTS
         self.tensors = 2 * len(tensors) + SPARE_TENSORS
 
+    def check_sizes(self, config: Any) -> None:
+        """Raise DataError for a number in nested settings that is larger than the count of all weights."""
+        values = config.values() if isinstance(config, Mapping) else config if isinstance(config, (list, tuple)) else ()
+        for value in values:
+            self.check_sizes(value)
+        if isinstance(config, int) and config > self.elements:
+            raise DataError(TOO_LARGE)
+
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -50,7 +59,7 @@ class _FillFromFile(TorchFunctionMode):
             self.elements -= math.prod(size)
             self.tensors -= 1
             if min(self.elements, self.tensors) < 0:
-                raise DataError("the config describes a larger model than the weights are")
+                raise DataError(TOO_LARGE)
         if function in (Tensor.normal_, Tensor.uniform_) or getattr(function, "__module__", None) == nn.init.__name__:
             return args[0] if args else kwargs["tensor"]
         return function(*args, **kwargs)
@@ -85,7 +94,9 @@ def restore_model(spec: ModelSpec, checkpoint: Mapping[str, Any], path: Path | s
         raise DataError(f"{path}: no `config` in this checkpoint, so the {spec.name} it holds cannot be rebuilt")
     weights = {"state_dict": checkpoint.get("ema_state_dict") or checkpoint["state_dict"]}
     try:
-        with _FillFromFile(weights["state_dict"]):
+        with _FillFromFile(weights["state_dict"]) as filling:
+            config = checkpoint["config"]
+            filling.check_sizes({key: value for key, value in config.items() if key not in spec.free_at_inference})
             model = get_model(spec.name, checkpoint["config"])
     except UNBUILDABLE as error:  # the config of a file causes it, even if the message names a flag
         raise DataError(f"{path}: {error}; is it a checkpoint of {spec.name}?") from None

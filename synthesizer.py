@@ -374,7 +374,7 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
     spec, path = checkpoint
     contents = load_checkpoint(path)
     data, options = contents.get("data", {}), _options(config)
-    _check_data(spec, data, path)
+    _check_data(spec, data, contents.get("config", {}), path)
     own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
     requested = spec.config_from_options(config.options)
     if "config" not in contents:  # as in the oldest files
@@ -394,10 +394,12 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
         return prepare_model(loaded, Request(config.half, config.int8), config.plain)
 
 
-def _check_data(spec: ModelSpec, data: Mapping[str, Any], path: Path) -> None:
+def _check_data(spec: ModelSpec, data: Mapping[str, Any], stored: Mapping[str, Any], path: Path) -> None:
     """Raise DataError where a checkpoint's settings of audio and text cannot work: they are the file's fault, not a flag's."""
     try:
         from_options(AudioConfig, data)
+        if clashes := contradictions(spec.config_from_options(data), stored):
+            raise DataError(f"the model's {'; '.join(clashes)}")
         if isinstance(spec.inference, AcousticInference):
             spec.inference.encode(["a"], data)
     except BadRows:  # an alphabet without this letter
