@@ -97,7 +97,11 @@ _DATES: list[Rule] = [
     # 3/4/2021 and 3/4/21: month, day, year
     ("0", rf"({_MONTH_DIGITS})/({_DAY})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", _numeric_date),
     # 25/12/2021 can only be day, month, year
-    ("0", rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", lambda d, m, y: _numeric_date(m, d, y, "dmy")),
+    (
+        "0",
+        rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])",
+        lambda d, m, y: _numeric_date(m, d, y, "dmy"),
+    ),
     # 31.12.2021: day, month, year
     ("0", rf"({_DAY})\.({_MONTH_DIGITS})\.({_YEAR})", lambda d, m, y: _numeric_date(m, d, y, "dmy")),
     # on 3/4: without "on" it is a fraction
