@@ -135,9 +135,15 @@ def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
     accumulation = options["grad_accumulation_steps"]
     if len(training) < options["batch_size"] * dist.world_size * accumulation:
         steps = f" x --grad-accumulation-steps {accumulation}" if accumulation > 1 else ""
+        factors = {
+            "--grad-accumulation-steps": accumulation,
+            "--batch-size": options["batch_size"],
+            "the number of processes": dist.world_size,
+        }
+        lower = " or ".join(name for name, factor in factors.items() if factor > 1)
         raise DataError(
             f"{options['training_files']}: {len(training)} clips, expected at least --batch-size "
-            f"{options['batch_size']} x {dist.world_size} processes{steps}: lower --batch-size"
+            f"{options['batch_size']} x {dist.world_size} processes{steps}: lower {lower}"
         )
     validation = get_dataset(name, options, options["validation_files"])
     return Loaders(get_loader(training, options, dist, True), get_loader(validation, options, dist, False))

@@ -25,7 +25,15 @@ from typing import NamedTuple
 from torch import Tensor
 
 from common import precision
-from common.arguments import HelpFormatter, actions_of, add_retired_arguments, batch_size, given_options, log_path
+from common.arguments import (
+    HelpFormatter,
+    actions_of,
+    add_retired_arguments,
+    batch_size,
+    file_suffix,
+    given_options,
+    log_path,
+)
 from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS, save_audio
 from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
@@ -297,7 +305,7 @@ def make_parser() -> argparse.ArgumentParser:
     add, default = parser.add_argument, SynthesisConfig
     add("-i", "--input", type=Path, required=True, help="text file, one phrase a line")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")
-    add("--suffix", default="", help="at the end of the files' names")
+    add("--suffix", type=file_suffix, default="", help="at the end of the files' names")
     cut = "characters, as read, above which a phrase is cut: at sentence ends, else at ; : or dashes, else at commas; 0: never"
     add("--longest-piece", type=int, default=default.longest_piece, help=cut)
     level = f"peak: largest magnitude to full scale, as in the published recipe; loudness: RMS to {TARGET_RMS}, without clipping"

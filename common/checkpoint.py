@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.precision import apex_loss_scale
 from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
 
@@ -305,9 +305,10 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {some(odd)}")
     save_copy(target, published)
     contents = inspect(target)
-    print(f"{target}: {contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}")
+    summary = f"{contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}"
+    print(printable(f"{target}: {summary}"))
     for note in _notes(contents, published):
-        print(f"note: {note}")
+        print(printable(f"note: {note}"))
 
 
 def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
@@ -353,7 +354,7 @@ def inspect_all(paths: list[Path], tensors: bool, as_json: bool) -> None:
         try:
             contents = inspect(path)
             lines = [json.dumps(asdict(contents), default=plain)] if as_json else [*report(contents, tensors)]
-            print(*lines, sep="\n", flush=True)
+            print(printable("\n".join(lines)), flush=True)
             check_finite(contents)
         except DataError as error:
             problems.append(str(error))

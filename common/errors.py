@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +17,13 @@ REFUSALS = {
 }
 
 MAX_REPORTED = 100  # a list of another kind of file has thousands of bad rows
+
+
+def printable(text: str) -> str:
+    """Spell control characters, which a terminal would obey: ESC as \\x1b. Line feeds and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 class UsageError(ValueError):
@@ -47,13 +55,13 @@ def exit_on_user_error() -> Iterator[None]:
     try:
         yield
     except (UsageError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-        print(f"error: {place}{error.strerror}", file=sys.stderr)
+        print(printable(f"error: {place}{error.strerror}"), file=sys.stderr)
         raise SystemExit(DataError.exit_code) from None
     except KeyboardInterrupt as interrupt:
         print(": ".join(["stopped", *map(str, interrupt.args)]), file=sys.stderr)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tqdm import tqdm
 
 from common.data.reports import figure_pixels
-from common.errors import DataError
+from common.errors import DataError, printable
 from common.files import parse_json
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ class NvLog(Log):
                 writer.add_audio(tag, clipped.unsqueeze(0), step, sample_rate=sampling_rate)
 
     def say(self, sentence: str) -> None:
+        sentence = printable(sentence)
         with suppress(OSError):  # a closed terminal or pipe: the file has all records, and the run goes on
             if self._bars:
                 tqdm.write(sentence, file=sys.stdout)  # print would tear the bar

@@ -14,7 +14,7 @@ from torch import nn
 
 from common import precision
 from common.audio.stft import AudioConfig
-from common.errors import DataError, UsageError
+from common.errors import DataError, UsageError, printable
 from common.spec import ModelSpec, config_of
 from common.training import distributed, sharding
 from common.training.checkpoint import (
@@ -120,7 +120,7 @@ def _newest(args: argparse.Namespace, model_name: str) -> Start:
         if found := _newest_that_loads(args.output, model_name):
             return found
         start = args.checkpoint_path or args.warm_start or "epoch 0"
-        print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
+        print(printable(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}"))
     elif launch := distributed.launch_id():
         for path in find_all(args.output, model_name):
             with suppress(DataError):  # incomplete: the launch's first attempt ended while it wrote the file
@@ -143,7 +143,7 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
             faults.append(str(error))
             continue
         for fault in faults:
-            print(f"warning: {fault}; going on from the one before it, {path}")
+            print(printable(f"warning: {fault}; going on from the one before it, {path}"))
         return Start(path, checkpoint)
     if faults:
         raise DataError("\n".join([*faults, "no other checkpoint to go on from: choose another -o to begin anew"]))
