@@ -15,14 +15,13 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NoReturn
 
 from torch.utils.data import DataLoader
 
 from common import precision
 from common.arguments import log_path
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.errors import DataError, exit_on_user_error
+from common.errors import exit_on_user_error
 from common.spec import ModelSpec, from_options
 from common.training import distributed, log_files, snapshot
 from common.training.checkpoint import best_path
@@ -172,8 +171,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
     for epoch in range(state.epoch, args.epochs):
         state.epoch = epoch
         while (ending := train_epoch(state, loaders.training, log, stop, timer)) is not Ending.EPOCH:
-            if state.fault:
-                end_with_fault(state, state.fault, args, log, epoch_complete=False)
+            raise_fault(state, args, log, epoch_complete=False)
             log.say(f"{'stopped' if ending is Ending.STOP else 'still'} in mid-epoch: {save(state, args, False)}")
             timer.restart()
             if ending is Ending.STOP:
@@ -182,8 +180,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         last, stopping = epoch + 1 == args.epochs, is_stop_requested(stop, state.dist)
         if last or epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
-            if state.fault:
-                end_with_fault(state, state.fault, args, log, epoch_complete=True)
+            raise_fault(state, args, log, epoch_complete=True)
             measures = {"loss": totals.validation["val_loss"]}
             if checkup.due(epoch, last):
                 measures = checkup(state, args, log) | measures
@@ -202,15 +199,15 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
     return True
 
 
-def end_with_fault(
-    state: TrainState, fault: DataError, args: argparse.Namespace, log: Log, *, epoch_complete: bool
-) -> NoReturn:
-    """Save, and raise the error of a clip; every process has to call it."""
+def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_complete: bool) -> None:
+    """Save and raise the error of a clip, if there is one; every process has to call it."""
+    if state.fault is None:
+        return
     if epoch_complete:
         state.totals = EpochTotals()
     if state.iteration:
         log.say(f"a clip cannot be read: {save(state, args, epoch_complete)}")
-    raise fault
+    raise state.fault
 
 
 def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> str:

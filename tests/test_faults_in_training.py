@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -105,7 +106,9 @@ def test_a_closed_terminal_ends_the_run_after_a_save(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] == len(done)
 
 
-def test_a_full_disk_under_tensorboard_is_an_error(tmp_path: Path) -> None:
+def test_a_full_disk_under_tensorboard_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    printed: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)  # Python's prints the traceback of a thread
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
@@ -117,6 +120,8 @@ def test_a_full_disk_under_tensorboard_is_an_error(tmp_path: Path) -> None:
                 log.audio("a", torch.zeros(5000), step, 22050)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert printed == []
+    assert threading.excepthook == printed.append
 
 
 def test_steps_are_loaded_one_ahead() -> None:

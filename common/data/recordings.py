@@ -97,7 +97,7 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
     DataError if the list is missing, empty or not UTF-8.
     """
     lines = _read_fields(path)
-    beside = any((path.parent / fields[0]).is_file() for fields in lines if fields[0])
+    beside = any(os.path.isfile(path.parent / fields[0]) for fields in lines if fields[0])
     base = path.parent if beside else dataset_path
     recordings, problems = [], {}
     for row, fields in enumerate(lines):

@@ -136,7 +136,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     if not isinstance(checkpoint, dict):
         raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
     if isinstance(checkpoint.get("state_dict"), dict):
-        return _checked(checkpoint, path)
+        return _check_fields(checkpoint, path)
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
     keys = some(map(str, checkpoint)) or "none"
@@ -224,10 +224,10 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
         described = {key: json.loads(text) for key, text in texts.items()}
     except Exception as error:  # the package's own errors, or plain ones in old versions
         raise DataError(_unreadable(path, error)) from error
-    return _checked({**described, "state_dict": weights}, path)
+    return _check_fields({**described, "state_dict": weights}, path)
 
 
-def _checked(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+def _check_fields(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return a checkpoint without empty entries. Raises one DataError for all malformed ones."""
     if faults := list(checkpoint_fields.problems(checkpoint)):
         more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""

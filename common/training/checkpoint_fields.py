@@ -17,8 +17,6 @@ from torch import Tensor
 PROBLEMS_SHOWN = 8
 DEEPEST = 20  # levels of nested settings
 
-MAY_BE_NONE = {"optimizer", "scaler", "amp", "random_rng_states_all", "random_rng_state", "cuda_rng_state_all"}
-
 
 class Kind(NamedTuple):
     """Values that an entry may have: a test, and a phrase for the message."""
@@ -137,6 +135,9 @@ KINDS = {
     "random_rng_state": Kind(is_random_state, "bytes (torch.uint8) of a random generator"),
     "cuda_rng_state_all": STATES,
 }
+
+
+MAY_BE_NONE = {"optimizer", "scaler", "amp", *(name for name, kind in KINDS.items() if kind is STATES)}
 
 
 def without_empty(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:

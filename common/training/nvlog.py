@@ -11,6 +11,7 @@ import json
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -193,6 +194,7 @@ class NvLog(Log):
         self._file.close()
         writer = self.__dict__.get("_writer")  # not the attribute, which would make a writer only to close it
         if writer is not None:
+            threading.excepthook = self._hook
             with self._tensorboard():
                 writer.close()
 
@@ -212,7 +214,14 @@ class NvLog(Log):
         # Imported at the first use: it takes a second or more, which inference and every --help would wait for.
         from torch.utils.tensorboard import SummaryWriter
 
+        self._hook = threading.excepthook
+        threading.excepthook = self._pass_over_refusals
         return SummaryWriter(str(self._tensorboard_dir), purge_step=self._purge_step)
+
+    def _pass_over_refusals(self, end: threading.ExceptHookArgs) -> None:
+        """Print no traceback of TensorBoard's thread where the system refuses to write: the writer's next call has the error."""
+        if not (isinstance(end.exc_value, OSError) and type(end.thread).__module__.startswith("tensorboard.")):
+            self._hook(end)
 
     def _with_bar(self, bar: tqdm) -> Iterable[Any]:
         self._bars.append(bar)
