@@ -43,12 +43,12 @@ def stop_at(monkeypatch, number: int) -> None:
     """Send this process a Ctrl-C during its training step of that number."""
     step, count = common.training.loop.train_step, 0
 
-    def interrupt_step(state: Any, batches: Any, stop: bool, save: bool) -> Any:
+    def interrupt_step(state: Any, batches: Any, stop: bool, *requests: bool) -> Any:
         nonlocal count
         count += 1
         if count == number:
             signal.raise_signal(signal.SIGINT)
-        return step(state, batches, stop or count == number, save)
+        return step(state, batches, stop or count == number, *requests)
 
     monkeypatch.setattr(common.training.loop, "train_step", interrupt_step)
 
