@@ -137,7 +137,7 @@ KINDS = {
 }
 
 
-MAY_BE_NONE = {"optimizer", "scaler", "amp", *(name for name, kind in KINDS.items() if kind is STATES)}
+MAY_BE_NONE = {"launch", "optimizer", "scaler", "amp", *(name for name, kind in KINDS.items() if kind is STATES)}
 
 
 def without_empty(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
