@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -39,21 +42,43 @@ class _ErrorsAsItems:
 
 
 class _Loader(DataLoader):
-    """DataLoader that raises the DataError of a clip in the main process."""
+    """DataLoader that raises the DataError of a clip, and of a worker that has ended, in the main process."""
 
     def __iter__(self) -> Any:
-        for batch in super().__iter__():
-            if isinstance(batch, DataError):
-                raise batch
-            yield batch
+        try:
+            batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
+            if self.num_workers:
+                atexit.unregister(_end_workers)
+                atexit.register(
+                    _end_workers
+                )  # the newest function runs first, before those that would wait for workers
+            if self.num_workers and threading.current_thread() is threading.main_thread():
+                # PyTorch's handler raises the error of an ended worker at any place, in the middle of an optimizer's step too.
+                # Without it, the error comes from the next batch, some seconds later.
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for batch in batches:
+                if isinstance(batch, DataError):
+                    raise batch
+                yield batch
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise DataError(f"{error}: killed, or out of memory; lower --num-workers {self.num_workers}") from None
+
+
+def _end_workers() -> None:
+    """End the loader processes of this process, which take a single SIGTERM for the scheduler's."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
 
 
 def _ignore_signals(_: int) -> None:
-    """Ignore Ctrl-C and the first SIGTERM in a worker; the main process handles them, saves and ends its workers.
+    """Ignore Ctrl-C, SIGHUP and the first SIGTERM in a worker; the main process handles them, saves and ends its workers.
 
     Terminals and schedulers signal every process of a run. A second SIGTERM ends the worker: Python sends it if the parent fails.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
 
@@ -65,11 +90,14 @@ class Loaders(NamedTuple):
 
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
-    """Build the dataset of a filelist, after a check that all its files exist. Raises DataError, which lists all bad rows."""
+    """Build the dataset of a filelist whose files all exist and are of a usable length. DataError lists all bad rows."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
+    spec = get_spec(name)
     with lines_of(filelist):
-        return get_spec(name).make_dataset(options, utterances)
+        dataset = spec.make_dataset(options, utterances)
+        spec.check_clips(dataset)
+    return dataset
 
 
 def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: bool) -> DataLoader:
@@ -107,9 +135,15 @@ def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
     accumulation = options["grad_accumulation_steps"]
     if len(training) < options["batch_size"] * dist.world_size * accumulation:
         steps = f" x --grad-accumulation-steps {accumulation}" if accumulation > 1 else ""
+        factors = {
+            "--grad-accumulation-steps": accumulation,
+            "--batch-size": options["batch_size"],
+            "the number of processes": dist.world_size,
+        }
+        lower = " or ".join(name for name, factor in factors.items() if factor > 1)
         raise DataError(
             f"{options['training_files']}: {len(training)} clips, expected at least --batch-size "
-            f"{options['batch_size']} x {dist.world_size} processes{steps}: lower --batch-size"
+            f"{options['batch_size']} x {dist.world_size} processes{steps}: lower {lower}"
         )
     validation = get_dataset(name, options, options["validation_files"])
     return Loaders(get_loader(training, options, dist, True), get_loader(validation, options, dist, False))

@@ -25,13 +25,21 @@ from typing import NamedTuple
 from torch import Tensor
 
 from common import precision
-from common.arguments import HelpFormatter, actions_of, add_retired_arguments, batch_size, given_options, log_path
+from common.arguments import (
+    HelpFormatter,
+    actions_of,
+    add_retired_arguments,
+    batch_size,
+    file_suffix,
+    given_options,
+    log_path,
+)
 from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS
 from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
-from common.files import move_aside
+from common.files import move_aside, remove_leftovers
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, own_flags, synthesis_config
 from common.inference.config import BYTES_PER_LINE, MOST_LINES
 from common.inference.live import Live
@@ -100,8 +108,10 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
     lines = voice.lines(texts)
     with lines_of(args.input):
         voice.check(lines)
-    if dist.is_main and not args.resume:
-        remove_manifests(args.output, args.suffix)
+    if dist.is_main:
+        remove_leftovers(args.output)
+        if not args.resume:
+            remove_manifests(args.output, args.suffix)
     settings = broadcast(digest_of(args, voice, choice), dist)  # after the removal, before a process writes
     path = log_path(args.output, args.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
@@ -284,7 +294,7 @@ def make_parser() -> argparse.ArgumentParser:
     add, default = parser.add_argument, SynthesisConfig
     add("-i", "--input", type=Path, required=True, help="text file, one phrase a line")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")
-    add("--suffix", default="", help="at the end of the files' names")
+    add("--suffix", type=file_suffix, default="", help="at the end of the files' names")
     cut = "characters, as read, above which a phrase is cut: at sentence ends, else at ; : or dashes, else at commas; 0: never"
     add("--longest-piece", type=int, default=default.longest_piece, help=cut)
     level = f"peak: largest magnitude to full scale, as in the published recipe; loudness: RMS to {TARGET_RMS}, without clipping"

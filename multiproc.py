@@ -35,6 +35,15 @@ def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
     return flags + argv[script:]
 
 
+def describe_end(exit_code: int) -> str:
+    """Describe how a process ended; a negative code is the number of the signal that ended it."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}, for the reason above"
+    name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else "of the system"
+    reason = ": killed by a user, or by the system for lack of memory" if -exit_code == signal.SIGKILL else ""
+    return f"was ended by signal {-exit_code} ({name}){reason}"
+
+
 def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code."""
     arguments = torchrun_arguments(argv, gpu_count())
@@ -48,7 +57,7 @@ def main(argv: list[str]) -> int:
         torchrun(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        print(f"error: process {rank} ended with exit code {failure.exitcode}, for the reason above", file=sys.stderr)
+        print(f"error: process {rank} {describe_end(failure.exitcode)}", file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 1
     except SignalException as error:
         return 0 if error.sigval == signal.SIGTERM else 128 + int(error.sigval)  # as train.py by itself

@@ -36,11 +36,12 @@ from common.inference.config import (
     MOST_LINES,
     TRAINED,
     SynthesisConfig,
+    check_data_options,
     contradictions,
 )
 from common.inference.stages import Batch, Line, Part, PartStream, Speech, acoustic_stages
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder
-from common.spec import ModelSpec, config_of, from_options
+from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
+from common.spec import ModelSpec, config_of
 from common.training.checkpoint import find_last, load_checkpoint
 from common.training.memory import available_memory
 from models import REGISTRY, restore_model
@@ -406,6 +407,7 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
     spec, path = checkpoint
     contents = load_checkpoint(path)
     data, options = contents.get("data", {}), _options(config)
+    check_data_options(spec, data, contents.get("config", {}), path)
     own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
     requested = spec.config_from_options(config.options)
     if "config" not in contents:  # as in the oldest files
@@ -433,17 +435,3 @@ def _options(config: SynthesisConfig) -> dict[str, Any]:
     if unknown := [name for name in config.options if name not in defaults]:
         raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
     return defaults | dict(config.options)
-
-
-def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:
-    """Return the audio settings of both models; DataError where one's mels do not fit the other."""
-    audio = from_options(AudioConfig, acoustic.options)
-    others = from_options(AudioConfig, vocoding.options) if vocoding else audio
-    differences = [
-        f"{field.name} is {ours} and {other}"
-        for field in fields(AudioConfig)
-        if (ours := getattr(audio, field.name)) != (other := getattr(others, field.name))
-    ]
-    if differences:
-        raise DataError(f"the two checkpoints were trained with different audio settings: {', '.join(differences)}")
-    return audio

@@ -14,6 +14,7 @@ import argparse
 import math
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from torch.utils.data import DataLoader
 
@@ -42,6 +43,7 @@ from common.training.memory import explain_out_of_memory
 from common.training.nvlog import Log, NullLog, NvLog
 from common.training.optimization import Pace, batch_factor, rate_at
 from common.training.plan import describe_plan, memory_advice
+from common.training.run_folder import occupy, refuse_checkpoints
 from common.training.sampler import sampler_of
 from common.training.selection import freeze
 from common.training.validation import update_best, validate
@@ -55,9 +57,14 @@ from models import REGISTRY, get_model
 def main(argv: list[str] | None = None) -> int:
     """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
-    with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop:
+    with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop, lock(args, dist):
         finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
+
+
+def lock(args: argparse.Namespace, dist: Dist) -> AbstractContextManager[None]:
+    """Lock --output on the main process, for a run that writes there."""
+    return occupy(args.output, args.model_name) if dist.is_main and not args.dry_run else nullcontext()
 
 
 def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest) -> bool:
@@ -66,12 +73,15 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     precision.keep_freed_memory(dist.device)
     threads = precision.balance_threads(dist.device)
     start = snapshot.find(args, spec.name, dist)
+    resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
+    writes = not (args.dry_run or args.bench_class.startswith("perf"))
+    if dist.is_main and writes and not resumes_here:
+        refuse_checkpoints(args.output, spec.name)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
     state, start_note = make_state(spec, args, dist, pace_of(spec, args, loaders.training), warm=start.path is None)
     state.threads = threads
-    resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     if start.path:
         snapshot.check_data_options(start.checkpoint, start.path, args)
         start_note = snapshot.restore(state, start.checkpoint, start.path)
@@ -161,6 +171,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
     for epoch in range(state.epoch, args.epochs):
         state.epoch = epoch
         while (ending := train_epoch(state, loaders.training, log, stop, timer)) is not Ending.EPOCH:
+            raise_fault(state, args, log, epoch_complete=False)
             log.say(f"{'stopped' if ending is Ending.STOP else 'still'} in mid-epoch: {save(state, args, False)}")
             timer.restart()
             if ending is Ending.STOP:
@@ -169,6 +180,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         last, stopping = epoch + 1 == args.epochs, is_stop_requested(stop, state.dist)
         if last or epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
+            raise_fault(state, args, log, epoch_complete=True)
             measures = {"loss": totals.validation["val_loss"]}
             if checkup.due(epoch, last):
                 measures = checkup(state, args, log) | measures
@@ -185,6 +197,17 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
             break
     totals.log(log, state.rates)
     return True
+
+
+def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_complete: bool) -> None:
+    """Save and raise the error of a clip, if there is one; every process has to call it."""
+    if state.fault is None:
+        return
+    if epoch_complete:
+        state.totals = EpochTotals()
+    if state.iteration:
+        log.say(f"a clip cannot be read: {save(state, args, epoch_complete)}")
+    raise state.fault
 
 
 def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.errors import UsageError
+from common.files import parse_json
 
 # Names of inference.py in the published recipe.
 ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
@@ -88,9 +89,24 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def log_path(output: Path, log_file: str) -> Path:
-    """Find the file that --log-file names: inside --output, unless it already begins with --output or is absolute."""
+    """Find the file that --log-file names: inside --output, unless it already begins with --output or is absolute.
+
+    Raises UsageError for a path that leaves --output by `..`.
+    """
     path = Path(log_file)
-    return path if path.is_relative_to(output) else output / path  # `/` drops output where path is absolute
+    inner = path.relative_to(output) if path.is_relative_to(output) else path
+    if ".." in inner.parts:
+        raise UsageError(
+            f"--log-file: {log_file}: leaves --output {output}; expected a name inside it, or a whole path"
+        )
+    return output / inner  # `/` drops output where the path is absolute
+
+
+def file_suffix(text: str) -> str:
+    """An argparse type: the end of a file's name, which stays in its folder."""
+    if {"/", "\0", os.sep} & set(text):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a part of a file name, without '/'")
+    return text
 
 
 def positive(text: str) -> int:
@@ -124,7 +140,7 @@ def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
     UsageError that names the file and each entry that the parser refuses.
     """
     try:
-        groups = json.loads(path.read_text(encoding="utf-8"))
+        groups = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--config-file: {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
@@ -136,7 +152,9 @@ def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
     for group, flags in groups.items():
         for name, value in flags.items():
             flag = "--" + name.lstrip("-").replace("_", "-")
-            if problem := _refusal(parser, flag, value):
+            if any("\0" in word for word in _words(parser, flag, value)):
+                problems.append(f"--config-file: {path}: {group}.{name}: a NUL character in its value")
+            elif problem := _refusal(parser, flag, value):
                 problems.append(f"--config-file: {path}: {group}.{name}: {problem}")
             words += _words(parser, flag, value)
     if problems:

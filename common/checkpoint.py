@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.precision import apex_loss_scale
 from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
 
@@ -291,6 +291,13 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         raise UsageError(f"OUT: {target} is there already; choose another name, or replace it with --force")
     checkpoint = load_checkpoint(source)
     published = to_published(checkpoint, weights_only or target.suffix == SAFETENSORS)
+    averages = published.get("ema_state_dict") or {}
+    weights = [
+        *published["state_dict"].items(),
+        *((f"ema_state_dict.{name}", value) for name, value in averages.items()),
+    ]
+    if broken := [name for name, value in weights if isinstance(value, Tensor) and not value.isfinite().all()]:
+        raise DataError(f"{source}: NaN or infinite weights: {some(broken)}; go back to an older checkpoint")
     if half:
         published["state_dict"] = to_half(published["state_dict"], source)
     odd = [name for name, value in published["state_dict"].items() if not isinstance(value, Tensor)]
@@ -298,9 +305,10 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {some(odd)}")
     save_copy(target, published)
     contents = inspect(target)
-    print(f"{target}: {contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}")
+    summary = f"{contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}"
+    print(printable(f"{target}: {summary}"))
     for note in _notes(contents, published):
-        print(f"note: {note}")
+        print(printable(f"note: {note}"))
 
 
 def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
@@ -346,7 +354,7 @@ def inspect_all(paths: list[Path], tensors: bool, as_json: bool) -> None:
         try:
             contents = inspect(path)
             lines = [json.dumps(asdict(contents), default=plain)] if as_json else [*report(contents, tensors)]
-            print(*lines, sep="\n", flush=True)
+            print(printable("\n".join(lines)), flush=True)
             check_finite(contents)
         except DataError as error:
             problems.append(str(error))

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 INTERRUPTED = 130  # as shells count: 128 + SIGINT
-
+# Refusals of the system that concern a file or a disk, and no mistake in the code.
+REFUSALS = {
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+}
 
 MAX_REPORTED = 100  # a list of another kind of file has thousands of bad rows
+
+
+def printable(text: str) -> str:
+    """Spell control characters, which a terminal would obey: ESC as \\x1b. Line feeds and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(repr(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 class UsageError(ValueError):
@@ -32,15 +46,23 @@ def join_problems(problems: Sequence[str]) -> str:
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """Turn UsageError, DataError and Ctrl-C into one message on stderr and their exit code; all else keeps its traceback.
+    """Turn UsageError, DataError, the system's refusals and Ctrl-C into one message on stderr and their exit code.
+
+    All else keeps its traceback.
 
     The arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
     try:
         yield
     except (UsageError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        print(printable(f"error: {place}{error.strerror}"), file=sys.stderr)
+        raise SystemExit(DataError.exit_code) from None
     except KeyboardInterrupt as interrupt:
         print(": ".join(["stopped", *map(str, interrupt.args)]), file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None

@@ -4,33 +4,102 @@ from __future__ import annotations
 
 import codecs
 import errno
+import fcntl
 import itertools
+import json
 import os
+import re
+import secrets
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from common.errors import DataError, join_problems
+
+TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
+LINK_AGE = 60.0  # seconds; a temporary link exists for less than one
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block succeeds and is removed when the block fails.
 
-    Create its folder where missing. Raises OSError where the system refuses; the caller words the message.
+    Create its folder where missing. The temporary file has a random name and is new, so that no link of that name is followed.
+    Raises OSError where the system refuses; the caller words the message.
     """
-    temporary = path.with_name(f"{path.name}.tmp")
+    make_folder(path.parent)
+    temporary, descriptor = _create_temporary(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())  # else the rename may reach the disk before the bytes do
-        os.replace(temporary, path)
+            os.replace(temporary, path)
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder where missing, and those above it. Raises OSError where the system refuses."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:  # a file
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
+
+
+def atomic_link(path: Path, target: str) -> None:
+    """Replace `path` in one step by a symbolic link to `target`. Raises OSError where the system refuses."""
+    temporary = _temporary_name(path.parent)
+    try:
+        temporary.symlink_to(target)  # fails where the name is taken
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files that killed processes left in a folder: those that no process has locked."""
+    for entry in os.scandir(folder) if folder.is_dir() else ():
+        if TEMPORARY.fullmatch(entry.name):
+            with suppress(OSError):  # its writer has just finished, or another user owns it
+                _remove_leftover(entry)
+
+
+def _remove_leftover(entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink():  # which cannot be locked
+        if time.time() - entry.stat(follow_symlinks=False).st_mtime > LINK_AGE:
+            os.unlink(entry.path)
+        return
+    descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(entry.path)
+    finally:
+        os.close(descriptor)
+
+
+def _temporary_name(folder: Path) -> Path:
+    return folder / f".{secrets.token_hex(8)}.tmp"
+
+
+def _create_temporary(folder: Path) -> tuple[Path, int]:
+    """Create a new file with a random name, locked until it is closed. Returns its path and descriptor."""
+    while True:
+        path = _temporary_name(folder)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks: remove_leftovers leaves its files alone
+            return path, descriptor
+        if path.exists():  # else remove_leftovers was faster than the lock
+            return path, descriptor
+        os.close(descriptor)
 
 
 def move_aside(path: Path) -> Path | None:
@@ -56,6 +125,14 @@ def _sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError for all that is none, brackets nested deeper than Python's stack included."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("brackets nested too deep") from None
 
 
 class TextLines(NamedTuple):

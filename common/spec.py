@@ -175,6 +175,8 @@ class ModelSpec:
     training: TrainingDefaults
     # may raise common.data.filelist.BadRows, as encode may
     make_dataset: Callable[[Options, list[Utterance]], SpeechDataset]
+    # raises common.data.filelist.BadRows for the clips of a dataset that training cannot use
+    check_clips: Callable[[Any], None] = field(default=lambda dataset: None)
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)

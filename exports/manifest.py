@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write
+from common.files import atomic_write, parse_json
 
 NAME, FORMAT = "export.json", 1
 EXPECTED = "expected a directory that `python -m exports TARGET -o DIR` wrote"
@@ -132,7 +132,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        contents = json.loads(path.read_bytes())
+        contents = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; {EXPECTED}") from None
     except OSError as error:

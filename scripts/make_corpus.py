@@ -270,10 +270,11 @@ def encode(wave: Path, serial: int, target: Path) -> None:
     if np.abs(audio).max() > MAX_PEAK:
         raise CorpusError(f"{wave.stem}: peak {np.abs(audio).max():.2f}, expected at most {MAX_PEAK}: lower GAIN")
     soundfile.write(wave, audio, SAMPLING_RATE, subtype="PCM_16")
-    partial = target.with_name(target.name + ".partial")
     settings = ["--quality", VORBIS_QUALITY, "--serial", str(serial)]  # a random serial would change every page
-    subprocess.run(["oggenc", "--quiet", *settings, "--output", str(partial), str(wave)], check=True)
-    os.replace(partial, target)
+    with tempfile.TemporaryDirectory(dir=target.parent) as staging:  # a new folder, so that no link is followed
+        partial = Path(staging, target.name)
+        subprocess.run(["oggenc", "--quiet", *settings, "--output", str(partial), str(wave)], check=True)
+        os.replace(partial, target)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -300,9 +301,10 @@ def text_files(clips: list[Clip], output: Path, filelists: Path, phrases: Path) 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines, LF and UTF-8, in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    os.replace(partial, path)
+    with tempfile.TemporaryDirectory(dir=path.parent) as staging:
+        partial = Path(staging, path.name)
+        partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        os.replace(partial, path)
 
 
 def make(output: Path, filelists: Path, phrases: Path) -> list[Path]:

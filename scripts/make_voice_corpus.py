@@ -27,7 +27,7 @@ import soundfile
 from tqdm import tqdm
 
 from common.errors import DataError, exit_on_user_error
-from common.files import read_lines
+from common.files import atomic_write, read_lines
 from scripts.make_corpus import (
     MAX_PEAK,
     ROOT,
@@ -63,11 +63,10 @@ def speak_chunk(clips: Sequence[Clip], wavs: Path) -> int:
     """Synthesise clips to WAVS/ID.wav, 16 bits. Returns their number."""
     with tempfile.TemporaryDirectory() as folder:
         for clip, wave in speak(list(clips), Path(folder)):
-            partial = wavs / f"{clip.name}.wav.partial"
             audio = finish(wave)
             audio *= min(1.0, MAX_PEAK / np.abs(audio).max())  # scale down the few clips that would clip
-            soundfile.write(partial, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
-            os.replace(partial, wavs / f"{clip.name}.wav")
+            with atomic_write(wavs / f"{clip.name}.wav") as file:
+                soundfile.write(file, audio, SAMPLING_RATE, subtype="PCM_16", format="WAV")
     return len(clips)
 
 

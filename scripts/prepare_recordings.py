@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.arguments import positive
-from common.audio.stft import AudioConfig
+from common.audio.stft import MAX_RATE, AudioConfig
 from common.data.filelist import BadRows, lines_of
 from common.data.mels import mel_path_of
 from common.data.recordings import (
@@ -70,6 +70,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def sampling_rate(text: str) -> int:
+    """An argparse type: a rate in Hz that sound may have."""
+    value = positive(text)
+    if value > MAX_RATE:
+        raise argparse.ArgumentTypeError(f"{value}, expected at most {MAX_RATE} Hz")
+    return value
+
+
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
     parser = argparse.ArgumentParser(
@@ -98,7 +106,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help=f"clips for validation: a number, or a share below 1 (default: {VALIDATION})",
     )
     rate = AudioConfig.sampling_rate
-    add("-sr", "--sampling-rate", type=positive, default=rate, help=f"Hz, of all clips (default: {rate})")
+    add("-sr", "--sampling-rate", type=sampling_rate, default=rate, help=f"Hz, of all clips (default: {rate})")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes (default: one a core)")
     add("--filelists", type=Path, help="where the lists go (default: the project's filelists)")
     add("--relative-to", type=Path, default=Path(), help="where paths given here start (default: the current folder)")

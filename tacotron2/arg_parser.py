@@ -57,6 +57,24 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
         help="factor on the weight of guided attention after each iteration; 1: constant",
     )
     _add_dropout(group)
+    _add_limits(group)
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--longest-clip",
+        type=float,
+        default=Data.longest_clip,
+        metavar="SECONDS",
+        help="longer clips are an error, found before training: memory grows with the longest one",
+    )
+    group.add_argument(
+        "--symbols-per-second",
+        type=float,
+        default=Data.symbols_per_second,
+        metavar="N",
+        help="texts of more symbols for their clip are an error, found before training; fast speech has 25",
+    )
 
 
 def _add_dropout(group: argparse._ArgumentGroup) -> None:

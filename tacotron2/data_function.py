@@ -15,10 +15,11 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
+from common.data.clip_limits import audio_seconds, check_clips, mel_seconds, too_long
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.spec import Key, Options, Piece, from_options
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
@@ -42,6 +43,13 @@ class Tacotron2DataConfig:
     symbols: Sequence[str] | None = None  # of another alphabet than the built-in one
     load_mel_from_disk: bool = False
     n_frames_per_step: int = 1
+    longest_clip: float = 60.0  # seconds
+    symbols_per_second: float = 60.0  # at most; fast speech has 25
+
+    def __post_init__(self) -> None:
+        limits = {"--longest-clip": self.longest_clip, "--symbols-per-second": self.symbols_per_second}
+        if wrong := {flag: limit for flag, limit in limits.items() if not limit > 0}:  # NaN fails this as well
+            raise UsageError("; ".join(f"{flag}: {limit}, expected more than 0" for flag, limit in wrong.items()))
 
     @property
     def alphabet(self) -> Alphabet:
@@ -100,6 +108,24 @@ class TextMelDataset:
         if self.config.load_mel_from_disk:
             check_settings((Path(self.config.dataset_path, row.path).parent for row in utterances), self.audio)
 
+    def check_clips(self) -> None:
+        """Raise BadRows, which lists all clips that are too long, too short for a frame, or too short for their text."""
+        folder = Path(self.config.dataset_path)
+        check_clips((folder / row.path for row in self.utterances), self._problem)
+
+    def _problem(self, item: int, path: Path) -> str | None:
+        if self.stft is None:
+            seconds = mel_seconds(path, self.audio)
+        else:
+            seconds = audio_seconds(path, self.audio, shortest=self.audio.filter_length // 2 + 1)
+        symbols, most = self.lengths[item], self.config.symbols_per_second * seconds
+        if symbols > most:
+            return (
+                f"{path}: a text of {symbols} symbols for {seconds:.2f} s, expected at most {most:.0f} "
+                f"({self.config.symbols_per_second:g} a second, --symbols-per-second): is it the text of this clip?"
+            )
+        return too_long(path, seconds, self.config.longest_clip)
+
     def __len__(self) -> int:
         return len(self.utterances)
 
@@ -149,7 +175,8 @@ def spell(text: str, options: Options) -> list[str]:
 def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     """Cut a text for inference into pieces of at most `limit` spoken characters, each with its pause; 0 is no limit.
 
-    Drop pieces without words. An invalid text stays whole, since encode reports its error.
+    Drop pieces without words; of a very long text without any, only its beginning stays. An invalid text stays whole, since encode
+    reports its error.
     """
     config = from_options(Tacotron2DataConfig, options)
     parts = sentences.cut_text(text, limit, config.read_aloud)
@@ -158,10 +185,11 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
             _encode_one(text, config, read_aloud=True)
         except DataError:
             return [Piece(text, 0.0)]
-        parts = [
+        spoken = [
             piece for piece in parts if _has_words(_encode_one(piece.text, config, read_aloud=True), config.alphabet)
         ]
-    return parts or [Piece(text, 0.0)]
+        return spoken or [Piece(text, 0.0) if len(text) <= sentences.LONGEST_UNCUT else parts[0]]
+    return parts
 
 
 def unspoken(text: str, options: Options) -> list[str]:

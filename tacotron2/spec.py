@@ -76,6 +76,7 @@ SPEC = ModelSpec(
         anneal_steps=(500, 1000, 1500),
     ),
     make_dataset=TextMelDataset,
+    check_clips=TextMelDataset.check_clips,
     make_loss=make_loss,
     preview=preview,
     prepare_training=prepare_training,

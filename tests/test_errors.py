@@ -332,15 +332,16 @@ def test_errors_name_the_lines_of_mistakes_in_long_phrases(tmp_path: Path) -> No
 def test_an_output_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     place = tmp_path / "taken"
     place.touch()
-    for script, words in (("train.py", training(tmp_path)), ("inference.py", speech(tmp_path))):
-        message = stderr_of(1, script, *words, "-o", place)
-        assert message.startswith(f"error: {place}/nvlog.json: cannot write the log")
-        assert "--output" in message
+    message = stderr_of(1, "train.py", *training(tmp_path), "-o", place)
+    assert message == f"error: {place}: cannot be written (Not a directory); choose another --output"
+    message = stderr_of(1, "inference.py", *speech(tmp_path), "-o", place)
+    assert message.startswith(f"error: {place}/nvlog.json: cannot write the log")
+    assert "--output" in message
 
 
 def test_a_read_only_output_folder_is_an_error(tmp_path: Path) -> None:
     message = stderr_of(1, "train.py", *training(tmp_path), "-o", "/proc/none")
-    assert message.startswith("error: /proc/none/nvlog.json: cannot write the log")
+    assert message == "error: /proc/none: cannot be written (No such file or directory); choose another --output"
 
 
 # The commands themselves.

@@ -162,6 +162,19 @@ def test_training_rows_keep_outputs_and_gradients(name: str, way: FastWay, size:
         assert (result - want).abs().max() <= bound * max(float(want.abs().max()), 1e-2 * largest)
 
 
+@pytest.mark.parametrize("way", [way for name, way in ROWS if (name, way.phase) == ("WaveGlow", "training")], ids=str)
+@pytest.mark.parametrize("samples", [8, 15, 1100, 7 * 256 - 100, 7 * 256, 7 * 256 + 77, 6 * 256 + 1024])
+def test_waveglow_trains_on_lengths_that_are_no_multiple_of_the_hop(way: FastWay, samples: int) -> None:
+    """Outputs of the row are the plain model's, up to the last sample that seven frames reach."""
+    plain = plain_model("WaveGlow", SIZES["WaveGlow"][0]).double()
+    mels, audio = torch.randn(2, 6, 7, dtype=torch.float64), torch.randn(2, samples, dtype=torch.float64)
+    expected, results = (tensors(model(mels, audio)) for model in (plain, converter(way, plain)()))
+    for result, want in zip(results, expected, strict=True):
+        assert result.shape == want.shape
+        assert error(result, want) <= 1e-9
+    assert expected[0].shape == (2, 8, samples // 8)
+
+
 @pytest.mark.parametrize(("name", "way", "size"), [case for case in CASES if case.values[1].phase == "inference"])
 @torch.no_grad()
 def test_inference_rows_keep_outputs(name: str, way: FastWay, size: Size) -> None:

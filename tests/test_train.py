@@ -43,12 +43,12 @@ def stop_at(monkeypatch, number: int) -> None:
     """Send this process a Ctrl-C during its training step of that number."""
     step, count = common.training.loop.train_step, 0
 
-    def interrupt_step(state: Any, batches: Any, stop: bool, save: bool) -> Any:
+    def interrupt_step(state: Any, batches: Any, stop: bool, *requests: bool) -> Any:
         nonlocal count
         count += 1
         if count == number:
             signal.raise_signal(signal.SIGINT)
-        return step(state, batches, stop or count == number, save)
+        return step(state, batches, stop or count == number, *requests)
 
     monkeypatch.setattr(common.training.loop, "train_step", interrupt_step)
 
@@ -239,9 +239,12 @@ def models_of(log: Path) -> list[str]:
     return [item["model_name"] for item in data if "model_name" in item]
 
 
+NO_CHECKPOINTS = ["--bench-class", "perf-train"]
+
+
 def test_a_fresh_run_in_a_used_folder_appends_nothing(tmp_path: Path) -> None:
     for _ in range(2):
-        out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+        out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, *NO_CHECKPOINTS)
     curves = tmp_path / "tensorboard" / "WaveGlow"
     assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json, {curves} is now {curves}_1\n" in out
     assert [epochs_of(tmp_path / name) for name in ("nvlog.json", "nvlog_1.json")] == [[(0,)], [(0,)]]
@@ -249,7 +252,7 @@ def test_a_fresh_run_in_a_used_folder_appends_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_from_another_folders_checkpoint_starts_a_log_of_its_own(tmp_path: Path) -> None:
-    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, *NO_CHECKPOINTS)
     words = ["--checkpoint-path", train_tiny_model("WaveGlow"), "--epochs", 3]
     assert "older logs: " in succeed("train.py", *flags("WaveGlow", tmp_path), *words)
     assert epochs_of(tmp_path / "nvlog.json") == [(2,)]
@@ -266,10 +269,9 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
 
 def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -> None:
     for words, spread in (([], True), (["--disable-uniform-initialize-bn-weight"], False)):
-        succeed("train.py", *flags("Tacotron2", tmp_path), "--epochs", 1, "-lr", 1e-9, *words)
-        weight = load_checkpoint(tmp_path / "checkpoint_Tacotron2_0.pt")["state_dict"][
-            "postnet.convolutions.0.1.weight"
-        ]
+        folder = tmp_path / str(spread)
+        succeed("train.py", *flags("Tacotron2", folder), "--epochs", 1, "-lr", 1e-9, *words)
+        weight = load_checkpoint(folder / "checkpoint_Tacotron2_0.pt")["state_dict"]["postnet.convolutions.0.1.weight"]
         if spread:
             assert 0 < weight.min() < 0.4 and 0.6 < weight.max() < 1
         else:

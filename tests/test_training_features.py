@@ -76,12 +76,28 @@ def test_saving_by_the_clock_does_not_change_the_result(tmp_path: Path) -> None:
     assert "checkpoint_WaveGlow_1.pt" not in checkpoints(tmp_path / "plain")
 
 
+def test_one_checkpoint_at_a_time_with_saves_in_mid_epoch(tmp_path: Path) -> None:
+    """A save at the end of an epoch replaces the file of its middle, which must not count as an older one."""
+    words = ["--epochs", 3, "--epochs-per-checkpoint", 1, "--keep-checkpoints", 1, "--checkpoint-every-minutes", 1e-9]
+    assert succeed("train.py", *flags("WaveGlow", tmp_path), *words).count("still in mid-epoch: saved") == 3
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("2", "best", "last")]
+    assert (last(tmp_path)["epoch"], last(tmp_path)["saved"]) == (2, [2])
+
+
+def test_guided_attention_is_a_term_after_a_validation_too(tmp_path: Path) -> None:
+    words = ["--epochs", 2, "--guided-attention-weight", 5, *SEEING]
+    succeed("train.py", *flags("Tacotron2", tmp_path), *words)
+    terms = events(tmp_path, "Tacotron2").Scalars("train/loss_guided_attention")
+    assert [event.step for event in terms] == [1, 2, 3, 4]  # two steps an epoch, with a validation between
+    assert all(event.value > 0 for event in terms)
+
+
 def test_only_old_checkpoints_of_this_run_are_deleted(tmp_path: Path) -> None:
-    for epoch in (1, 99):
-        (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
     words = [*flags("WaveGlow", tmp_path), "--epochs-per-checkpoint", 2, "--keep-checkpoints", 2]
     succeed("train.py", *words, "--epochs", 5)
-    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "2", "4", "99", "best", "last")]
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("2", "4", "best", "last")]
+    for epoch in (1, 99):
+        (tmp_path / f"checkpoint_WaveGlow_{epoch}.pt").write_bytes(b"of another run")
     succeed("train.py", *words, "--epochs", 7, "--resume-from-last")
     assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("1", "4", "6", "99", "best", "last")]
 
@@ -177,7 +193,7 @@ def test_the_error_of_a_warm_start_that_does_not_fit_gives_a_hint(tmp_path: Path
     assert "leave what differs out with --ignore-layers REGEX, or take the file's settings" in result.err
     out = succeed("train.py", *words, "--wn-channels", 16, "--ignore-layers", "^WN", "--epochs", 1)
     assert "tensors start anew" in out
-    result = run("train.py", *words, "--ignore-layers", "^WM")
+    result = run("train.py", *words, "--ignore-layers", "^WM", "-o", tmp_path / "new")
     assert result.code == 2
     assert "--ignore-layers: no weight's name matches '^WM'; names start with upsample, WN, convinv" in result.err
 
@@ -237,6 +253,25 @@ def test_float16_on_a_cpu_scales_the_loss_and_counts_skipped_steps(tmp_path: Pat
     assert [event.value for event in events(tmp_path, model).Scalars("train/loss_scale")][-1] == scale
     plain = losses(train_tiny_model(model).parent)
     assert by_step(tmp_path)[0]["train_loss"] == pytest.approx(plain[0][1]["train_loss"], rel=0.02, abs=0.01)
+
+
+@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+def test_steps_that_overflow_float16_change_no_weight(tmp_path: Path, model: str) -> None:
+    words = [*flags(model, tmp_path), "--amp", "--amp-dtype", "float16"]
+    succeed("train.py", *words, "--epochs", 1)
+    before = last(tmp_path, model)
+    torch.save(before | {"scaler": before["scaler"] | {"scale": 2.0**120}}, tmp_path / f"checkpoint_{model}_0.pt")
+    succeed("train.py", *words, "--epochs", 2, "--resume-from-last")
+    after = last(tmp_path, model)
+    skipped = [
+        data["train_skipped_steps"]
+        for _, data in read_steps(tmp_path / "nvlog.json")
+        if len(_) == 1 and "train_skipped_steps" in data
+    ]
+    assert (skipped[-1], after["scaler"]["scale"]) == (2, 2.0**118)
+    assert after["iteration"] == before["iteration"] + 2
+    for name, _ in load_model(model, tmp_path / f"checkpoint_{model}_last.pt").named_parameters():
+        assert torch.equal(after["state_dict"][name], before["state_dict"][name])
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,13 @@ def add_waveglow_training_arguments(parser: argparse.ArgumentParser) -> None:
         "--segment-length", type=int, default=Data.segment_length, help="samples of each clip that an epoch takes"
     )
     group.add_argument(
+        "--longest-clip",
+        type=float,
+        default=Data.longest_clip,
+        metavar="SECONDS",
+        help="longer clips are an error, found before training: each is read whole for a segment",
+    )
+    group.add_argument(
         "--load-mel-from-disk",
         action=argparse.BooleanOptionalAction,
         default=Data.load_mel_from_disk,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
+from common.data.clip_limits import audio_seconds, check_clips, too_long
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel, mel_path_of
@@ -33,6 +34,7 @@ class WaveGlowDataConfig:
     groups: int = 8
     load_mel_from_disk: bool = False
     dither: float = 0.0
+    longest_clip: float = 600.0  # seconds; a clip is read whole for each segment
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -40,6 +42,8 @@ class WaveGlowDataConfig:
             raise UsageError(
                 f"--dither: {self.dither}, expected a standard deviation from 0 to below 1; 0.0005 is -66 dB"
             )
+        if not self.longest_clip > 0:  # NaN fails this as well
+            raise UsageError(f"--longest-clip: {self.longest_clip}, expected more than 0")
         if self.segment_length < self.groups or self.segment_length % self.groups:
             raise UsageError(f"--segment-length: {self.segment_length}, expected a multiple of --groups {self.groups}")
 
@@ -85,6 +89,14 @@ class MelAudioDataset:
         self.stft = TacotronSTFT.from_config(self.audio)
         if self.config.load_mel_from_disk:
             self._check_mels()
+
+    def check_clips(self) -> None:
+        """Raise BadRows, which lists all clips that are too long, or too short for a frame."""
+        check_clips(map(self._path, range(len(self))), self._problem)
+
+    def _problem(self, item: int, path: Path) -> str | None:
+        seconds = audio_seconds(path, self.audio, shortest=self.audio.hop_length)
+        return too_long(path, seconds, self.config.longest_clip)
 
     def __len__(self) -> int:
         return len(self.utterances)

@@ -8,6 +8,7 @@ import io
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,18 +66,11 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
     import soundfile  # here, so that models train and are measured where there is no libsndfile
 
     name = os.fspath(path)
-    if not os.path.isfile(name):
-        raise DataError(f"{name}: no such audio file")
-    try:
-        with soundfile.SoundFile(name) as file:
-            if sampling_rate is not None:
-                _check_header(name, file.channels, file.samplerate, sampling_rate)
-            samples, promised = file.read(dtype="float32", always_2d=True), file.frames
-            container, codec, rate = file.format, file.subtype, file.samplerate
-    except TypeError:  # libsndfile's error for a file name that ends in .raw
-        raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
-    except soundfile.LibsndfileError as error:
-        raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
+    with _explain_errors(name), soundfile.SoundFile(name) as file:
+        if sampling_rate is not None:
+            _check_header(name, file.channels, file.samplerate, sampling_rate)
+        samples, promised = file.read(dtype="float32", always_2d=True), file.frames
+        container, codec, rate = file.format, file.subtype, file.samplerate
     _check_whole(name, container, len(samples), promised)
     mono = samples.mean(axis=1)
     peak = float(np.abs(mono).max())
@@ -85,6 +79,34 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
     if peak > (LOSSY_PEAK if codec in LOSSY_CODECS else 1.0):
         raise DataError(f"{name}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
     return AudioFile(torch.from_numpy(mono.clip(-1.0, 1.0)), rate, samples.shape[1])
+
+
+def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:
+    """Return the samples that the header of a mono file of this rate promises. Raises DataError as read_audio does."""
+    import soundfile
+
+    name = os.fspath(path)
+    with _explain_errors(name), soundfile.SoundFile(name) as file:
+        _check_header(name, file.channels, file.samplerate, sampling_rate)
+        samples: int = file.frames
+    if not samples:
+        raise DataError(f"{name}: no samples in it")
+    return samples
+
+
+@contextmanager
+def _explain_errors(name: str) -> Iterator[None]:
+    """Convert the errors of libsndfile for a file to DataError."""
+    import soundfile
+
+    if not os.path.isfile(name):
+        raise DataError(f"{name}: no such audio file")
+    try:
+        yield
+    except TypeError:  # libsndfile's error for a file name that ends in .raw
+        raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
+    except soundfile.LibsndfileError as error:
+        raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
 
 
 def _check_whole(name: str, container: str, found: int, promised: int) -> None:

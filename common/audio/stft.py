@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from common.errors import DataError, UsageError
 
 MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
+MAX_RATE, MAX_FILTER, MAX_MELS = 1_000_000, 2**20, 10_000  # larger numbers are mistakes that would fill the memory
 SILENCE = float(np.log(np.float32(MIN_MAGNITUDE)))  # a log-mel of nothing
 
 
@@ -35,10 +36,10 @@ class AudioConfig:
 
     def __post_init__(self) -> None:
         problems = _framing_problems(self.filter_length, self.hop_length, self.win_length)
-        if self.sampling_rate < 1:
-            problems.append(f"--sampling-rate {self.sampling_rate}: expected a positive number of samples per second")
-        if self.n_mel_channels < 1:
-            problems.append(f"--n-mel-channels {self.n_mel_channels}: expected at least 1")
+        if not 1 <= self.sampling_rate <= MAX_RATE:
+            problems.append(f"--sampling-rate {self.sampling_rate}: expected 1 to {MAX_RATE} samples per second")
+        if not 1 <= self.n_mel_channels <= MAX_MELS:
+            problems.append(f"--n-mel-channels {self.n_mel_channels}: expected 1 to {MAX_MELS}")
         if not 0 <= self.mel_fmin < self.mel_fmax:
             problems.append(f"--mel-fmin {self.mel_fmin}: expected at least 0 and below --mel-fmax {self.mel_fmax}")
         if not self.mel_fmax <= self.sampling_rate / 2:
@@ -53,8 +54,8 @@ class AudioConfig:
 def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> list[str]:
     """The reasons why frames of these lengths cannot cover the audio, one line per flag."""
     problems = []
-    if filter_length < 2 or filter_length % 2:
-        problems.append(f"--filter-length {filter_length}: expected an even number of samples")
+    if not 2 <= filter_length <= MAX_FILTER or filter_length % 2:
+        problems.append(f"--filter-length {filter_length}: expected an even number of samples, at most {MAX_FILTER}")
     if not 2 <= win_length <= filter_length:
         problems.append(f"--win-length {win_length}: expected 2 to --filter-length {filter_length} samples")
     # Hann windows that overlap by less than half leave samples with next to no weight, which no inverse brings back.

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.errors import DataError
-from common.files import atomic_write
+from common.files import atomic_write, parse_json
 
 SETTINGS = "audio_settings.json"
 NO_EFFECT = {"max_wav_value"}  # on a mel
@@ -52,7 +52,7 @@ def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error}); delete its folder and prepare mels again") from None
     if not isinstance(settings, dict):

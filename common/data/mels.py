@@ -23,6 +23,7 @@ from common.data.parallel import in_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.spec import from_options
+from common.tensor_files import DamagedFileError, load_tensors
 
 # M mels, T frames
 
@@ -32,9 +33,11 @@ SAME_MEL = 0.05  # nats: two implementations of one transform differ by less in 
 def load_mel(path: Path, n_mel_channels: int) -> Tensor:
     """A cached log-mel (M, T), float32. DataError if the file is missing, damaged, or of another shape."""
     try:
-        mel = torch.load(path, weights_only=True)
+        mel = load_tensors(path)
     except FileNotFoundError:
         raise DataError(f"{path}: no such mel; `bash scripts/prepare_mels.sh` makes them") from None
+    except DamagedFileError as error:
+        raise DataError(f"{path}: {error}; delete it and prepare mels again") from None
     except Exception as error:  # torch.load raises whatever the damage leads to
         raise DataError(
             f"{path}: not a mel, or damaged ({type(error).__name__}); delete it and prepare mels again"

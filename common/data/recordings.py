@@ -86,7 +86,7 @@ def read_layout(folder: Path) -> Rows:
         path = _audio_file(folder / "wavs" / fields[0])
         text = fields[-1] or fields[1]
         recordings.append(Recording(row, path, text))
-        if not path.is_file():
+        if not os.path.isfile(path):
             problems[row] = f"no {folder / 'wavs' / fields[0]}{{{','.join(ENDINGS)}}}"
     return _check_rows(recordings, problems)
 
@@ -97,7 +97,7 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
     DataError if the list is missing, empty or not UTF-8.
     """
     lines = _read_fields(path)
-    beside = any((path.parent / fields[0]).is_file() for fields in lines if fields[0])
+    beside = any(os.path.isfile(path.parent / fields[0]) for fields in lines if fields[0])
     base = path.parent if beside else dataset_path
     recordings, problems = [], {}
     for row, fields in enumerate(lines):
@@ -105,7 +105,7 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
             problems[row] = f"{'|'.join(fields)[:60]!r}, expected path|text"
             continue
         recordings.append(Recording(row, base / fields[0], fields[1]))
-        if not recordings[-1].path.is_file():
+        if not os.path.isfile(recordings[-1].path):
             problems[row] = f"no file {recordings[-1].path}"
     return _check_rows(recordings, problems)
 
@@ -119,7 +119,7 @@ def _audio_file(stem: Path) -> Path:
     """The file of an id, which may name its ending; one that does not exist where there is none."""
     named = [stem] if stem.suffix in ENDINGS else []
     candidates = named + [stem.with_name(stem.name + ending) for ending in ENDINGS]
-    return next((path for path in candidates if path.is_file()), candidates[0])
+    return next((path for path in candidates if os.path.isfile(path)), candidates[0])
 
 
 def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
@@ -165,7 +165,7 @@ def check_clip(path: Path, treatment: Treatment) -> Clip | str:
 
 def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
     """Row → what its recording is, for all that are there and good; adds what is wrong to the rows' problems."""
-    there = [recording for recording in rows.recordings if recording.path.is_file()]
+    there = [recording for recording in rows.recordings if os.path.isfile(recording.path)]
     check = partial(check_clip, treatment=treatment)
     found = in_parallel(check, [recording.path for recording in there], workers, "checking")
     clips = {}
@@ -223,7 +223,7 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
     try:
         if folder.is_dir() and not path.exists() and any(folder.iterdir()):
             raise DataError(f"{folder}: not empty, and not made by this command: choose another name for the copies")
-        if not path.is_file() or path.read_bytes() != content:
+        if not os.path.isfile(path) or path.read_bytes() != content:
             with atomic_write(path) as file:
                 file.write(content)
     except OSError as error:
@@ -232,7 +232,7 @@ def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
 
 
 def _is_current(copy: Path, *sources: Path) -> bool:
-    return copy.is_file() and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
+    return os.path.isfile(copy) and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
 
 
 def held_out(names: Sequence[str], validation: float) -> set[str]:

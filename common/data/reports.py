@@ -6,7 +6,9 @@ where a picture is made, since most uses of the code draw none and its import ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -142,7 +144,8 @@ def figure_pixels(figure: Figure) -> npt.NDArray[np.uint8]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    with _without_glyph_warnings():
+        canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
@@ -152,12 +155,20 @@ def save_figure(path: Path, figure: Figure) -> None:
 
     path = Path(path)
     try:
-        with atomic_write(path) as file:
+        with atomic_write(path) as file, _without_glyph_warnings():
             FigureCanvasAgg(figure).print_png(file)
     except OSError as error:
         raise DataError(
             f"{path}: cannot write the picture ({error.strerror}); free the disk or choose another --output"
         ) from error
+
+
+@contextmanager
+def _without_glyph_warnings() -> Iterator[None]:
+    """Context in which matplotlib draws a box for a character that its font lacks, without a warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from")
+        yield
 
 
 def attention_focus(alignments: Tensor, lengths: Tensor) -> Tensor:

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from common.audio.loudness import NORMALIZATIONS
-from common.errors import UsageError
+from common.audio.stft import AudioConfig
+from common.data.filelist import BadRows
+from common.errors import DataError, UsageError
+from common.spec import AcousticInference, ModelSpec, from_options
 
 GRIFFIN_LIM = "griffin-lim"  # in place of a vocoder model
 TRAINED = Path("output")  # where training leaves its checkpoints by default
@@ -63,10 +66,25 @@ def contradictions(
     problems = []
     for name, value in requested.items():
         if isinstance(value, Mapping):
-            problems += contradictions(value, stored.get(name, {}), free)
+            inner = stored.get(name)
+            problems += contradictions(value, inner if isinstance(inner, Mapping) else {}, free)
         elif name not in free and stored.get(name, value) != value:
             problems.append(f"{name} {_difference(stored[name], value)}")
     return problems
+
+
+def check_data_options(spec: ModelSpec, data: Mapping[str, Any], stored: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError where a checkpoint's settings of audio and text cannot work: they are the file's fault, not a flag's."""
+    try:
+        from_options(AudioConfig, data)
+        if clashes := contradictions(spec.config_from_options(data), stored):
+            raise DataError(f"the model's {'; '.join(clashes)}")
+        if isinstance(spec.inference, AcousticInference):
+            spec.inference.encode(["a"], data)
+    except BadRows:  # an alphabet without this letter
+        return
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise DataError(f"{path}: its data options cannot work: {error}") from None
 
 
 def _difference(stored: Any, requested: Any) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.errors import DataError
+from common.files import parse_json
 from common.inference.stages import Line
 
 DIGEST_BYTES = 12
@@ -126,7 +127,7 @@ def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         for line in lines:
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:  # of JSON or of UTF-8
                 continue
             if isinstance(record, dict):

@@ -16,7 +16,7 @@ from common.audio.stft import SILENCE, AudioConfig
 from common.data.filelist import BadRows
 from common.data.reports import attention_focus
 from common.draws import Draws, Key
-from common.errors import UsageError
+from common.errors import DataError, UsageError
 from common.fast import Request, accelerate
 from common.inference.vocoders import MIN_FRAMES, LoadedModel, Numbers, Vocoder, time_call
 from common.layers import length_mask
@@ -278,7 +278,10 @@ def _synthesise_in_memory(parts: Sequence[Part], pipeline: Pipeline) -> Speeches
 def _mels(parts: Sequence[Part], pipeline: Pipeline) -> tuple[MelBatch, Numbers]:
     draws = Draws.of([part.key for part in parts], "acoustic", pipeline.device)
     texts = [part.text for part in parts]
-    return mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half, draws)
+    mels, numbers = mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half, draws)
+    if not mels.mels.isfinite().all():  # host sync, once a batch
+        raise DataError("the acoustic model's mels are NaN or infinite: its weights overflow; take another checkpoint")
+    return mels, numbers
 
 
 def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speech]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +17,8 @@ from common import precision
 from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, predict_peak
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
-from common.spec import Denoiser, ModelSpec, VocoderInference
+from common.errors import DataError
+from common.spec import Denoiser, ModelSpec, VocoderInference, from_options
 
 # B batch, T frames, M mels, N samples
 
@@ -34,6 +36,20 @@ class LoadedModel(NamedTuple):
     spec: ModelSpec
     model: Any  # the spec's class, or a fast way of it
     options: dict[str, Any]
+
+
+def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:
+    """Return the audio settings of both models; DataError where one's mels do not fit the other."""
+    audio = from_options(AudioConfig, acoustic.options)
+    others = from_options(AudioConfig, vocoding.options) if vocoding else audio
+    differences = [
+        f"{field.name} is {ours} and {other}"
+        for field in fields(AudioConfig)
+        if (ours := getattr(audio, field.name)) != (other := getattr(others, field.name))
+    ]
+    if differences:
+        raise DataError(f"the two checkpoints were trained with different audio settings: {', '.join(differences)}")
+    return audio
 
 
 class Vocoder(Protocol):

@@ -25,12 +25,15 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
-from common.files import atomic_write
+from common.files import atomic_link, atomic_write, remove_leftovers
+from common.tensor_files import DamagedFileError, checksum, load_tensors
+from common.training import checkpoint_fields
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
-NAMES_SHOWN = 4
+NAMES_SHOWN, FAULTS_SHOWN = 4, 8
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
+CHECKSUM = "checksum"  # key in the metadata of a .safetensors file, of its weights and the entries of DESCRIBED
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
@@ -85,6 +88,7 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
     path = Path(path)
     advice = "older checkpoints are untouched: free the disk or choose another --output, then --resume-from-last"
     with _explain_write_errors(path, advice):
+        remove_leftovers(path.parent)
         with atomic_write(path) as file:
             torch.save(checkpoint, file)
         if link is not None:
@@ -107,7 +111,7 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
         weights = {  # safetensors refuses tensors that share memory, and views
             name: value.clone(memory_format=torch.contiguous_format) for name, value in checkpoint["state_dict"].items()
         }
-        content = package.save(weights, metadata={"format": "pt", **described})
+        content = package.save(weights, metadata={"format": "pt", **described, CHECKSUM: checksum(weights, described)})
         with atomic_write(path) as file:
             file.write(content)
 
@@ -115,8 +119,8 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
     """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
 
-    Raises DataError where the file is missing, cut short, no checkpoint, or pickles anything but plain data; UsageError where a
-    .safetensors file is given and the package safetensors is missing.
+    Raises DataError where the file is missing, damaged, cut short, no checkpoint, or pickles anything but plain data; UsageError
+    where a .safetensors file is given and the package safetensors is missing.
     """
     path = Path(path)
     if not path.is_file():
@@ -126,14 +130,13 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     if path.suffix == SAFETENSORS:
         return _load_safetensors(path, map_location)
     try:
-        with torch.serialization.safe_globals(_plain_data()):
-            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+        checkpoint = load_tensors(path, map_location, _plain_data())
     except Exception as error:  # bytes that are no pickle raise any kind of error
         raise DataError(_unreadable(path, error)) from error
     if not isinstance(checkpoint, dict):
         raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
     if isinstance(checkpoint.get("state_dict"), dict):
-        return checkpoint
+        return _check_fields(checkpoint, path)
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
     keys = some(map(str, checkpoint)) or "none"
@@ -141,7 +144,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
 
 
 def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights under the model's own names (no leading `module.` or `module.1.`), half precision as float32."""
+    """Return the weights under the model's own names (no leading `module.` or `module.1.`), all float types as float32."""
     return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
 
 
@@ -157,10 +160,11 @@ def load_weights(
 ) -> None:
     """Load `state_dict`, read from `path`, into `model` by load(model, state_dict).
 
-    Raises one DataError with all names that are missing or unknown, and all shapes that differ.
+    Raises one DataError with all names that are missing or unknown, and all shapes and kinds of numbers that differ, or with the
+    weights that are NaN or infinite.
     """
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(getattr(value, "shape", ())) for name, value in state_dict.items()}
+    wanted = {name: _form(value) for name, value in model.state_dict().items()}
+    found = {name: _form(value) for name, value in state_dict.items()}
     missing = [name for name in wanted if name not in found]
     unexpected = [name for name in found if name not in wanted]
     differing = [
@@ -172,7 +176,17 @@ def load_weights(
     faults = [f"{len(names)} {kind} ({some(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
+    if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
+        raise DataError(f"{path}: NaN or infinite weights: {some(broken)}; go back to an older checkpoint")
     load(model, dict(state_dict))
+
+
+def _form(value: Any) -> Any:
+    """Return the shape of a weight, with the dtype of one that has no real fractions, or the type of another value."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    shape = tuple(value.shape)
+    return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
 
 
 def some(items: Iterable[str]) -> str:
@@ -204,10 +218,21 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
             metadata = file.metadata() or {}
             # copies, since products round differently with the unaligned addresses of the file
             weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-        described = {key: json.loads(metadata[key]) for key in DESCRIBED if key in metadata}
+        texts = {key: metadata[key] for key in DESCRIBED if key in metadata}
+        if CHECKSUM in metadata and metadata[CHECKSUM] != checksum(weights, texts):
+            raise DamagedFileError("damaged: the weights differ from the file's checksum")
+        described = {key: json.loads(text) for key, text in texts.items()}
     except Exception as error:  # the package's own errors, or plain ones in old versions
         raise DataError(_unreadable(path, error)) from error
-    return {**described, "state_dict": weights}
+    return _check_fields({**described, "state_dict": weights}, path)
+
+
+def _check_fields(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a checkpoint without empty entries. Raises one DataError for all malformed ones."""
+    if faults := list(checkpoint_fields.problems(checkpoint)):
+        more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
+        raise DataError(f"{path}: malformed: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
+    return checkpoint_fields.without_empty(checkpoint)
 
 
 @contextmanager
@@ -225,18 +250,13 @@ def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
 
 def _update_link(link: Path, target: Path) -> None:
     """Replace `link` in one step by a relative link to `target`, or by a copy on file systems without links."""
-    temporary = link.with_name(f"{link.name}.tmp")
     try:
-        temporary.unlink(missing_ok=True)
-        try:
-            temporary.symlink_to(os.path.relpath(target, link.parent))
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            shutil.copyfile(target, temporary)
-        os.replace(temporary, link)
-    finally:
-        temporary.unlink(missing_ok=True)
+        atomic_link(link, os.path.relpath(target, link.parent))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        with atomic_write(link) as copy, target.open("rb") as original:
+            shutil.copyfileobj(original, copy)
 
 
 def _plain_data() -> list[Any]:
@@ -276,6 +296,8 @@ def _checkpoints(folder: Path) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> str:
+    if isinstance(error, DamagedFileError):
+        return f"{path}: {error}; copy or save it again"
     refused = re.search(r"GLOBAL ([\w.]*\w)\s", str(error))
     if refused:
         return (
@@ -288,5 +310,4 @@ def _unreadable(path: Path, error: Exception) -> str:
 
 
 def _to_float32(value: Any) -> Any:
-    half = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
-    return value.float() if half else value
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value

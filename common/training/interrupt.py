@@ -1,4 +1,4 @@
-"""Stop requests by Ctrl-C and SIGTERM, which let a run save before it ends; a timer for saving by the clock."""
+"""Stop requests by signals (Ctrl-C, SIGTERM, the end of the terminal), on which a run saves; a timer for saving by the clock."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import math
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import FrameType, TracebackType
+
+NOHUP = (signal.SIGHUP, signal.SIG_IGN)
 
 
 class StopRequest:
-    """Context manager: the first signal sets `is_requested`; a later one ends the process at once."""
+    """Context manager: the first signal sets `is_requested`; a later one ends the process at once.
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGHUP, which a terminal sends as it closes, is left alone where it is ignored, as nohup has it.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     ECHO = 2.0  # seconds; within them torchrun forwards a Ctrl-C that the terminal has sent to each process already
 
     def __init__(self) -> None:
@@ -28,11 +34,12 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """130 after Ctrl-C, as shells expect; 0 after SIGTERM, which schedulers send to free a machine."""
-        return 130 if self.signal == signal.SIGINT else 0
+        """130 after Ctrl-C and 129 after SIGHUP, as shells expect; 0 after SIGTERM, which schedulers send to free a machine."""
+        return 0 if self.signal in (None, signal.SIGTERM) else 128 + self.signal
 
     def __enter__(self) -> StopRequest:
-        self._before = {number: signal.signal(number, self._request) for number in self.SIGNALS}
+        numbers = [number for number in self.SIGNALS if (number, signal.getsignal(number)) != NOHUP]
+        self._before = {number: signal.signal(number, self._request) for number in numbers}
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -45,7 +52,8 @@ class StopRequest:
                 raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
-        print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)
+        with suppress(OSError):  # of a closed terminal
+            print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)
 
 
 class SaveTimer:

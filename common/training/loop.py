@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -38,6 +37,7 @@ from common.training.optimization import (
 )
 from common.training.sampler import sampler_of
 from common.training.selection import train_mode
+from common.training.steps import steps
 
 SMALLEST_SCALE = 1e-3  # of float16's loss scale; a stable run stays above 1
 WARM_UP = 10  # first iterations, left out of the steady rate
@@ -112,6 +112,7 @@ class TrainState:
     rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
     best: Best = field(default_factory=Best)
     saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
+    fault: DataError | None = None  # of a clip of this process or of another one: the run saves and ends
 
     @property
     def progress(self) -> float:
@@ -130,12 +131,13 @@ class Ending(Enum):
     EPOCH = auto()
     STOP = auto()
     SAVE = auto()  # a checkpoint is due in mid-epoch; train_epoch has to be called again
+    FAULT = auto()  # the next clips cannot be read: state.fault
 
 
 class StepResult(NamedTuple):
     """Means over all processes of the loss, its terms by name, and the gradient's norm before clipping; the sum of items.
 
-    stop and save are True if any process requested it.
+    stop, save and fault are True if any process requested it.
     """
 
     loss: float
@@ -144,6 +146,7 @@ class StepResult(NamedTuple):
     items: float
     stop: bool
     save: bool
+    fault: bool
 
 
 class RunTotals:
@@ -178,7 +181,12 @@ def steady_rate(rates: list[float]) -> float:
 
 def is_stop_requested(stop: StopRequest, dist: Dist) -> bool:
     """Return True if any process has received a stop signal."""
-    return distributed.all_sum(torch.tensor(float(stop.is_requested), device=dist.device), dist).item() > 0
+    return any_process(stop.is_requested, dist)
+
+
+def any_process(value: bool, dist: Dist) -> bool:
+    """Return True if the value is True on any process; all have to call it."""
+    return distributed.all_sum(torch.tensor(float(value), device=dist.device), dist).item() > 0
 
 
 def build_state(
@@ -250,11 +258,13 @@ def to_device(batch: Any, device: torch.device) -> Any:
     return type(batch)(*moved)
 
 
-def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, save: bool = False) -> StepResult:
+def train_step(
+    state: TrainState, batches: Sequence[Batch], stop: bool = False, save: bool = False, fault: bool = False
+) -> StepResult:
     """Run forward and backward on each batch, then one optimizer step with the mean gradient.
 
-    stop and save are requests of this process; the result has those of all. Raises DataError where the loss or the gradient is
-    not finite.
+    stop, save and fault are requests of this process; the result has those of all. Raises DataError where the loss or the gradient
+    is not finite.
     """
     set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
     parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
@@ -262,7 +272,7 @@ def train_step(state: TrainState, batches: Sequence[Batch], stop: bool = False, 
     loss = torch.stack(list(terms.values())).sum()
     state.scaler.unscale_(state.optimizer)
     grad_norm = clip_gradients(state.model, state.optimization.grad_clip_thresh)
-    result = _reduce(state, loss, terms, grad_norm, batches, (stop, save))
+    result = _reduce(state, loss, terms, grad_norm, batches, (stop, save, fault))
     if not math.isfinite(result.loss) or not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
         raise DataError(_not_a_number(state, result, loss, batches))
     state.scaler.step(state.optimizer)
@@ -296,7 +306,7 @@ def _reduce(
     terms: Mapping[str, Tensor],
     grad_norm: Tensor,
     batches: Sequence[Batch],
-    requests: tuple[bool, bool],
+    requests: tuple[bool, bool, bool],
 ) -> StepResult:
     """Reduce the figures of a step over all processes, with one all-reduce and one host sync."""
     device = state.dist.device
@@ -306,9 +316,9 @@ def _reduce(
     counts = [torch.full((1,), float(request), device=device) for request in requests]
     values = torch.cat((means / state.dist.world_size, items[None].float(), *counts))
     total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
-    *numbers, item_sum, stops, saves = total
+    *numbers, item_sum, stops, saves, faults = total
     named = dict(zip(terms, numbers[2:], strict=True))
-    return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0)
+    return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0, faults > 0)
 
 
 def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> str:
@@ -342,31 +352,36 @@ def _train_batches(
     state.criterion.train()
     left = len(sampler) // sampler.accumulation
     clock = time.perf_counter()
-    for batches, waited in log.progress(_steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
+    checked = False
+    for batches, waited, fault in log.progress(steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
+        if not checked and any_process(not batches, state.dist):
+            return _fail(state, fault)
+        checked = True
         if state.threads and (line := state.threads.adjust()):
             log.say(line)
         moved = [to_device(batch, state.dist.device) for batch in batches]
-        result = train_step(state, moved, stop.is_requested, timer is not None and timer.due)
+        result = train_step(state, moved, stop.is_requested, timer is not None and timer.due, fault is not None)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
         _show_iteration(state, result, waited / seconds, log)
         state.totals.add(sampler.global_size, result, seconds, waited)
         left -= 1
+        if result.fault:
+            return _fail(state, fault)
         if left and (result.stop or result.save):
             return Ending.STOP if result.stop else Ending.SAVE
     return Ending.EPOCH
 
 
-def _steps(loader: Iterable[Any], size: int) -> Iterator[tuple[list[Any], float]]:
-    """Yield the batches of each optimizer step, and the seconds spent waiting for them."""
-    batches = iter(loader)
-    while True:
-        start = time.perf_counter()
-        step = list(itertools.islice(batches, size))
-        if len(step) < size:
-            return
-        yield step, time.perf_counter() - start
+def _fail(state: TrainState, fault: DataError | None) -> Ending:
+    state.fault = fault or fault_elsewhere()
+    return Ending.FAULT
+
+
+def fault_elsewhere() -> DataError:
+    """Return the error of a process whose clips are good, where those of another are not."""
+    return DataError("another process of this run cannot read a clip, for the reason it gave")
 
 
 def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_epoch: int, log: Log) -> None:

@@ -11,8 +11,10 @@ import json
 import math
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from numbers import Integral, Real
@@ -22,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tqdm import tqdm
 
 from common.data.reports import figure_pixels
-from common.errors import DataError
+from common.errors import DataError, printable
+from common.files import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,25 +158,29 @@ class NvLog(Log):
             self._log(PARAMETER, {name: value})
 
     def scalars(self, tag_prefix: str, values: Mapping[str, float | int], step: int) -> None:
-        if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(f"{tag_prefix}/{name}", value, step)
+        with self._tensorboard() as writer:
+            if writer:
+                for name, value in values.items():
+                    writer.add_scalar(f"{tag_prefix}/{name}", value, step)
 
     def figure(self, tag: str, figure: Figure, step: int) -> None:
-        if self._writer is not None:
-            # Not add_figure: it uses pyplot, which needs a display.
-            self._writer.add_image(tag, figure_pixels(figure), step, dataformats="HWC")
+        with self._tensorboard() as writer:
+            if writer:  # not add_figure: it uses pyplot, which needs a display
+                writer.add_image(tag, figure_pixels(figure), step, dataformats="HWC")
 
     def audio(self, tag: str, waveform: Tensor, step: int, sampling_rate: int) -> None:
-        if self._writer is not None:
-            clipped = waveform.detach().float().cpu().clamp(-1, 1)
-            self._writer.add_audio(tag, clipped.unsqueeze(0), step, sample_rate=sampling_rate)
+        with self._tensorboard() as writer:
+            if writer:
+                clipped = waveform.detach().float().cpu().clamp(-1, 1)
+                writer.add_audio(tag, clipped.unsqueeze(0), step, sample_rate=sampling_rate)
 
     def say(self, sentence: str) -> None:
-        if self._bars:
-            tqdm.write(sentence, file=sys.stdout)  # print would tear the bar
-        else:
-            print(sentence, flush=True)
+        sentence = printable(sentence)
+        with suppress(OSError):  # a closed terminal or pipe: the file has all records, and the run goes on
+            if self._bars:
+                tqdm.write(sentence, file=sys.stdout)  # print would tear the bar
+            else:
+                print(sentence, flush=True)
 
     def progress(self, iterable: Iterable[T], description: str, total: int | None = None) -> Iterable[T]:
         if not self._show_bars:
@@ -187,7 +194,18 @@ class NvLog(Log):
         self._file.close()
         writer = self.__dict__.get("_writer")  # not the attribute, which would make a writer only to close it
         if writer is not None:
-            writer.close()
+            threading.excepthook = self._hook
+            with self._tensorboard():
+                writer.close()
+
+    @contextmanager
+    def _tensorboard(self) -> Iterator[SummaryWriter | None]:
+        """Context of calls of the writer, None where there is none. Raises DataError where the system refuses to write."""
+        try:
+            yield self._writer
+        except OSError as error:
+            assert self._tensorboard_dir is not None
+            raise _unwritable(self._tensorboard_dir, error) from error
 
     @cached_property
     def _writer(self) -> SummaryWriter | None:
@@ -196,7 +214,14 @@ class NvLog(Log):
         # Imported at the first use: it takes a second or more, which inference and every --help would wait for.
         from torch.utils.tensorboard import SummaryWriter
 
+        self._hook = threading.excepthook
+        threading.excepthook = self._pass_over_refusals
         return SummaryWriter(str(self._tensorboard_dir), purge_step=self._purge_step)
+
+    def _pass_over_refusals(self, end: threading.ExceptHookArgs) -> None:
+        """Print no traceback of TensorBoard's thread where the system refuses to write: the writer's next call has the error."""
+        if not (isinstance(end.exc_value, OSError) and type(end.thread).__module__.startswith("tensorboard.")):
+            self._hook(end)
 
     def _with_bar(self, bar: tqdm) -> Iterable[Any]:
         self._bars.append(bar)
@@ -270,8 +295,8 @@ def _is_torn(line: str) -> bool:
 def parse_line(line: str) -> dict[str, Any] | None:
     """Parse the record of a line; None where it has none."""
     try:
-        record = json.loads(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
-    except json.JSONDecodeError:
+        record = parse_json(line[len(PREFIX) :]) if line.startswith(PREFIX) else None
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 

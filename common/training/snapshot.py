@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from common import precision
 from common.audio.stft import AudioConfig
-from common.errors import DataError, UsageError
+from common.errors import DataError, UsageError, printable
 from common.spec import ModelSpec, config_of
 from common.training import distributed, sharding
 from common.training.checkpoint import (
@@ -30,6 +31,8 @@ from common.training.checkpoint import (
 from common.training.distributed import Dist
 from common.training.loop import Best, EpochTotals, TrainState
 from common.training.optimization import restore_averages
+
+T = TypeVar("T")
 
 
 class Start(NamedTuple):
@@ -117,7 +120,7 @@ def _newest(args: argparse.Namespace, model_name: str) -> Start:
         if found := _newest_that_loads(args.output, model_name):
             return found
         start = args.checkpoint_path or args.warm_start or "epoch 0"
-        print(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}")
+        print(printable(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}"))
     elif launch := distributed.launch_id():
         for path in find_all(args.output, model_name):
             with suppress(DataError):  # incomplete: the launch's first attempt ended while it wrote the file
@@ -140,12 +143,10 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
             faults.append(str(error))
             continue
         for fault in faults:
-            print(f"warning: {fault}; going on from the one before it, {path}")
+            print(printable(f"warning: {fault}; going on from the one before it, {path}"))
         return Start(path, checkpoint)
     if faults:
-        raise DataError(
-            "\n".join([*faults, "no other checkpoint to go on from: leave --resume-from-last out to begin anew"])
-        )
+        raise DataError("\n".join([*faults, "no other checkpoint to go on from: choose another -o to begin anew"]))
     return None
 
 
@@ -189,12 +190,12 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     if checkpoint.get("optimizer") is None:
         return f"{path}: weights only, no optimizer: a warm start at epoch 0"
     anew = _restore_optimizer(state, checkpoint, path)
-    totals = EpochTotals(**checkpoint.get("epoch_totals", {}))
+    totals = _build(EpochTotals, checkpoint, "epoch_totals", path)
     complete = checkpoint.get("epoch_complete", True)
     state.epoch = int(checkpoint.get("epoch", -1))
     # Files of the published recipe count epochs only.
     state.iteration = int(checkpoint.get("iteration", (state.epoch + 1) * state.pace.steps_per_epoch))
-    state.best, state.saved = Best(**checkpoint.get("best", {})), list(checkpoint.get("saved", []))
+    state.best, state.saved = _build(Best, checkpoint, "best", path), list(checkpoint.get("saved", []))
     if state.average is None and checkpoint.get("ema_state_dict"):
         anew += " (its moving average ends here: there is no --ema-decay)"
     restored = anew + _restore_rng(state, checkpoint)
@@ -205,17 +206,28 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     return f"{path}: resuming in epoch {state.epoch} after {totals.iterations} iterations{restored}"
 
 
+def _build(kind: Callable[..., T], checkpoint: Mapping[str, Any], key: str, path: Path) -> T:
+    """Build a dataclass of an entry of a checkpoint; without the entry, of its defaults."""
+    try:
+        return kind(**checkpoint.get(key, {}))
+    except TypeError as error:
+        raise DataError(f"{path}: malformed: {key}: {error}") from None
+
+
 def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
     names = [name for name, _ in state.model.named_parameters()]
     try:
         missing = restore_averages(state.optimizer, checkpoint["optimizer"], names)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise DataError(
             f"{path}: its optimizer does not belong to this model ({error}); "
             f"to start from its weights alone: --warm-start {path}"
         ) from None
     if checkpoint.get("scaler"):
-        state.scaler.load_state_dict(checkpoint["scaler"])
+        try:
+            state.scaler.load_state_dict(checkpoint["scaler"])
+        except (RuntimeError, LookupError) as error:
+            raise DataError(f"{path}: malformed: scaler: {error}") from None
     elif isinstance(checkpoint.get("amp"), dict) and state.scaler.is_enabled():
         scale = precision.apex_loss_scale(checkpoint["amp"])
         if scale is not None:

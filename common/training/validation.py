@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.spec import Batch
 from common.training import distributed, sharding
-from common.training.loop import Best, TrainState, to_device
+from common.training.loop import Best, TrainState, fault_elsewhere, to_device
 from common.training.nvlog import Log
 from common.training.sampler import sampler_of
 
@@ -23,18 +24,21 @@ VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so tha
 
 @torch.no_grad()
 def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, log: Log) -> dict[str, float]:
-    """Return the mean loss over the validation clips; with an stft, log the first batch's pictures and sounds too."""
+    """Return the mean loss over the validation clips; with an stft, log the first batch's pictures and sounds too.
+
+    Where a process cannot read a clip, returns {}, and state.fault has the error.
+    """
     sampler_of(loader).start_at(0)
     state.eval_model.eval()
     state.criterion.train(False)
-    sums = torch.zeros(3, dtype=torch.float64)  # loss x clips, clips, items
+    sums = torch.zeros(4, dtype=torch.float64)  # loss x clips, clips, items, faults
     clock = time.perf_counter()
     spent = 0.0  # seconds of the preview, left out of the rate
     with precision.separate_rng(state.dist.device, VALIDATION_SEED):
-        for number, batch in enumerate(log.progress(loader, "validation", total=len(sampler_of(loader)))):
+        for number, batch in enumerate(log.progress(_readable(loader, state), "validation", len(sampler_of(loader)))):
             batch = to_device(batch, state.dist.device)
             outputs, loss = _evaluate(state, batch)
-            sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items)])
+            sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items), 0.0])
             seconds = time.perf_counter() - clock - spent
             data = {"val_loss": loss, "val_items_per_sec": float(sums[2]) / seconds}
             log.log((state.epoch, state.totals.iterations, number), data)
@@ -43,11 +47,28 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
                 show(state, batch, outputs, stft, log)
                 spent = time.perf_counter() - start
         _run_dummy_batch(state, loader)
-    loss_sum, clips, items = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
+    sums[3] = state.fault is not None
+    loss_sum, clips, items, faults = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
+    if faults:
+        state.fault = state.fault or fault_elsewhere()
+        return {}
     result = {"val_loss": loss_sum / clips, "val_items_per_sec": items / (time.perf_counter() - clock - spent)}
     log.log((state.epoch,), result)
     log.scalars("validation", {name.removeprefix("val_"): value for name, value in result.items()}, state.iteration)
     return result
+
+
+def _readable(loader: DataLoader, state: TrainState) -> Iterator[Batch]:
+    """Yield batches up to the first that cannot be read, whose error becomes state.fault.
+
+    Raises it where the model is sharded: other processes would wait for this one in their next forward.
+    """
+    try:
+        yield from loader
+    except DataError as error:
+        if sharding.is_sharded(state.model):
+            raise
+        state.fault = error
 
 
 def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:

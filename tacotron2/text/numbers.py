@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 _GROUPED = re.compile(r"[0-9][0-9,]+[0-9]")
 _DOLLARS = re.compile(r"\$([0-9.,]*[0-9])")
-_DECIMAL = re.compile(r"([0-9]+)\.([0-9]+)")
-_ORDINAL = re.compile(r"([0-9]+)(st|nd|rd|th)")
+# A number begins where no digit is before: trials from each digit of a long number would take quadratic time.
+_DECIMAL = re.compile(r"(?<![0-9])([0-9]+)\.([0-9]+)")
+_ORDINAL = re.compile(r"(?<![0-9])([0-9]+)(st|nd|rd|th)")
 _CARDINAL = re.compile(r"[0-9]+")
 
 _MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit

@@ -19,10 +19,13 @@ SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE = 0.35, 0.25, 0.15
 
 _BRACED = re.compile(r"\{[^{}]*\}")
 _CLOSING = r"[\"'”’»)\]]*"
-_SENTENCE = re.compile(rf"([.!?…](?:\s?[.!?…])*){_CLOSING}(?=\s)|[。！？｡]+[」』”’）]*")
+_NOT_IN_RUN = r"(?<![.!?…])(?<![.!?…]\s)"  # a trial from each point of a long run would take quadratic time
+_SENTENCE = re.compile(rf"{_NOT_IN_RUN}([.!?…](?:\s?[.!?…])*){_CLOSING}(?=\s)|[。！？｡]+[」』”’）]*")
 _CLAUSE = re.compile(rf"[;:]{_CLOSING}(?=\s)|[；：]|\s?[—―]+|(?<!-)--+(?![->])|(?<![0-9\s])\s[-–](?=\s)")
 _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
+_UNIT = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # a character, or the ARPAbet in braces
+LONGEST_UNCUT = 1000  # characters without a place to cut at, beyond which any place will do
 
 _LONGEST_WORD = 24  # characters, searched before a point
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
@@ -43,7 +46,8 @@ def cut_text(text: str, limit: int, read_aloud: Callable[[str], str] = str) -> l
     """Cut a text longer than `limit` characters into its sentences; a limit of 0 turns this off.
 
     A sentence that is still too long is halved near its middle, repeatedly: at ; : or a dash, else at a comma, else at a space.
-    Words and {ARPAbet} stay whole. Every piece has a letter or a digit, unless the whole text has none.
+    Words of up to 1000 characters and {ARPAbet} stay whole. Every piece of them has a letter or a digit, unless the whole text has
+    none.
 
     Args:
         read_aloud: converts written to spoken text. The limit counts spoken characters. A text is converted before it is cut at
@@ -70,7 +74,16 @@ def _shorten(text: str, pause: float, limit: int, read_aloud: Callable[[str], st
             yield from _shorten(written[:place].strip(), own_pause, limit, read)
             yield from _shorten(written[place:].strip(), pause, limit, read)
             return
-    yield Piece(spoken, pause)
+    if len(spoken) <= LONGEST_UNCUT:
+        yield Piece(spoken, pause)
+        return
+    start = 0
+    for unit in _UNIT.finditer(spoken):
+        if unit.end() - start >= LONGEST_UNCUT:
+            yield Piece(spoken[start : unit.end()], 0.0)
+            start = unit.end()
+    if start < len(spoken):
+        yield Piece(spoken[start:], pause)
 
 
 def _cut_places(text: str, mark: re.Pattern[str]) -> list[int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 
 import pytest
 
 from common.errors import DataError
-from common.files import atomic_write, decode_lines, move_aside, read_lines
+from common.files import atomic_link, atomic_write, decode_lines, move_aside, read_lines, remove_leftovers
 
 
 def names(folder):
@@ -39,6 +40,48 @@ def test_missing_folders_are_made(tmp_path):
     with atomic_write(tmp_path / "a" / "b" / "f") as file:
         file.write(b"x")
     assert (tmp_path / "a" / "b" / "f").read_bytes() == b"x"
+
+
+def test_writing_follows_no_link_of_a_temporary_name(tmp_path, monkeypatch):
+    """Names are random; where one is taken all the same, by a link or a file, the write takes another."""
+    (tmp_path / "f.tmp").symlink_to(tmp_path / "victim")
+    tokens = iter(["0" * 16, "1" * 16, "2" * 16])
+    monkeypatch.setattr(secrets, "token_hex", lambda size: next(tokens))
+    (tmp_path / f".{'0' * 16}.tmp").symlink_to(tmp_path / "victim")
+    (tmp_path / f".{'1' * 16}.tmp").write_text("another's")
+    with atomic_write(tmp_path / "f") as file:
+        file.write(b"x")
+    assert (tmp_path / "f").read_bytes() == b"x"
+    assert (tmp_path / f".{'1' * 16}.tmp").read_text() == "another's"
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_new_file_has_the_permissions_of_any_other(tmp_path):
+    with atomic_write(tmp_path / "f") as file:
+        file.write(b"x")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "f").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_name_as_long_as_the_system_allows(tmp_path):
+    with atomic_write(tmp_path / ("n" * 255)) as file:
+        file.write(b"x")
+    atomic_link(tmp_path / ("l" * 255), "n" * 255)
+    assert (tmp_path / ("l" * 255)).read_bytes() == b"x"
+
+
+def test_only_files_of_killed_writers_are_leftovers(tmp_path):
+    leftover, old_link, new_link = (tmp_path / f".{digit * 16}.tmp" for digit in "abc")
+    leftover.touch()
+    old_link.symlink_to("gone")
+    new_link.symlink_to("gone")
+    os.utime(old_link, (1, 1), follow_symlinks=False)
+    (tmp_path / "mine.tmp").touch()
+    with atomic_write(tmp_path / "f") as file:
+        file.write(b"x")
+        remove_leftovers(tmp_path)
+    assert names(tmp_path) == [new_link.name, "f", "mine.tmp"]
+    remove_leftovers(tmp_path / "none")
 
 
 def test_moving_aside_takes_the_first_free_number(tmp_path):

@@ -300,3 +300,18 @@ def test_without_a_data_set_the_script_prints_its_usage(project: Path, words: li
     done = bash("scripts/prepare_dataset.sh", *words, cwd=project)
     assert done.returncode == code
     assert "--dataset FOLDER|LIST|asterisk" in (done.stderr if code else done.stdout)
+
+
+def test_a_page_of_prose_is_no_list(tmp_path: Path) -> None:
+    """Its table rows name files that are longer than a file's name may be."""
+    shutil.copy(ROOT / "README.md", tmp_path / "README.md")
+    with (tmp_path / "README.md").open("a") as file:
+        file.write(f"{'long ' * 100}|text\n")
+    with pytest.raises(DataError, match=r"README\.md:\d+: .*, expected path\|text") as error:
+        prepare(tmp_path, "--dataset", "README.md")
+    assert "Traceback" not in str(error.value)
+    (tmp_path / "list.txt").write_text(f"{'long ' * 100}|text\n")
+    with pytest.raises(DataError, match=r"list\.txt:1: no file .*long"):
+        prepare(tmp_path, "--dataset", "list.txt")
+    with pytest.raises(SystemExit):
+        prepare(tmp_path, "--dataset", "list.txt", "-sr", 10**9)

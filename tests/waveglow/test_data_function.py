@@ -50,6 +50,21 @@ def test_segments_depend_on_seed_epoch_and_clip_alone(folder: Path) -> None:
     assert (windows == first.audio.numpy()).all(1).any()
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_segment_may_begin_at_every_place_up_to_the_last(folder: Path, stored: bool) -> None:
+    hop = AudioConfig().hop_length if stored else 1
+    length = SECOND - 2 - SECOND % 2 if not stored else (SECOND // hop - 2) * hop
+    length -= length % 8
+    data = dataset(folder, segment_length=length, load_mel_from_disk=stored)
+    whole, _ = soundfile.read(folder / "wavs" / "long.wav", dtype="float32")
+    places = range(0, SECOND - length + 1, hop)
+    found = {
+        next(start for start in places if (whole[start : start + length] == data[Key(epoch, 0)].audio.numpy()).all())
+        for epoch in range(60)
+    }
+    assert found == set(places)
+
+
 def test_dither_is_white_noise_without_effect_on_mels(folder: Path) -> None:
     quiet, noisy = dataset(folder), dataset(folder, dither=0.02)
     noises = []

@@ -373,3 +373,20 @@ def test_channels_leave_after_every_n_early_every_flows(n_flows):
     with torch.no_grad():
         samples = model.infer(mels, sigma=1.0, z=model(mels, audio).z)
     torch.testing.assert_close(samples, audio, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("samples", [8, 100, 161, 16 * 10 + 30])
+def test_the_condition_of_lengths_that_are_no_multiple_of_the_hop(small_model, samples):
+    """Each sample's condition is the sum over the frames whose kernel covers it, grouped by 8 samples."""
+    model = small_model()
+    hop, kernel = model.hop_length, model.upsample_kernel_size
+    mels, groups = torch.randn(2, 3, 11, dtype=torch.float64), samples // 8
+    weight, bias = model.upsample.weight.detach(), model.upsample.bias.detach()
+    expected = bias[None, :, None].repeat(2, 1, groups * 8)
+    for frame in range(11):
+        for place in range(kernel):
+            if frame * hop + place < groups * 8:
+                expected[:, :, frame * hop + place] += mels[:, :, frame] @ weight[:, :, place]
+    found = model.upsample(mels, groups).unflatten(1, (-1, 8))
+    torch.testing.assert_close(found.detach(), expected.unflatten(2, (groups, 8)).transpose(2, 3))
+    assert model(mels, torch.randn(2, samples, dtype=torch.float64)).z.shape == (2, 8, groups)

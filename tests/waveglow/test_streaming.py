@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -37,6 +39,17 @@ def test_a_hop_that_is_no_whole_number_of_groups(small_model, monkeypatch):
     parts, whole = both(model, torch.randn(1, 3, 31, dtype=torch.float64))
     assert len(parts) == 3
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("hop", "kernel"), [(20, 60), (12, 40), (4, 20)])
+def test_parts_begin_at_whole_groups_where_the_frames_around_them_are_odd(small_model, monkeypatch, hop, kernel):
+    """2 frames are 5, 3 or 1 groups of 8 samples. An odd number of frames around a part would shift its noise."""
+    model = small_model(hop_length=hop, upsample_kernel_size=kernel)
+    reaches = next(n for n in (6, 7) if (n * model.config.reach + math.ceil(kernel / hop)) % 2)
+    monkeypatch.setattr(streaming, "N_REACHES", reaches)
+    parts, whole = both(model, torch.randn(1, 3, 80, dtype=torch.float64))
+    assert len(parts) > 2
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-4 * whole.abs().max().item())
 
 
 def test_frames_far_from_a_part_change_it_little(small_model):

@@ -8,6 +8,7 @@ the time grows linearly with the length of a text.
 
 from __future__ import annotations
 
+import calendar
 from collections.abc import Callable
 
 from tacotron2.text.reading.numbers import (
@@ -63,9 +64,16 @@ def _date(name: str, day: str, in_year: str | None = None, last_day: str | None 
     return f"{month(name)} {ordinal(day)}{until}" + (f", {year(in_year)}" if in_year else "")
 
 
-def _numeric_date(month_number: str, day: str, number: str) -> str:
-    """Date in digits; a year of two digits lies between 1950 and 2049."""
-    return _date(month_number, day, number if len(number) == 4 else f"{'19' if number >= '50' else '20'}{number}")
+def _numeric_date(month_number: str, day: str, number: str, written: str = "mdy") -> str:
+    """Date in digits; a year of two digits lies between 1950 and 2049. A day that the month lacks makes it three numbers.
+
+    `written` is the order of month, day and year in the text.
+    """
+    in_year = number if len(number) == 4 else f"{'19' if number >= '50' else '20'}{number}"
+    if int(day) > calendar.monthrange(int(in_year), int(month_number))[1]:
+        numbers = {"m": cardinal(month_number), "d": cardinal(day), "y": number_or_year(number)}
+        return ", ".join(numbers[part] for part in written)
+    return _date(month_number, day, in_year)
 
 
 def _day_month(article: str | None, day: str, name: str, in_year: str | None) -> str:
@@ -85,13 +93,17 @@ def _era(number: str, letters: str) -> str:
 
 _DATES: list[Rule] = [
     # 2021-03-04, 2021/03/04
-    ("0", rf"({_YEAR})[-/]({_MONTH_DIGITS})[-/]({_DAY})(?![0-9/-])", lambda y, m, d: _date(m, d, y)),
+    ("0", rf"({_YEAR})[-/]({_MONTH_DIGITS})[-/]({_DAY})(?![0-9/-])", lambda y, m, d: _numeric_date(m, d, y, "ymd")),
     # 3/4/2021 and 3/4/21: month, day, year
     ("0", rf"({_MONTH_DIGITS})/({_DAY})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", _numeric_date),
     # 25/12/2021 can only be day, month, year
-    ("0", rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", lambda d, m, y: _numeric_date(m, d, y)),
+    (
+        "0",
+        rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])",
+        lambda d, m, y: _numeric_date(m, d, y, "dmy"),
+    ),
     # 31.12.2021: day, month, year
-    ("0", rf"({_DAY})\.({_MONTH_DIGITS})\.({_YEAR})", lambda d, m, y: _date(m, d, y)),
+    ("0", rf"({_DAY})\.({_MONTH_DIGITS})\.({_YEAR})", lambda d, m, y: _numeric_date(m, d, y, "dmy")),
     # on 3/4: without "on" it is a fraction
     ("0", rf"(?<=\b[Oo]n\s)({_MONTH_DIGITS})/({_DAY})(?![0-9/]|[.,][0-9]|-[A-Za-z]|\sof\b)", _date),
     # 03-04-2021, as with slashes
@@ -154,6 +166,8 @@ _TIMES: list[Rule] = [
     ("0", rf"(1[0-2]|0?[1-9])\.([0-5][0-9]){_NOON}", lambda hour, minute, half: _time(hour, minute, None, half, None)),
     # 7am, 7 p.m.
     ("0", rf"(1[0-2]|0?[1-9]){_NOON}", lambda hour, half: _time(hour, "00", None, half, None)),
+    # 12:00:00:00 and other groups that are no time
+    ("0", r"(?<![0-9])(?<![0-9]:)([0-9]+(?::[0-9]+){2,})", lambda number: ", ".join(map(cardinal, number.split(":")))),
     # 16:9, 1:100
     ("0", rf"([0-9]{{1,9}}):([0-9]{{1,9}}){NO_MORE}", lambda one, other: f"{cardinal(one)} to {cardinal(other)}"),
 ]

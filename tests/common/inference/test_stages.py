@@ -417,6 +417,17 @@ def test_a_stream_of_a_vocoder_ends_at_the_length(strength: float) -> None:
     assert torch.equal(parts[-1], sound[0, : 9 * 256])
 
 
+def test_a_clip_that_ends_inside_the_first_part_of_its_stream() -> None:
+    """Clips below MIN_FRAMES are lengthened with silence, which is no part of them."""
+    mels = torch.full((1, 4, 9), SILENCE)
+    mels[:, :, :3] = torch.randn(1, 4, 3)
+    for vocode in (vocoder_of(Calls(), 0.0, plain=True), GriffinLimVocoder(AudioConfig(n_mel_channels=4), CPU, seed=3)):
+        for frames in (1, 3):
+            parts, (sound, _) = exhaust(vocode.stream(mels, torch.tensor([frames])))
+            assert sound.shape[1] > frames * 256
+            assert torch.equal(torch.cat(parts), sound[0, : frames * 256])
+
+
 def test_the_consumer_of_a_stream_runs_in_its_own_modes() -> None:
     steps = vocoder_of(Calls(), 0.25, plain=False).stream(torch.randn(1, 4, 9), torch.tensor([9]))
     next(steps)

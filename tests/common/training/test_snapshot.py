@@ -170,13 +170,21 @@ def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
     assert ask(tmp_path, start, resume=False) == start
 
 
-@pytest.mark.parametrize("fault", ["empty", "cut short", "overwritten"])
+@pytest.mark.parametrize("fault", ["empty", "cut short", "overwritten", "one bit flipped"])
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
     tmp_path: Path, capsys, fault: str, linked: bool
 ) -> None:
     content = train_tiny_model("WaveGlow").read_bytes()
-    broken = {"empty": b"", "cut short": content[: len(content) // 2], "overwritten": b"x" * len(content)}[fault]
+    place = content.index(
+        load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]["upsample.bias"].numpy().tobytes()
+    )
+    broken = {
+        "empty": b"",
+        "cut short": content[: len(content) // 2],
+        "overwritten": b"x" * len(content),
+        "one bit flipped": content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :],
+    }[fault]
     files = [tmp_path / f"checkpoint_WaveGlow_{epoch}.pt" for epoch in (3, 4, 5)]
     for path, data in zip(files, (content, broken, broken), strict=True):
         path.write_bytes(data)
@@ -190,8 +198,9 @@ def test_a_newest_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(
     files[0].write_bytes(broken)
     with pytest.raises(DataError) as error:
         ask(tmp_path)
-    assert str(error.value).count("no checkpoint, or one cut short") == 3
-    assert str(error.value).endswith("leave --resume-from-last out to begin anew")
+    reason = "damaged: Bad CRC-32" if fault == "one bit flipped" else "no checkpoint, or one cut short"
+    assert str(error.value).count(reason) == 3
+    assert str(error.value).endswith("choose another -o to begin anew")
 
 
 def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Path, monkeypatch) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from common.spec import Piece
+from tacotron2.data_function import pieces
 from tacotron2.text.reading.reader import read_english
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, cut_text
 
@@ -123,3 +125,25 @@ def test_random_texts_keep_the_limit_and_all_words(seed: int) -> None:
 def test_long_repetitions_are_cut_without_loss(part: str) -> None:
     text = f"{part * 5_000}end"
     assert "".join(piece.text for piece in cut_text(text, 150)).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("filler", [".", "9", "…", "9."])
+def test_the_time_of_a_long_line_is_linear(filler):
+    """Patterns that begin anew inside a run took minutes here."""
+    text = f"Go {filler * (200_000 // len(filler))} on."
+    parts = pieces(text, 150, {})
+    assert parts[0].text.startswith("Go") and parts[-1].text.endswith("on.")
+    assert max(len(part.text) for part in parts) <= 1000
+
+
+def test_a_line_of_points_is_one_short_piece():
+    assert pieces("." * 100_000, 150, {}) == [Piece("." * 1000, 0.0)]
+
+
+def test_words_of_any_length_are_cut_between_units():
+    text = "b" * 999 + "{HH AH0}" * 300
+    parts = list(cut_text(text, 150))
+    assert "".join(part.text for part in parts) == text
+    assert all(part.text.count("{") == part.text.count("}") for part in parts)
+    assert [part.text for part in cut_text("b" * 1000, 150)] == ["b" * 1000]

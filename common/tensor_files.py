@@ -1,0 +1,125 @@
+"""Tensors in files: read without running code from them, and only where every byte is the one that was written.
+
+torch.save writes a ZIP archive, with a CRC-32 of each entry that torch.load does not check. A checksum of named tensors serves
+formats that have none, such as safetensors. Files of before PyTorch 1.6, and those written under
+torch.serialization.set_crc32_options(False), have no checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ZIP_START = b"PK\x03\x04"
+READ_AT_ONCE = 2**20  # bytes
+PROBLEMS_SHOWN = 4
+
+
+class DamagedFileError(ValueError):
+    """Content that differs from its checksum, or tensors that cannot be in the file as they are described."""
+
+
+def load_tensors(path: Path, map_location: str | torch.device = "cpu", safe: Sequence[Any] = ()) -> Any:
+    """Read a file of torch.save after a check of its checksums; `safe` lists classes allowed besides tensors and containers.
+
+    Raises DamagedFileError, OSError, or any error that damaged bytes lead to in torch.load.
+    """
+    sizes = check_archive(path)
+    with torch.serialization.safe_globals(list(safe)):
+        content = torch.load(path, map_location=map_location, weights_only=True)
+    tensors = dict(named_tensors(content))
+    problems = [f"{name}: {problem}" for name, tensor in tensors.items() if (problem := tensor_problem(tensor))]
+    if not problems and sizes is not None:
+        problems = _storage_problems(tensors, sizes)
+    if problems:
+        raise DamagedFileError("; ".join(problems[:PROBLEMS_SHOWN]))
+    return content
+
+
+def check_archive(path: Path) -> Counter[int] | None:
+    """Compare each entry of a ZIP archive with its CRC-32. Returns the number of entries of each size; None for another format.
+
+    Raises DamagedFileError for an entry that differs, zipfile.BadZipFile for an archive cut short, OSError where the file cannot
+    be read.
+    """
+    with path.open("rb") as file:
+        if file.read(len(ZIP_START)) != ZIP_START:
+            return None
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if any(entry.CRC for entry in entries):  # all are 0 in a file that was written without
+                for entry in entries:
+                    _check_entry(archive, entry)
+    return Counter(entry.file_size for entry in entries)
+
+
+def _check_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    size = 0
+    try:
+        with archive.open(entry) as content:  # its end raises BadZipFile if the CRC-32 differs
+            while part := content.read(READ_AT_ONCE):
+                size += len(part)
+    except Exception as error:  # a damaged header leads to many kinds of error
+        raise DamagedFileError(f"damaged: {error or type(error).__name__}") from None
+    if size != entry.file_size:
+        raise DamagedFileError(f"damaged: {entry.filename} has {size} bytes of {entry.file_size}")
+
+
+def named_tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in nested containers, named by the keys that lead to them: optimizer.state.3.exp_avg."""
+    stack: list[tuple[str, Any]] = [("", content)]  # no recursion: a file may nest deeper than Python's stack
+    seen: set[int] = set()  # a container may contain itself
+    while stack:
+        name, value = stack.pop()
+        if isinstance(value, Tensor):
+            yield name or "tensor", value
+        elif isinstance(value, (Mapping, list, tuple)) and id(value) not in seen:
+            seen.add(id(value))
+            items = value.items() if isinstance(value, Mapping) else enumerate(value)
+            stack += [(f"{name}.{key}".lstrip("."), item) for key, item in items]
+
+
+def tensor_problem(tensor: Tensor) -> str | None:
+    """Return the reason why a tensor is not a dense one whose elements are all in memory; None where it is."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
+        return "sparse, quantised, nested or without data, expected a dense tensor"
+    held = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if tensor.numel() > held:
+        return f"claims {tensor.numel():,} elements, but the file has {held:,}"
+    return None
+
+
+def _storage_problems(tensors: Mapping[str, Tensor], sizes: Counter[int]) -> list[str]:
+    """List tensors whose storage is of a size that no entry of the archive has; PyTorch would read past the entry's end."""
+    storages: dict[int, tuple[str, int]] = {}
+    for name, tensor in tensors.items():
+        storages.setdefault(tensor.untyped_storage().data_ptr(), (name, tensor.untyped_storage().nbytes()))
+    left = Counter(sizes)
+    problems = []
+    for name, size in storages.values():
+        left[size] -= 1
+        if size and left[size] < 0:
+            problems.append(f"{name}: claims {size:,} bytes, but no part of the file has so many")
+    return problems
+
+
+def checksum(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+    """Return a CRC-32 over names, dtypes, shapes and bytes of dense tensors and over texts, in order of their names."""
+    total = 0
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        total = zlib.crc32(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode(), total)
+        content = tensor.reshape(-1).view(torch.uint8)
+        for start in range(0, len(content), READ_AT_ONCE):
+            total = zlib.crc32(content[start : start + READ_AT_ONCE].numpy().data, total)
+    for pair in sorted(texts.items()):
+        total = zlib.crc32(json.dumps(pair).encode(), total)
+    return f"crc32:{total:08x}"

@@ -1,0 +1,170 @@
+"""The entries of a checkpoint besides its tensors: the kinds of values that each may have, checked once, on loading.
+
+Every entry but the weights may be missing or None: files of the published recipe and bare weights have few. Entries that are not
+listed here may be anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+PROBLEMS_SHOWN = 8
+DEEPEST = 20  # levels of nested settings
+
+
+class Kind(NamedTuple):
+    """Values that an entry may have: a test, and a phrase for the message."""
+
+    accepts: Callable[[Any], bool]
+    expected: str
+
+
+def is_count(value: Any) -> bool:
+    """True for a whole number of at least 0; NumPy's count too."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
+
+
+def is_epoch(value: Any) -> bool:
+    """True for the number of an epoch; -1 stands for none."""
+    return is_count(value) or (isinstance(value, Integral) and int(value) == -1)
+
+
+def is_number(value: Any) -> bool:
+    """True for a number that is not NaN."""
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def is_settings(value: Any, depth: int = 0) -> bool:
+    """True for nested dicts and lists of plain values, with names as keys."""
+    if value is None or isinstance(value, (str, bool, Real)):
+        return depth > 0
+    if depth > DEEPEST:
+        return False
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_settings(item, depth + 1) for key, item in value.items())
+    return depth > 0 and isinstance(value, (list, tuple)) and all(is_settings(item, depth + 1) for item in value)
+
+
+def is_weights(value: Any) -> bool:
+    """True for tensors by name."""
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items()
+    )
+
+
+def is_optimizer(value: Any) -> bool:
+    """True for the state_dict of a PyTorch optimizer."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("state"), Mapping):
+        return False
+    groups, states = value.get("param_groups"), value["state"].values()
+    return (
+        isinstance(groups, list)
+        and all(isinstance(group, Mapping) and is_number(group.get("lr", 0)) for group in groups)
+        and all(isinstance(state, Mapping) and all(map(_is_average, state.values())) for state in states)
+    )
+
+
+def _is_average(value: Any) -> bool:
+    return value is None or isinstance(value, Tensor) or is_number(value)
+
+
+def is_scaler(value: Any) -> bool:
+    """True for the state_dict of a GradScaler, empty where it is off."""
+    if not isinstance(value, Mapping):
+        return False
+    return not value or (all(map(is_number, value.values())) and 0 < value.get("scale", 0) < math.inf)
+
+
+def is_apex_state(value: Any) -> bool:
+    """True for the state of NVIDIA Apex's amp: loss scalers by name, each with its scale."""
+    if not isinstance(value, Mapping):
+        return False
+    scalers = [state for name, state in value.items() if str(name).startswith("loss_scaler")]
+    return all(isinstance(state, Mapping) and is_number(state.get("loss_scale")) for state in scalers)
+
+
+def is_random_state(value: Any) -> bool:
+    """True for the bytes of a generator's state."""
+    return isinstance(value, Tensor) and value.dtype == torch.uint8 and value.dim() == 1 and value.numel() > 0
+
+
+def is_random_states(value: Any) -> bool:
+    """True for the states of several processes: the rows of a tensor, or a list."""
+    if isinstance(value, Tensor):
+        return value.dtype == torch.uint8 and value.dim() in (1, 2)
+    return isinstance(value, (list, tuple)) and all(map(is_random_state, value))
+
+
+def is_totals(value: Any) -> bool:
+    """True for numbers by name."""
+    return isinstance(value, Mapping) and all(isinstance(k, str) and is_number(v) for k, v in value.items())
+
+
+def is_best(value: Any) -> bool:
+    """True for the best validation: its loss, epoch, validations since then, and measure."""
+    tests = {"loss": is_number, "epoch": is_epoch, "since": is_count, "by": lambda name: isinstance(name, str)}
+    return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
+
+
+COUNT = Kind(is_count, "a whole number of at least 0")
+SETTINGS = Kind(is_settings, "a dict of plain settings by name")
+STATES = Kind(is_random_states, "bytes (torch.uint8) of random generators")
+KINDS = {
+    "epoch": Kind(is_epoch, "the number of an epoch"),
+    "iteration": COUNT,
+    "seed": COUNT,
+    "config": SETTINGS,
+    "data": SETTINGS,
+    "epoch_complete": Kind(lambda value: isinstance(value, bool), "True or False"),
+    "epoch_totals": Kind(is_totals, "numbers by name"),
+    "best": Kind(is_best, "a loss, its epoch, the validations since then and its measure"),
+    "saved": Kind(lambda value: isinstance(value, list) and all(map(is_epoch, value)), "a list of epochs"),
+    "launch": Kind(lambda value: isinstance(value, str), "a name"),
+    "ema_state_dict": Kind(is_weights, "tensors by name"),
+    "ema_updates": COUNT,
+    "optimizer": Kind(is_optimizer, "the state of an optimizer: state and param_groups"),
+    "scaler": Kind(is_scaler, "the state of a GradScaler, with a scale above 0"),
+    "amp": Kind(is_apex_state, "the state of Apex amp"),
+    "random_rng_states_all": STATES,
+    "random_rng_state": Kind(is_random_state, "bytes (torch.uint8) of a random generator"),
+    "cuda_rng_state_all": STATES,
+}
+
+
+MAY_BE_NONE = {"launch", "optimizer", "scaler", "amp", *(name for name, kind in KINDS.items() if kind is STATES)}
+
+
+def without_empty(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return a checkpoint without the entries of KINDS that are None, which some readers would take for values."""
+    absent = {name for name in KINDS if checkpoint.get(name) is None} - MAY_BE_NONE
+    return {key: value for key, value in checkpoint.items() if key not in absent}
+
+
+def problems(checkpoint: Mapping[Any, Any]) -> Iterator[str]:
+    """Yield a sentence for each entry of a checkpoint that is of another kind than KINDS has."""
+    for name, kind in KINDS.items():
+        value = checkpoint.get(name)
+        if value is not None and not kind.accepts(value):
+            yield f"{name}: {_describe(value)}, expected {kind.expected}"
+    if odd := [key for key in checkpoint["state_dict"] if not isinstance(key, str)]:
+        yield f"state_dict: the name {_describe(odd[0])}, expected strings"
+    if checkpoint.get("epoch_complete") is False:
+        missing = [name for name in ("epoch", "iteration") if checkpoint.get(name) is None]
+        missing += ["epoch_totals"] if "iterations" not in (checkpoint.get("epoch_totals") or ()) else []
+        yield from (f"{name}: missing, though the epoch is not complete" for name in missing)
+
+
+def _describe(value: Any) -> str:
+    """Describe a value in a few words, however large it is."""
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+    if isinstance(value, (str, bytes, bool, Real)):
+        text = repr(value)
+        return text if len(text) <= 40 else f"{text[:39]}…"
+    return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, (Mapping, list, tuple)) else "")

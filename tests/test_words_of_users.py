@@ -1,0 +1,141 @@
+"""Words of users that are no plain names: paths out of a folder, control characters, numbers of any size."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from common.arguments import log_path
+from common.data.reports import figure_pixels, plot_alignment, save_figure
+from common.errors import UsageError, exit_on_user_error, printable
+from multiproc import describe_end
+from tests.recipe import flags, run, start, train_tiny_model, wait_for_epoch_1
+
+ESCAPE = "\x1b[2J"
+
+
+def speech(folder: Path, text: str = "Two.") -> list[object]:
+    (folder / "phrases.txt").write_text(f"{text}\n")
+    words: list[object] = ["-i", folder / "phrases.txt", "-o", folder / "out", "--cpu", "--seed", 1]
+    return [*words, "--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["/../../x", "a/b", "/x"])
+def test_a_suffix_stays_in_its_folder(tmp_path: Path, suffix: str) -> None:
+    result = run("inference.py", *speech(tmp_path), "--suffix", suffix)
+    assert (result.code, result.out) == (2, "")
+    assert f"argument --suffix: {suffix!r}, expected a part of a file name, without '/'" in result.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["train.py", "inference.py"])
+def test_a_log_file_stays_in_the_output_folder(tmp_path: Path, script: str) -> None:
+    out = tmp_path / "a" / "out"
+    words = flags("WaveGlow", out) if script == "train.py" else [*speech(tmp_path), "-o", out]
+    result = run(script, *words, "--log-file", "../../x.json")
+    assert result.code == 2
+    assert result.err == (
+        f"error: --log-file: ../../x.json: leaves --output {out}; expected a name inside it, or a whole path\n"
+    )
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_log_files_that_begin_with_the_output_or_are_absolute(tmp_path: Path) -> None:
+    assert log_path(Path("output"), "output/nvlog_fp16.json") == Path("output/nvlog_fp16.json")
+    assert log_path(Path("../runs"), "../runs/x.json") == Path("../runs/x.json")
+    assert log_path(Path("output"), "logs/x.json") == Path("output/logs/x.json")
+    assert log_path(Path("output"), str(tmp_path / "x.json")) == tmp_path / "x.json"
+    with pytest.raises(UsageError):
+        log_path(Path("output"), "output/../../x.json")
+
+
+def test_a_nul_character_in_a_config_file_names_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"run": {"output": "a\0b", "seed": 1}}))
+    result = run("train.py", "-m", "WaveGlow", "--config-file", path)
+    assert (result.code, result.err) == (
+        2, f"error: --config-file: {path}: run.output: a NUL character in its value\n"
+    )  # fmt: skip
+
+
+def test_control_characters_are_spelled() -> None:
+    assert printable("café — “x”\t\n") == "café — “x”\t\n"
+    assert printable(f"a{ESCAPE}b\0\x9b\r") == "a\\x1b[2Jb\\x00\\x9b\\r"
+
+
+def test_errors_print_no_control_characters(capsys) -> None:
+    with pytest.raises(SystemExit), exit_on_user_error():
+        raise UsageError(f"no file {ESCAPE}")
+    assert capsys.readouterr().err == "error: no file \\x1b[2J\n"
+
+
+@pytest.mark.slow
+def test_a_phrase_and_a_path_with_an_escape_reach_the_terminal_spelled(tmp_path: Path) -> None:
+    result = run("inference.py", *speech(tmp_path, f"Two.{ESCAPE}"))
+    assert result.code == 0
+    assert ESCAPE not in result.out + result.err and "\\x1b[2J" in result.out
+    result = run("inference.py", *speech(tmp_path), "--tacotron2", tmp_path / f"{ESCAPE}.pt")
+    assert result.code == 1
+    assert ESCAPE not in result.err and f"{tmp_path}/\\x1b[2J.pt: no such checkpoint" in result.err
+
+
+def test_a_name_that_is_too_long_is_one_error(capsys) -> None:
+    with pytest.raises(SystemExit) as leaving, exit_on_user_error():
+        Path("x" * 300).read_bytes()
+    assert leaving.value.code == 1
+    assert capsys.readouterr().err == f"error: {'x' * 300}: File name too long\n"
+
+
+def test_a_character_without_a_glyph_draws_without_a_warning(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plot_alignment(torch.ones(4, 2), ["中", "\U0001f600"], title="中")
+        save_figure(tmp_path / "a.png", figure)
+        figure_pixels(figure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["-bs", 1, "--grad-accumulation-steps", 9], "lower --grad-accumulation-steps"),
+        (["--grad-accumulation-steps", 3], "lower --grad-accumulation-steps or --batch-size"),
+        (["-bs", 9], "lower --batch-size"),
+    ],
+)
+def test_the_advice_names_the_flag_that_is_too_high(tmp_path: Path, words: list[object], advice: str) -> None:
+    result = run("train.py", *flags("WaveGlow", tmp_path), *words)
+    assert result.code == 1 and result.err.endswith(f": {advice}\n")
+
+
+def test_the_signal_that_ended_a_process_is_named() -> None:
+    assert describe_end(-9) == "was ended by signal 9 (SIGKILL): killed by a user, or by the system for lack of memory"
+    assert describe_end(-11) == "was ended by signal 11 (SIGSEGV)"
+    assert describe_end(3) == "ended with exit code 3, for the reason above"
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_named_by_its_rank(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "-bs", 1, "--epochs", 10**5]
+    process = start(sys.executable, "-m", "multiproc", "--nproc", 2, "train.py", *words)
+    wait_for_epoch_1(process, tmp_path)
+    ranks = {child.environ().get("RANK"): child for child in psutil.Process(process.pid).children(recursive=True)}
+    ranks["1"].send_signal(signal.SIGKILL)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert "error: process 1 was ended by signal 9 (SIGKILL)" in err
+
+
+@pytest.mark.slow
+def test_a_rate_that_no_sound_has_is_refused(tmp_path: Path) -> None:
+    result = run("train.py", *flags("WaveGlow", tmp_path), "-sr", 10**15)
+    assert result.code == 2 and "--sampling-rate 1000000000000000: expected 1 to 1000000 samples" in result.err
