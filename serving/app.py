@@ -47,7 +47,7 @@ health = APIRouter()
 def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine. Its caller starts and stops the engine."""
     app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION)
-    app.state.engine, app.state.config = engine, config
+    app.state.engine, app.state.config, app.state.sockets = engine, config, 0
     app.state.before_exit = []  # functions that end connections without requests; a server calls them last
     app.include_router(api)
     app.include_router(health)
@@ -116,7 +116,12 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
 @api.websocket("/v1/audio/speech/stream")
 async def stream_speech(socket: WebSocket) -> None:
     """Speak text that comes in pieces, sentence by sentence."""
-    await speak_over_socket(socket, socket.app.state.engine)
+    state = socket.app.state
+    state.sockets += 1
+    try:
+        await speak_over_socket(socket, state.engine, state.sockets)
+    finally:
+        state.sockets -= 1
 
 
 @api.get("/v1/models")

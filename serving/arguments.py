@@ -87,6 +87,10 @@ def add_limit_arguments(group: argparse._ArgumentGroup) -> None:
     )
     add("--max-body", type=positive, default=D.max_body, help="bytes of a request; larger ones are answered with 413")
     add("--max-inputs", type=positive, default=D.max_inputs, help="texts of a batch request")
+    sockets = "WebSockets that are open at once; the next one is closed with code 1013"
+    add("--max-sockets", type=positive, default=D.max_sockets, help=sockets)
+    idle = "seconds without a message or audio after which a WebSocket is closed"
+    add("--idle-timeout", type=float, default=D.idle_timeout, help=idle)
     grace = "seconds for accepted requests after SIGTERM or Ctrl-C"
     add("--grace", type=float, default=D.grace, help=grace)
 

@@ -35,6 +35,8 @@ class ServingConfig:
     max_characters: int = 4096  # of a text, as OpenAI's
     max_body: int = 2**20  # bytes of a request's body
     max_inputs: int = 32  # texts of a batch request
+    max_sockets: int = 64  # WebSockets that are open at once
+    idle_timeout: float = 60.0  # seconds that a WebSocket may be open without text, a message or audio
     grace: float = 30.0  # seconds for requests in progress when the server stops
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()
@@ -45,11 +47,12 @@ class ServingConfig:
 
     def __post_init__(self) -> None:
         problems = problems_below_zero({"grace": self.grace, "port": self.port})
-        for name in ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs"):
+        for name in ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets"):
             if (value := getattr(self, name)) < 1:
                 problems.append(f"--{name.replace('_', '-')}: {value}, expected at least 1")
-        if not 0 < self.timeout < float("inf"):
-            problems.append(f"--timeout: {self.timeout}, expected more than 0 seconds")
+        for name in ("timeout", "idle_timeout"):
+            if not 0 < (seconds := getattr(self, name)) < float("inf"):
+                problems.append(f"--{name.replace('_', '-')}: {seconds}, expected more than 0 seconds")
         if self.api_key is not None and not self.api_key.strip():
             problems.append("--api-key: empty, expected a key, or leave it out")
         if self.voices is None and not self.embedded:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from fastapi import WebSocket
 from pydantic import ValidationError
+from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from common import precision
@@ -25,14 +26,17 @@ from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
 
 PAUSE = 0.35  # seconds between sentences, as between the pieces of a long text
-NORMAL, POLICY = 1000, 1008  # codes of a closing WebSocket (RFC 6455)
+NORMAL, POLICY, TRY_LATER = 1000, 1008, 1013  # codes of a closing WebSocket (RFC 6455 and its registry)
 
 
-async def speak_over_socket(socket: WebSocket, engine: Engine) -> None:
-    """Serve one connection until its end."""
+async def speak_over_socket(socket: WebSocket, engine: Engine, n_open: int) -> None:
+    """Serve one connection until its end; `n_open` connections are open, with this one."""
     await socket.accept()
     session = Session(socket, engine)
     try:
+        if n_open > (most := engine.config.max_sockets):
+            message = f"{most} connections are open already (--max-sockets); try again later"
+            raise RequestError(503, message, code="too_many_sockets")
         engine.check_ready()
         await session.run()
         await socket.close(NORMAL)
@@ -84,16 +88,28 @@ class Session:
         """Send an error and close."""
         self.socket.scope.setdefault("log", {})["error"] = error.message
         await self.socket.send_json({"type": "error", **error.body()})
-        await self.socket.close(POLICY, error.message[:120])
+        await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.message[:120])
 
     async def _receive(self) -> str:
         """Receive a message of text. Raises WebSocketDisconnect where the client left, RequestError for a binary message."""
-        event = await self.socket.receive()
+        event = await self._receive_event()
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", NORMAL))
         if event.get("text") is None:
             raise RequestError(400, "message: binary, expected JSON as text", code="invalid_message")
         return str(event["text"])
+
+    async def _receive_event(self) -> Message:
+        """Receive an event of the connection. Raises RequestError where neither message nor audio came for too long."""
+        limit = self.engine.config.idle_timeout
+        receiving = asyncio.ensure_future(self.socket.receive())
+        try:
+            while not (await asyncio.wait({receiving}, timeout=limit))[0]:
+                if not self.waiting and (self.stream is None or self.stream.ended):
+                    raise RequestError(408, f"no message for {limit:g} seconds (--idle-timeout)", code="idle")
+            return receiving.result()
+        finally:
+            receiving.cancel()
 
     async def _read(self) -> None:
         """Read messages until the end of the text."""

@@ -15,7 +15,7 @@ from common.audio.audio_processing import to_pcm
 from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
-from tests.serving.conftest import reference, run, running_engine
+from tests.serving.conftest import LONG, reference, run, running_engine
 
 pytestmark = pytest.mark.slow
 PATH = "/v1/audio/speech/stream"
@@ -156,3 +156,27 @@ def test_a_server_that_stops_refuses_a_socket() -> None:
         with client.websocket_connect(PATH) as socket:
             events, _ = receive_until(socket, "error")
         assert events[-1]["error"]["code"] == "not_ready"
+
+
+def test_the_number_of_connections_and_their_idle_time_are_limited() -> None:
+    """The second connection is refused; the first is closed when nothing happens, but not while it receives audio."""
+    with running_engine(max_sockets=1, idle_timeout=0.3) as engine:
+        client = TestClient(make_app(engine, engine.config))
+        with client.websocket_connect(PATH) as socket:
+            socket.send_json({"type": "text", "text": LONG * 3 + "\n"})
+            with client.websocket_connect(PATH) as other:
+                refusal = receive(other)
+                assert isinstance(refusal, dict) and refusal["error"]["code"] == "too_many_sockets"
+                with pytest.raises(WebSocketDisconnect) as closed:
+                    receive(other)
+            assert closed.value.code == 1013
+            events, audio = receive_until(socket, "error")
+            with pytest.raises(WebSocketDisconnect) as closed:
+                receive(socket)
+        assert closed.value.code == 1008
+        assert events[-1]["error"]["code"] == "idle" and "0.3 seconds" in events[-1]["error"]["message"]
+        spoken = [event["text"] for event in events if event["type"] == "sentence"]
+        assert len(spoken) == 12 and len(b"".join(audio)) > 12 * 22050
+        with client.websocket_connect(PATH) as socket:  # the place is free again
+            socket.send_json({"type": "end", "text": "Two."})
+            assert receive_until(socket, "done")[1]
