@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from common.audio.audio_processing import to_pcm
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
 from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
-from tests.recipe import skip_without_evaluators
+from tests.recipe import ROOT, skip_without_evaluators
 
 pytestmark = pytest.mark.slow
 PATIENCE = 120  # seconds; another program may have the machine
@@ -60,7 +61,6 @@ def address(outside_hosts, tmp_path_factory) -> Iterator[str]:
     from serving.app import make_app
     from serving.config import ServingConfig
     from serving.engine import Engine
-    from serving.page import mount
     from serving.voices import Voices
 
     voices = tmp_path_factory.mktemp("voices")
@@ -68,7 +68,7 @@ def address(outside_hosts, tmp_path_factory) -> Iterator[str]:
     config = ServingConfig(cpu=True, max_characters=1000, voices=voices)
     engine = Engine(Voices(config), config)
     engine.start()
-    app = mount(make_app(engine, config), engine, config)
+    app = make_app(engine, config)
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
     )
@@ -416,6 +416,23 @@ def test_a_file_that_is_no_sound_is_named(page, tmp_path):
     click(page, "answer")
     message = wait(lambda: errors_on(page))[0]
     assert "notes.wav: not an audio file" in message and str(tmp_path) not in message
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", f"{ROOT}/README.md", "README.md", "..%2f..%2fetc%2fpasswd"])
+def test_no_route_of_the_page_reads_a_file(address, path):
+    with pytest.raises(HTTPError) as caught:
+        urlopen(f"{address}gradio_api/file={path}")
+    assert caught.value.code == 403
+
+
+def test_large_uploads_are_refused(address):
+    boundary = "x" * 20
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="../../a.wav"\r\n\r\n'
+    body = head.encode() + bytes(30 * 2**20) + f"\r\n--{boundary}--\r\n".encode()
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    with pytest.raises(URLError) as caught:  # 413, or a connection that is closed while the body is sent
+        urlopen(Request(f"{address}gradio_api/upload", body, headers))
+    assert getattr(caught.value, "code", 413) == 413
 
 
 def test_an_open_page_does_not_delay_the_end_of_the_server():
