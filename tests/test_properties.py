@@ -63,7 +63,7 @@ def in_time(start: float) -> None:
     assert time.process_time() - start < SECONDS
 
 
-def mutated(contents: bytes, changes: list[tuple[int, int]], length: float) -> bytes:
+def mutate(contents: bytes, changes: list[tuple[int, int]], length: float) -> bytes:
     """Bytes with some replaced, each at a place modulo the length, and cut to a share of their length."""
     result = bytearray(contents)
     for place, value in changes:
@@ -161,7 +161,7 @@ def test_a_mutated_sound(
     start = time.process_time()
     path = folder / "sound"
     changes = [(place % 60 if in_header else place, value) for place, value in changes]
-    path.write_bytes(mutated(sounds[data.draw(st.sampled_from(sorted(sounds)))], changes, length))
+    path.write_bytes(mutate(sounds[data.draw(st.sampled_from(sorted(sounds)))], changes, length))
     for rate in (22050, None):
         try:
             sound = read_audio(path, rate)
@@ -178,7 +178,7 @@ def test_a_mutated_mel(folder: Path, changes: Any, length: float) -> None:
     path = folder / "mel.pt"
     mel = torch.linspace(-11, 2, 80 * 9).view(80, 9)
     save_mel(path, mel)
-    path.write_bytes(mutated(path.read_bytes(), changes, length))
+    path.write_bytes(mutate(path.read_bytes(), changes, length))
     try:
         assert torch.equal(load_mel(path, 80), mel)
     except DataError as error:
@@ -196,7 +196,7 @@ def test_a_mutated_checkpoint(folder: Path, changes: Any, length: float, ending:
         else:
             safetensors = pytest.importorskip("safetensors.torch")
             safetensors.save_file(weights, whole)
-    path.write_bytes(mutated(whole.read_bytes(), changes, length))
+    path.write_bytes(mutate(whole.read_bytes(), changes, length))
     try:
         found = load_checkpoint(path)["state_dict"]
     except DataError as error:
