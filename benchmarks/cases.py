@@ -361,7 +361,7 @@ def make_ready(
 ) -> LoadedModel:
     """Build the model of a role with the same random weights at each call: plain, or fast if there is a request."""
     precision.seed_everything(args.seed)
-    half, int8, _ = request or Request()
+    half, int8 = (request or Request())[:2]
     flags = {"plain": request is None, "fp16": half, "int8": int8}
     options = argparse.Namespace(**vars(args) | flags)
     return latency.get_ready(role, options, {}, device)

@@ -17,9 +17,9 @@ RATE = 22050
 
 @pytest.fixture
 def options(tmp_path):
-    """Flags for four clips; the third is stereo."""
+    """Flags for four clips."""
     for i in range(4):
-        soundfile.write(tmp_path / f"{i}.wav", np.zeros((RATE, 2) if i == 2 else RATE), RATE)
+        soundfile.write(tmp_path / f"{i}.wav", np.zeros(RATE), RATE)
     (tmp_path / "list.txt").write_text("".join(f"{i}.wav|text\n" for i in range(4)))
     return {"dataset_path": str(tmp_path), "batch_size": 1, "seed": 0, "bucket_batches": 0, "segment_length": 4000}
 
@@ -27,6 +27,7 @@ def options(tmp_path):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_clip_is_a_one_line_error_in_any_process(options, tmp_path, workers):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    soundfile.write(tmp_path / "2.wav", np.zeros((RATE, 2)), RATE)  # after the check of all clips
     dist = Dist(0, 0, 1, torch.device("cpu"))
     batches = iter(get_loader(dataset, options | {"num_workers": workers}, dist, training=False))
     assert next(batches).names == (f"{tmp_path}/0.wav",)

@@ -31,9 +31,9 @@ def notes(printed: str) -> list[str]:
 
 @pytest.mark.parametrize("has_bfloat16", [True, False], indirect=True)
 def test_training_prints_the_note(tmp_path: Path, has_bfloat16: bool) -> None:
-    words = [*flags("WaveGlow", tmp_path), "--epochs", 1]
-    assert notes(succeed("train.py", *words, "--amp")) == ([] if has_bfloat16 else [f"--amp: {NOTE}"])
-    assert notes(succeed("train.py", *words)) == []
+    half, single = ([*flags("WaveGlow", tmp_path / name), "--epochs", 1] for name in ("half", "single"))
+    assert notes(succeed("train.py", *half, "--amp")) == ([] if has_bfloat16 else [f"--amp: {NOTE}"])
+    assert notes(succeed("train.py", *single)) == []
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False], indirect=True)

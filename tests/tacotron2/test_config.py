@@ -67,6 +67,8 @@ def test_flags_default_to_the_published_values():
         "guided_attention_decay": 1.0,
         "drop_frame_rate": 0.0,
         "p_convolution_dropout": 0.5,
+        "longest_clip": 60.0,
+        "symbols_per_second": 60.0,
     }
 
 
