@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
 FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # ending of a file's name -> its codec at 16 bits
 SAMPLE_FORMATS = ("int16", "float32")
 ENCODED_SAMPLES = 2**16  # samples that are encoded at once: libsndfile's Vorbis encoder fails on minutes of audio
+READ_SAMPLES = 2**20  # that are read at once
 STREAMED_SIZE = 0x7FFF0000  # writers into a pipe do not know the size of the data and state a huge one
 
 
@@ -69,7 +70,7 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
     with _explain_errors(name), soundfile.SoundFile(name) as file:
         if sampling_rate is not None:
             _check_header(name, file.channels, file.samplerate, sampling_rate)
-        samples, promised = file.read(dtype="float32", always_2d=True), file.frames
+        samples, promised = _read_blocks(file), file.frames
         container, codec, rate = file.format, file.subtype, file.samplerate
     _check_whole(name, container, len(samples), promised)
     mono = samples.mean(axis=1)
@@ -107,6 +108,15 @@ def _explain_errors(name: str) -> Iterator[None]:
         raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
+
+
+def _read_blocks(file: Any) -> np.ndarray:
+    """Read all samples (N, C) in blocks: a damaged header may promise more of them than the memory can hold."""
+    size = max(1, READ_SAMPLES // file.channels)
+    blocks = [file.read(size, dtype="float32", always_2d=True)]
+    while len(blocks[-1]) == size:
+        blocks.append(file.read(size, dtype="float32", always_2d=True))
+    return np.concatenate(blocks)
 
 
 def _check_whole(name: str, container: str, found: int, promised: int) -> None:

@@ -403,3 +403,14 @@ def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
 def test_samples_without_a_header_are_refused(tmp_path: Path) -> None:
     (tmp_path / "clip.raw").write_bytes(bytes(400))
     assert "one without a header, expected wav" in failure(load_audio, tmp_path / "clip.raw", RATE)
+
+
+def test_a_header_that_promises_eight_thousand_million_samples(tmp_path: Path) -> None:
+    """FLAC's count has 36 bits, from byte 21 on; an array for all of them would take 32 GB."""
+    path = tmp_path / "long.flac"
+    save_audio(path, torch.zeros(3000), RATE)
+    contents = bytearray(path.read_bytes())
+    contents[21] |= 2
+    path.write_bytes(contents)
+    with pytest.raises(DataError, match="damaged"):
+        load_audio(path, RATE)
