@@ -51,7 +51,11 @@ def test_float32_audio_with_tiles_is_near_the_plain_models(small_model, frames: 
     mels, z = torch.randn(2, 3, frames), torch.randn(2, 8, 2 * frames)
     with torch.no_grad():
         audio, plain = convert_to_prepared(model, Request()).infer(mels, z=z), model.infer(mels, z=z)
-    torch.testing.assert_close(audio, plain, rtol=0, atol=1e-5)
+        exact = copy.deepcopy(model).double().infer(mels.double(), z=z.double())
+    rounding, largest = (plain - exact).abs().max(), exact.abs().max()
+    assert (audio - exact).abs().max() <= max(
+        3 * rounding, 4e-7 * largest
+    )  # in tiles each product rounds about twice as much
 
 
 @pytest.mark.parametrize(("hop", "kernel", "n_group"), [(16, 64, 8), (16, 50, 8), (20, 20, 8), (5, 17, 4)])
