@@ -61,6 +61,7 @@ class Server(uvicorn.Server):
         quiet.timeout_graceful_shutdown = LAST_BYTES
         # The other parser, httptools, sets no limit to headers.
         quiet.http, quiet.h11_max_incomplete_event_size = "h11", LONGEST_HEADERS
+        quiet.ws_max_size = config.max_body
         super().__init__(quiet)
         self.engine, self.settings = engine, config
         self.tasks: set[asyncio.Task[None]] = set()

@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
@@ -18,7 +19,7 @@ from models import REGISTRY
 from serving.config import ServingConfig
 from serving.encoding import Encoder
 from serving.engine import Engine, SpeechStream
-from serving.errors import RequestError
+from serving.errors import RequestError, quote_value
 from serving.gate import Gate
 from serving.metrics import CONTENT_TYPE
 from serving.responses import (
@@ -37,7 +38,6 @@ TITLE = "Speech server"
 DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 OWNER = "local"  # of the models, in the answer that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
-LONGEST_VALUE = 60  # characters of a wrong value that a message shows
 EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate")
 
 api = APIRouter()
@@ -183,8 +183,8 @@ def engine_of(request: Request) -> Engine:
 
 
 def headers_of(stream: SpeechStream, encoder: Encoder) -> dict[str, str]:
-    """Return the headers that describe a stream."""
-    return {"X-Seed": str(stream.seed), "X-Voice": stream.voice, "X-Sampling-Rate": str(encoder.rate)}
+    """Return the headers that describe a stream; the voice, the name of a folder, in percent-encoding where it is not ASCII."""
+    return {"X-Seed": str(stream.seed), "X-Voice": quote(stream.voice), "X-Sampling-Rate": str(encoder.rate)}
 
 
 def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -> None:
@@ -210,7 +210,7 @@ def model_names() -> list[str]:
 def check_model(name: str | None) -> None:
     """Raise RequestError for a model that no client can mean."""
     if name and name not in model_names() and not name.startswith(OPENAI_MODELS):
-        message = f"model: {name!r} is not one of {', '.join(model_names())}"
+        message = f"model: {quote_value(name)} is not one of {', '.join(model_names())}"
         raise RequestError(404, message, param="model", code="model_not_found")
 
 
@@ -226,14 +226,12 @@ def handle_validation_error(request: Request, error: Exception) -> Response:
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"][1:]) or "body"
         params.append(name)
-        value = repr(problem.get("input"))
-        value = value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]}…"
         if problem["type"] == "json_invalid":
             problems.append(f"body: not JSON, at character {name}: {problem.get('ctx', {}).get('error', '')}")
         elif problem["type"] == "missing":
             problems.append(f"{name}: missing")
         else:
-            problems.append(f"{name}: {value}: {problem['msg']}")
+            problems.append(f"{name}: {quote_value(problem.get('input'))}: {problem['msg']}")
     return handle_request_error(request, RequestError(400, "; ".join(problems), param=params[0], code="invalid_body"))
 
 

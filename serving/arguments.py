@@ -112,6 +112,8 @@ def parse_args(argv: list[str]) -> ServingConfig:
     args = vars(make_parser().parse_args(argv))
     if args["api_key"] is None:
         args["api_key"] = os.environ.get(API_KEY_VARIABLE)
+    if args["api_key"] is not None:
+        args["api_key"] = args["api_key"].strip()  # a file's last line break; no header has spaces around its value
     args["cors_origins"] = tuple(args["cors_origins"])
     args["conversation"] = conversation_config(args)
     return ServingConfig(**{field.name: args[field.name] for field in fields(ServingConfig)})

@@ -7,6 +7,8 @@ from typing import Any
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
+LONGEST_REASON = 123  # bytes
+LONGEST_VALUE = 60  # characters of a wrong value that a message shows
 
 
 class RequestError(Exception):
@@ -30,9 +32,20 @@ class RequestError(Exception):
         """The error's type: of the request, or of the server."""
         return INVALID if self.status < 500 else SERVER
 
+    @property
+    def reason(self) -> str:
+        """The message as the reason of a closing WebSocket, at most 123 bytes of UTF-8 (RFC 6455, 5.5)."""
+        return self.message.encode()[:LONGEST_REASON].decode(errors="ignore")
+
     def body(self) -> dict[str, Any]:
         """Return the JSON of the answer."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def quote_value(value: object) -> str:
+    """Return a wrong value as a message shows it: as a literal of Python, without the end of a long one."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
 def overload_error(max_queue: int) -> RequestError:

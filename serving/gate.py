@@ -117,7 +117,7 @@ async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send
     """Answer with an error; a WebSocket is closed before it opens."""
     if scope["type"] == "websocket":
         await receive()
-        await send({"type": "websocket.close", "code": 1008, "reason": error.message[:120]})
+        await send({"type": "websocket.close", "code": 1008, "reason": error.reason})
         return
     await error_response(error)(scope, receive, send)
 
@@ -146,4 +146,4 @@ class JsonFormatter(logging.Formatter):
         line |= getattr(record, "fields", {})
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, default=str)  # ASCII: no control character of a path reaches a terminal

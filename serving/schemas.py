@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from serving.config import LARGEST_SEED
 from serving.encoding import FASTEST, SLOWEST
@@ -66,7 +66,10 @@ class SpeechBody(Options):
 class BatchBody(Options):
     """The body of POST /v1/audio/speech/batch."""
 
-    input: Annotated[list[str], Field(min_length=1, description="the texts to speak, each into a file of its own")]
+    # One error for all texts: a body of numbers would have an error for each of half a million.
+    input: Annotated[
+        list[str], FailFast(), Field(min_length=1, description="the texts to speak, each into a file of its own")
+    ]
 
 
 class SocketMessage(Options):

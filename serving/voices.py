@@ -13,7 +13,7 @@ from common.inference.stages import acoustic_stages
 from common.spec import ModelSpec
 from models import REGISTRY
 from serving.config import ServingConfig
-from serving.errors import RequestError
+from serving.errors import RequestError, quote_value
 from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
 
 EMBEDDED_NAME = "embedded"
@@ -100,7 +100,7 @@ class Voices:
         if not name or (name in OPENAI_VOICES and name not in self._files):
             return self.default
         if name not in self._files:
-            message = f"voice: {name!r} is not one of {self._listing()}"
+            message = f"voice: {quote_value(name)} is not one of {self._listing()}"
             raise RequestError(404, message, param="voice", code="voice_not_found")
         return name
 
@@ -117,7 +117,7 @@ class Voices:
         """Return the vocoder that a request gets. Raises RequestError 400 where the voice lacks it."""
         own = self.vocoders(name)
         if vocoder and vocoder not in own:
-            message = f"vocoder: {vocoder!r} is not one of this voice's, {', '.join(own)}"
+            message = f"vocoder: {quote_value(vocoder)} is not one of this voice's, {', '.join(own)}"
             raise RequestError(400, message, param="vocoder", code="vocoder_not_found")
         return vocoder or own[0]
 

@@ -88,7 +88,7 @@ class Session:
         """Send an error and close."""
         self.socket.scope.setdefault("log", {})["error"] = error.message
         await self.socket.send_json({"type": "error", **error.body()})
-        await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.message[:120])
+        await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)
 
     async def _receive(self) -> str:
         """Receive a message of text. Raises WebSocketDisconnect where the client left, RequestError for a binary message."""
@@ -127,6 +127,7 @@ class Session:
                 self.cancel()
                 await self.socket.send_json({"type": "cancelled"})
                 continue
+            self._check_length(len(message.text))  # before the text is cut, which takes time
             self._add(self.cutter.add(message.text))
             if message.type == "end":
                 self._add(self.cutter.finish())
@@ -146,14 +147,17 @@ class Session:
         await self.socket.send_json({"type": "started", "voice": name, "seed": self.seed, "sampling_rate": rate})
 
     def _add(self, sentences: list[str]) -> None:
-        assert self.cutter is not None
-        most = self.engine.config.max_characters
         self.waiting += sum(map(len, sentences))
-        if (found := self.waiting + len(self.cutter)) > most:
-            message = f"text: {found} characters wait, expected at most {most} (--max-characters)"
-            raise RequestError(400, message, param="text", code="text_too_long")
         for sentence in sentences:
             self.sentences.put_nowait(sentence)
+
+    def _check_length(self, added: int) -> None:
+        """Raise RequestError where too many characters wait."""
+        assert self.cutter is not None
+        most = self.engine.config.max_characters
+        if (found := self.waiting + len(self.cutter) + added) > most:
+            message = f"text: {found} characters wait, expected at most {most} (--max-characters)"
+            raise RequestError(400, message, param="text", code="text_too_long")
 
     async def _speak(self) -> None:
         """Speak sentence after sentence until the end of the text."""

@@ -23,6 +23,7 @@ from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.voices import Voices
+from synthesizer import EMBEDDED
 from tests.serving.conftest import decode, reference, run, running_engine, wait_until_ready
 
 pytestmark = pytest.mark.slow
@@ -324,3 +325,11 @@ def test_a_client_that_leaves_before_the_first_part_is_not_served(engine: Engine
 
     run(asyncio.wait_for(serve(), 60))
     assert sent == []
+
+
+def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
+    """The header has it in percent-encoding."""
+    (tmp_path / "Жанна").symlink_to(EMBEDDED)
+    with running_engine(voices=tmp_path) as engine:
+        response = speak(make_app(engine, engine.config), voice="Жанна")
+    assert response.status_code == 200 and response.headers["x-voice"] == "%D0%96%D0%B0%D0%BD%D0%BD%D0%B0"

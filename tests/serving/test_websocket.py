@@ -180,3 +180,13 @@ def test_the_number_of_connections_and_their_idle_time_are_limited() -> None:
         with client.websocket_connect(PATH) as socket:  # the place is free again
             socket.send_json({"type": "end", "text": "Two."})
             assert receive_until(socket, "done")[1]
+
+
+def test_the_reason_of_a_close_is_whole_characters_of_at_most_123_bytes(client: TestClient) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "start", "voice": "ä" * 50})
+        events, _ = receive_until(socket, "error")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            receive(socket)
+    assert closed.value.code == 1008 and 100 < len(closed.value.reason.encode()) <= 123
+    assert events[-1]["error"]["message"].startswith(closed.value.reason)
