@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "evaluate": {"common", "models", "synthesizer", "exports"},
     "hubconf": {"common", "models", "synthesizer"},
     "serving": {"common", "models", "synthesizer"},
+    "studio": {"common", "models", "synthesizer"},
     "multiproc": {"common"},
 }
 PACKAGES = {
