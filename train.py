@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     writes = not (args.dry_run or args.bench_class.startswith("perf"))
     if dist.is_main and writes and not resumes_here:
-        refuse_checkpoints(args.output, spec.name)
+        refuse_checkpoints(args.output, spec.name, args.resume_from_last)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
