@@ -265,6 +265,13 @@ def _add_scale(group: argparse._ArgumentGroup) -> None:
         help="shard weights and averages over the processes (FSDP), for models too large for one",
     )
     group.add_argument("--cpu-offload", action="store_true", help="with --shard: keep the shards in the CPU's memory")
+    group.add_argument(
+        "--timeout-minutes",
+        type=float,
+        default=Scale.timeout_minutes,
+        metavar="MINUTES",
+        help="how long processes wait for one that does not answer; then the run saves and ends",
+    )
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
@@ -337,6 +344,7 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
         "num_workers": not_below_0,
         "bucket_cap_mb": above_0,
         "checkpoint_every_minutes": above_0,
+        "timeout_minutes": above_0,
     }
     values = {name: getattr(args, name) for name in ranges}
     return [

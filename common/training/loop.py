@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ class ScaleConfig:
     cpu_offload: bool = False
     bucket_cap_mb: float | None = None
     grad_compression: str = "none"
+    timeout_minutes: float = distributed.TIMEOUT / timedelta(minutes=1)
     amp_dtype: str | None = None
 
 
