@@ -17,6 +17,7 @@ from common.arguments import (
 )
 from common.errors import UsageError
 from common.spec import ModelSpec, TrainingDefaults
+from common.training.bad_steps import SkipConfig as Skip
 from common.training.checkup import BEST_BY
 from common.training.distributed import COMPRESSIONS
 from common.training.loop import ScaleConfig as Scale
@@ -177,6 +178,21 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
         "--disable-uniform-initialize-bn-weight",
         action="store_true",
         help="initialise BatchNorm weights to 1, not uniformly in [0, 1)",
+    )
+    group.add_argument(
+        "--max-skipped",
+        type=int,
+        default=Skip.max_skipped,
+        metavar="N",
+        help="steps of an epoch to skip where the loss or the gradient is NaN or infinite, or above --max-loss; the log names "
+        "their clips; one more ends the run (0: the first one does)",
+    )
+    group.add_argument(
+        "--max-loss",
+        type=float,
+        default=Skip.max_loss,
+        metavar="LOSS",
+        help="a step with a higher loss counts as one whose loss is infinite (default: any finite loss is good)",
     )
 
 
@@ -339,6 +355,8 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
         "grad_clip_thresh": (lambda x: x > 0, "more than 0; leave it out for no clipping"),
         "anneal_factor": (lambda x: 0 < x <= 1, "a factor in (0, 1]"),
         "warmup_steps": not_below_0,
+        "max_skipped": not_below_0,
+        "max_loss": (math.isfinite, "a finite number"),
         "ema_decay": (lambda x: 0 < x < 1, "a number in (0, 1), such as 0.999"),
         "bucket_batches": not_below_0,
         "num_workers": not_below_0,
