@@ -25,7 +25,7 @@ from tests.test_train import differences
 def state_with_statistics(**skipping: float) -> TrainState:
     """A state whose model has BatchNorm, whose average moves, and that skips steps."""
     state = make_state()
-    state.model.register_module("norm", nn.BatchNorm1d(2))
+    state.model.register_module("norm", nn.BatchNorm1d(2, affine=False))
     linear = state.model.forward
     state.model.forward = lambda x: linear(state.model.norm(x))  # type: ignore[method-assign]
     state.average = moving_average(state.model, 0.5)
