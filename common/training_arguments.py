@@ -47,7 +47,8 @@ def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDe
     _add_evaluation(parser.add_argument_group("evaluation"))
     _add_checkpoints(parser.add_argument_group("checkpoints"))
     _add_start(parser.add_argument_group("fine-tuning"))
-    _add_optimization(parser.add_argument_group("optimization"), defaults)
+    _add_optimization(optimization := parser.add_argument_group("optimization"), defaults)
+    _add_skipping(optimization)
     _add_schedule(parser.add_argument_group("learning rate"), defaults)
     _add_precision(parser.add_argument_group("precision"))
     _add_scale(parser.add_argument_group("scale"))
@@ -179,6 +180,9 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
         action="store_true",
         help="initialise BatchNorm weights to 1, not uniformly in [0, 1)",
     )
+
+
+def _add_skipping(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-skipped",
         type=int,
