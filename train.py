@@ -42,7 +42,7 @@ from common.training.loop import (
 from common.training.memory import explain_out_of_memory
 from common.training.nvlog import Log, NullLog, NvLog
 from common.training.optimization import Pace, batch_factor, rate_at
-from common.training.plan import describe_plan, memory_advice
+from common.training.plan import describe_plan, memory_advice, small_step_note
 from common.training.run_folder import occupy, refuse_checkpoints
 from common.training.sampler import sampler_of
 from common.training.selection import freeze
@@ -146,6 +146,8 @@ def describe(state: TrainState, loaders: Loaders, start_note: str, args: argpars
         f"{state.spec.name}: {total:,} parameters{frozen} on {state.dist.world_size} x {state.dist.device.type}; "
         f"{clips} clips for training, {held_out} for validation; {start_note}"
     ]
+    if note := small_step_note(state.pace.global_batch, state.dist.world_size, args):
+        lines.append(f"a step takes {note}")
     factor = batch_factor(state.optimization, state.pace)
     if factor != 1:
         rate = rate_at(state.optimization, state.pace, state.progress, state.iteration)

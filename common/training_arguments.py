@@ -8,15 +8,18 @@ from pathlib import Path
 
 from common.arguments import (
     HelpFormatter,
+    actions_of,
     add_audio_arguments,
     add_plain_argument,
     add_retired_arguments,
     config_file_words,
+    given_options,
     positive,
     seed,
 )
 from common.errors import UsageError
 from common.spec import ModelSpec, TrainingDefaults
+from common.training.adoption import adopt_settings
 from common.training.checkup import BEST_BY
 from common.training.distributed import COMPRESSIONS
 from common.training.loop import ScaleConfig as Scale
@@ -112,7 +115,8 @@ def _add_start(group: argparse._ArgumentGroup) -> None:
         "--warm-start",
         type=Path,
         metavar="CHECKPOINT",
-        help="take its weights, and begin at epoch 0 with a new optimizer",
+        help="take its weights, and its settings of text, audio and model where no flag names them; begin at epoch 0 with a "
+        "new optimizer",
     )
     group.add_argument(
         "--ignore-layers",
@@ -306,11 +310,19 @@ def parse_training_arguments(
     spec.add_training_arguments(parser)
     spec.add_arguments(parser)
     add_retired_arguments(parser, RETIRED)
-    args = parser.parse_args(argv)
+    args, words = parser.parse_args(argv), argv
     if args.config_file:
-        args = parser.parse_args(config_file_words(args.config_file, parser) + argv)
+        words = config_file_words(args.config_file, parser) + argv
+        args = parser.parse_args(words)
     _resolve(args, spec.training)
+    if args.warm_start:
+        adopt_settings(args, given_options(parser, words), spec, model_actions(spec))
     return args, spec
+
+
+def model_actions(spec: ModelSpec) -> dict[str, argparse.Action]:
+    """Return the flags of a model and of audio by the names of their options."""
+    return {action.dest: action for add in (spec.add_arguments, add_audio_arguments) for action in actions_of(add)}
 
 
 def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
