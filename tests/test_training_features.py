@@ -193,7 +193,7 @@ def test_a_warm_start_without_sizes_takes_those_of_the_checkpoint(tmp_path: Path
     words = ["-m", model, "-o", tmp_path, *clips(tmp_path), "-bs", 2, "--seed", 1, "--cpu", "--epochs", 1, "-lr", 1e-30]
     out = succeed("train.py", *words, "--warm-start", start)
     assert "as a warm start at epoch 0" in out
-    old, new = load_checkpoint(start), last(tmp_path)
+    old, new = load_checkpoint(start), last(tmp_path, model)
     assert new["config"] == old["config"] and new["data"] == old["data"]
     trained = [name for name, value in old["state_dict"].items() if "running" not in name and value.is_floating_point()]
     assert all(torch.equal(new["state_dict"][name], old["state_dict"][name]) for name in trained)
@@ -208,7 +208,7 @@ def test_a_warm_start_from_the_embedded_voice_needs_no_sizes(tmp_path: Path) -> 
 def test_a_named_setting_that_is_no_size_replaces_that_of_the_warm_start(tmp_path: Path) -> None:
     words = ["-m", "Tacotron2", "-o", tmp_path, *clips(tmp_path), "-bs", 2, "--cpu", "--epochs", 1]
     succeed("train.py", *words, "--warm-start", train_tiny_model("Tacotron2"), "--p-decoder-dropout", 0.25)
-    assert last(tmp_path)["config"]["p_decoder_dropout"] == 0.25
+    assert last(tmp_path, "Tacotron2")["config"]["p_decoder_dropout"] == 0.25
 
 
 def test_a_named_size_that_differs_from_the_warm_start_is_an_error_with_both(tmp_path: Path) -> None:
