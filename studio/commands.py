@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common.inference.evaluation import MEASURED
-from studio.plan_file import ModelPlan, Plan
+from studio.plan_file import Plan
 from studio.project import Project
 
 PREDICTED = "predicted"  # folder of predicted mels in a project

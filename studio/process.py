@@ -47,7 +47,7 @@ def run_training(
         train_command(words),
         env=environment(threads),
         start_new_session=True,
-        preexec_fn=lambda: _end_with(parent),  # noqa: PLW1509 (one thread here)
+        preexec_fn=lambda: _end_with(parent),
     )
     began = saved = time.monotonic()
     ending = Ending.FINISHED

@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 from common.arguments import HelpFormatter
-from common.errors import DataError, UsageError, exit_on_user_error
-from common.training.checkpoint import best_path, find_last
+from common.errors import DataError, exit_on_user_error
+from common.training.checkpoint import find_last
 from common.training.interrupt import StopRequest
 from models import REGISTRY
 from studio.commands import PREDICTED, shown, train_words
@@ -28,7 +28,7 @@ from studio.predicted import predict_mels
 from studio.process import Ending, run_training, wait_for_earlier
 from studio.progress import Progress, digest
 from studio.project import PROJECTS, Project
-from studio.voice import write_voice
+from studio.voice import best_checkpoint, write_voice
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -87,15 +87,6 @@ def acoustic_name(plan: Plan) -> str:
     if not names:
         raise DataError("predicted mels need an acoustic model in the plan")
     return names[0]
-
-
-def best_checkpoint(project: Project, name: str) -> Path:
-    """Return a model's best checkpoint, else its newest. Raises DataError where it has none."""
-    best = best_path(project.run(name), name)
-    found = best if best.exists() else find_last(project.run(name), name)
-    if found is None:
-        raise DataError(f"{project.run(name)}: no checkpoint of {name} yet")
-    return found
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
