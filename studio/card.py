@@ -115,13 +115,17 @@ def _use(facts: Facts) -> str:
     flags = " ".join(f"--{REGISTRY[name].flag} {REGISTRY[name].flag}.safetensors" for name in facts.checkpoints)
     return (
         "## Use\n\n    python inference.py --voice DIR -i phrases/phrase.txt\n    python -m serving --voices DIR\n"
-        f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. The checkpoints work alone as well: `{flags}`.\n\n"
+        f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
+        f"The checkpoints work alone as well: `{flags}`.\n\n"
         f"Samples, of the validation texts:\n\n{samples}"
     )
 
 
 def _rights() -> str:
-    return "## Rights\n\nFill in: the speaker, the consent to this voice, the licence of the recordings, and the uses that are allowed."
+    return (
+        "## Rights\n\n"
+        "Fill in: the speaker, the consent to this voice, the licence of the recordings, and the uses that are allowed."
+    )
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -78,7 +78,9 @@ def read_reports(folder: Path) -> list[Report]:
     found: dict[int, dict[str, float]] = {}
     for record in read_log(path):
         step = record.get("step")
-        values = record["data"] if record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1 else {}
+        values: dict[str, float] = (
+            record["data"] if record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1 else {}
+        )
         kept = {name: value for name, value in values.items() if name.startswith("evaluation_") or name == "val_loss"}
         if kept:
             found[step[0]] = found.get(step[0], {}) | kept  # a resumed run repeats the last epochs

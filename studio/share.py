@@ -1,7 +1,6 @@
 """Pack the voice of a project into one file: python -m studio.share NAME, after studio.train.
 
-Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samples. Unpacked, it is a folder for --voice. Equal voices
-give equal files.
+Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samples. Unpacked, it is a folder for --voice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train the models of a project and write its voice: python -m studio.train NAME, after studio.plan.
 
-Trains each model in turn as plan.json says, with a quality report every few epochs. Ctrl-C saves and stops; the same command goes on.
-A model ends after its epochs, after some reports without a gain, or at its hours. PROJECT/voice/ is the result.
+Trains each model in turn as plan.json says, with a quality report every few epochs. Ctrl-C saves and stops; the same command
+resumes. A model ends after its epochs, after some reports without a gain, or at its hours. PROJECT/voice/ is the result.
 """
 
 from __future__ import annotations

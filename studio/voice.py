@@ -131,7 +131,7 @@ def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, S
 
 
 def clearest(systems: dict[str, System], plan: Plan) -> str:
-    """Return the vocoder with the fewest wrong words; without a count, Griffin-Lim for a descendant of the embedded vocoder."""
+    """Return the vocoder with the fewest wrong words; without a count, Griffin-Lim in place of the embedded vocoder's heir."""
     wrong = {
         name: sum(line.counts["wer"].errors for line in system.lines if "wer" in line.counts)
         for name, system in systems.items()
