@@ -50,7 +50,7 @@ def add_voice_arguments(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="DIR",
         default=D.voices,
-        help="folder with a subfolder of checkpoints for each voice",
+        help="folder with a subfolder of checkpoints for each voice, or the folder of one voice",
     )
     embedded = "serve the voice that comes with the code"
     add("--embedded", action=argparse.BooleanOptionalAction, default=D.embedded, help=embedded)
