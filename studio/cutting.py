@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from studio.levels import Interval, Levels, find_sounds
+from studio.levels import Interval, Levels, find_sounds, is_speech, sounds_of_mask
 from studio.prepare_config import CuttingConfig
 from studio.transcripts import Cue, ends_sentence
 
 SNAP = 0.6  # seconds between the time of a subtitle and its pause
 FORCED_FROM = 0.4  # share of the longest clip before which no cut is forced
+SHORTER_PAUSES = (0.12, 0.08)  # seconds; within speech that is too long for a clip
 QUIET = 0.05  # seconds over which the level decides where a forced cut goes
 LONG_PAUSE = 0.6  # seconds; within a clip a longer one costs
 # Costs of a division.
@@ -79,8 +80,22 @@ def spans_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is
 
 
 def divide(unit: Unit, levels: Levels, config: CuttingConfig) -> list[Unit]:
-    """Divide speech without a pause that is too long for a clip where it is quietest."""
+    """Divide a stretch of speech that is too long for a clip: at shorter pauses, or else in speech where it is quietest."""
     longest = config.max_duration - 2 * config.margin
+    if unit.end - unit.start <= longest:
+        return [unit]
+    first, last = (round(time / levels.step) for time in (unit.start, unit.end))
+    is_sound = is_speech(levels.levels)[first:last]
+    for pause in SHORTER_PAUSES:
+        sounds = sounds_of_mask(is_sound, levels.step, pause)
+        if len(sounds) > 1:
+            parts = [replace(unit, start=unit.start + sound.start, end=unit.start + sound.end) for sound in sounds]
+            return [piece for part in parts for piece in divide(part, levels, config)]
+    return divide_in_speech(unit, levels, longest)
+
+
+def divide_in_speech(unit: Unit, levels: Levels, longest: float) -> list[Unit]:
+    """Divide speech without any pause where it is quietest, into parts of at most `longest` seconds."""
     parts = []
     while unit.end - unit.start > longest:
         first, last = (round((unit.start + share * longest) / levels.step) for share in (FORCED_FROM, 1.0))

@@ -22,6 +22,7 @@ BEST_SNR = 99.0  # dB, of digital silence
 WINDOW = 0.02  # seconds of a spectrum
 HIGHEST = 12000.0  # Hz; speech has little above
 BAND_DEPTH = 55.0  # dB below the loudest frequency: weaker sound does not count as bandwidth
+LETTERS = 2  # a wrong word has about half of its letters wrong; one that is only spelled apart has none
 PACE_FEWEST = 20  # clips from which a median pace has a meaning
 UNUSABLE = ("too short", "too long", "no text", "words", "cut in speech", "speaker", "double")  # these are left out
 
@@ -75,7 +76,7 @@ def bandwidth(samples: np.ndarray, rate: int) -> float:
 class Candidate(NamedTuple):
     """Facts about a clip that decide its faults.
 
-    words_wrong: share of the transcript's words, nan where nothing was compared. speaker: True for another voice than the others'.
+    words_wrong, letters_wrong: shares of the transcript's words and letters, nan where nothing was compared. speaker: True for another voice than the others'.
     double: name of an earlier clip with the same samples, or "".
     """
 
@@ -84,6 +85,7 @@ class Candidate(NamedTuple):
     in_speech: bool
     measures: Measures
     words_wrong: float
+    letters_wrong: float
     speaker: bool
     double: str
 
@@ -105,7 +107,8 @@ def _faults_of(
         f"too short ({clip.seconds:.1f} s)": clip.seconds < cutting.min_duration,
         f"too long ({clip.seconds:.1f} s)": clip.seconds > cutting.max_duration + 0.05,
         "no text": not clip.text,
-        f"words ({100 * clip.words_wrong:.0f} % wrong)": clip.words_wrong > limits.max_words_wrong,
+        f"words ({100 * clip.words_wrong:.0f} % wrong)": min(clip.words_wrong, LETTERS * clip.letters_wrong)
+        > limits.max_words_wrong,
         "cut in speech": clip.in_speech,
         "speaker": clip.speaker,
         f"double of {clip.double}": bool(clip.double),

@@ -30,7 +30,9 @@ class Ledger:
             raise DataError(f"{self.path}: cannot be opened ({error.strerror})") from None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
     def _read(self) -> None:
@@ -58,6 +60,8 @@ class Ledger:
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Rewrite the file with these keys alone, in their order: the same bytes after any number of interruptions."""
-        lines = [json.dumps([key, self.values[key]], ensure_ascii=False) for key in dict.fromkeys(keys) if key in self.values]
+        lines = [
+            json.dumps([key, self.values[key]], ensure_ascii=False) for key in dict.fromkeys(keys) if key in self.values
+        ]
         with atomic_write(self.path) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())

@@ -113,7 +113,12 @@ def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[Inter
         step: seconds from frame to frame.
         min_pause: in seconds.
     """
-    speech = np.concatenate(([0], is_speech(levels).astype(np.int8), [0]))
+    return sounds_of_mask(is_speech(levels), step, min_pause)
+
+
+def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[Interval]:
+    """Return the stretches of sound as find_sounds does, for frames (T,) that are True where there is speech."""
+    speech = np.concatenate(([0], mask.astype(np.int8), [0]))
     starts, ends = np.flatnonzero(np.diff(speech) == 1), np.flatnonzero(np.diff(speech) == -1)
     joined: list[Interval] = []
     for start, end in zip((starts * step).tolist(), (ends * step).tolist(), strict=True):

@@ -76,7 +76,9 @@ def read_review(path: Path, proposals: Sequence[Row] | None = None) -> list[Row]
     """
     lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
     if problems:
-        raise DataError(join_problems([f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()]))
+        raise DataError(
+            join_problems([f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()])
+        )
     reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
     rows: list[Row] = []
     known = {row.clip: row for row in proposals} if proposals is not None else None
@@ -94,7 +96,9 @@ def read_review(path: Path, proposals: Sequence[Row] | None = None) -> list[Row]
             faults.append(f"{path}:{line}: {len(cells)} cells, expected {len(heading)}")
             continue
         row = Row(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
-        faults += [f"{path}:{line}: {problem}" for problem in _problems_of(row, known, seen.setdefault(row.clip, line), line)]
+        faults += [
+            f"{path}:{line}: {problem}" for problem in _problems_of(row, known, seen.setdefault(row.clip, line), line)
+        ]
         rows.append(row._replace(use=ANSWERS.get(row.use.lower(), NO)))
     if faults:
         raise DataError(join_problems(faults))
@@ -168,7 +172,11 @@ def carry_edits(rows: Sequence[Row], edited: Sequence[Row], proposals: Sequence[
         original = originals.get(row.key)
         if original is None:
             continue
-        changes = {name: getattr(row, name) for name in EDITABLE if getattr(row, name) != " ".join(getattr(original, name).split())}
+        changes = {
+            name: getattr(row, name)
+            for name in EDITABLE
+            if getattr(row, name) != " ".join(getattr(original, name).split())
+        }
         if changes and row.key in new:
             new[row.key] = new[row.key]._replace(**changes)
             n_edited += 1

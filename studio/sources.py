@@ -21,8 +21,39 @@ from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
 from common.errors import DataError, printable
 
 ENDINGS = frozenset(
-    ".wav .wave .w64 .rf64 .flac .ogg .oga .opus .mp3 .mp2 .mpga .aif .aiff .aifc .au .snd .caf .m4a .m4b .aac .wma .amr .ac3"
-    " .mp4 .m4v .mkv .mka .mov .webm .avi .3gp".split()
+    [
+        ".wav",
+        ".wave",
+        ".w64",
+        ".rf64",
+        ".flac",
+        ".ogg",
+        ".oga",
+        ".opus",
+        ".mp3",
+        ".mp2",
+        ".mpga",
+        ".aif",
+        ".aiff",
+        ".aifc",
+        ".au",
+        ".snd",
+        ".caf",
+        ".m4a",
+        ".m4b",
+        ".aac",
+        ".wma",
+        ".amr",
+        ".ac3",
+        ".mp4",
+        ".m4v",
+        ".mkv",
+        ".mka",
+        ".mov",
+        ".webm",
+        ".avi",
+        ".3gp",
+    ]
 )
 BLOCK = 2**18  # samples of all channels together that are read at once
 LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips

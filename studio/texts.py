@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from common.quality.words import word_errors
+from common.quality.words import character_errors, normalise, word_errors
 from studio.alignment import assign_words
 from studio.clips import CutRecording
 from studio.transcripts import Transcript
@@ -17,13 +17,15 @@ RECOGNISED = "recognised"
 class ClipText(NamedTuple):
     """The text of a clip, its source, the recognised words, and the share of the transcript's words that differ from these.
 
-    The share is nan where there is no transcript, or nothing was recognised on purpose.
+    Shares are nan where there is no transcript, or nothing was recognised on purpose. `letters_wrong` leaves spaces out, so that
+    "under score" has no errors.
     """
 
     text: str
     source: str
     recognised: str
     words_wrong: float
+    letters_wrong: float
 
 
 def needs_words(recording: CutRecording, transcript: Transcript | None) -> bool:
@@ -41,10 +43,12 @@ def texts_of(recording: CutRecording, transcript: Transcript | None, words: Mapp
     """
     recognised = [words[clip.digest] if words else "" for clip in recording.clips]
     if transcript is None:
-        return [ClipText(text, RECOGNISED, text, math.nan) for text in recognised]
+        return [ClipText(text, RECOGNISED, text, math.nan, math.nan) for text in recognised]
     texts = _texts_of_transcript(recording, transcript, recognised)
-    pairs = zip(texts, recognised, strict=True)
-    return [ClipText(text, transcript.origin, found, words_wrong(text, found) if words else math.nan) for text, found in pairs]
+    return [
+        ClipText(text, transcript.origin, found, *(shares_wrong(text, found) if words else (math.nan, math.nan)))
+        for text, found in zip(texts, recognised, strict=True)
+    ]
 
 
 def _texts_of_transcript(recording: CutRecording, transcript: Transcript, recognised: Sequence[str]) -> list[str]:
@@ -55,7 +59,10 @@ def _texts_of_transcript(recording: CutRecording, transcript: Transcript, recogn
     return assign_words(transcript.text, recognised)
 
 
-def words_wrong(text: str, recognised: str) -> float:
-    """Return the share of the text's words that differ, at most 1; nan for a text without words."""
-    errors = word_errors(text, recognised)
-    return min(1.0, errors.rate) if errors.count else math.nan
+def shares_wrong(text: str, recognised: str) -> tuple[float, float]:
+    """Return the shares of the text's words and of its letters that differ, at most 1; nan for a text without words."""
+    words, letters = (
+        word_errors(text, recognised),
+        character_errors(*("".join(normalise(t).split()) for t in (text, recognised))),
+    )
+    return tuple(min(1.0, errors.rate) if errors.count else math.nan for errors in (words, letters))  # type: ignore[return-value]
