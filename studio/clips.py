@@ -107,8 +107,8 @@ def read_record(path: Path, clips: Path) -> CutRecording | None:
     """Read the record of a recording; None where there is none, or a clip of it is missing."""
     try:
         fields: list[Any] = parse_json(path.read_bytes())
-        rows = [CutClip(*row[:-1], Measures(*row[-1])) for row in fields[-1]]
-        record = CutRecording(*fields[:-1], rows)
+        rows = [CutClip._make([*row[:-1], Measures._make(row[-1])]) for row in fields[-1]]
+        record = CutRecording._make([*fields[:-1], rows])
     except (OSError, ValueError, TypeError, IndexError):
         return None
     return record if all((clips / f"{clip.name}.wav").is_file() for clip in rows) else None

@@ -76,7 +76,8 @@ def bandwidth(samples: np.ndarray, rate: int) -> float:
 class Candidate(NamedTuple):
     """Facts about a clip that decide its faults.
 
-    words_wrong, letters_wrong: shares of the transcript's words and letters, nan where nothing was compared. speaker: True for another voice than the others'.
+    words_wrong, letters_wrong: shares of the transcript, nan where nothing was compared. speaker:
+    True for another voice than the others'.
     double: name of an earlier clip with the same samples, or "".
     """
 

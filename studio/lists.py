@@ -95,7 +95,7 @@ def training_problems(project: Project, rows: Sequence[Row], options: Options) -
         try:
             dataset = spec.make_dataset(options | {"dataset_path": str(project.root)}, utterances)
             if check == "lengths":
-                dataset.check_clips()
+                spec.check_clips(dataset)
         except BadRows as error:
             problems |= {remaining[index].clip: problem for index, problem in error.problems.items()}
         remaining = [row for row in remaining if row.clip not in problems]

@@ -36,6 +36,7 @@ from studio.review import (
     write_review,
 )
 from studio.sources import find_sources
+from studio.speakers import SEPARATION, SEVERAL, describe_voices, find_voices
 from studio.texts import ClipText, needs_words, texts_of
 from studio.transcripts import Transcript, find_transcripts
 
@@ -78,8 +79,8 @@ def prepare(options: PrepareOptions) -> None:
     """Cut, transcribe and check the recordings, write the review, and write the filelists."""
     project = options.project
     cut = cut_all(options)
-    texts = transcribe_all(cut, options)
-    rows = propose(cut, texts, options)
+    others = find_other_voice(cut, options)
+    rows = propose(cut, transcribe_all(cut, options), others, options)
     alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language)
     rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
     edits = carry_edits(rows, *_earlier(project))
@@ -97,16 +98,16 @@ def apply_edits(options: PrepareOptions) -> None:
     project = options.project
     project.require(project.review, "studio.prepare FOLDER --name")
     proposals = read_proposals(project.state / PROPOSALS)
-    rows = read_review(project.review, proposals)
+    by_line = read_review(project.review, proposals)
+    lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
     settings = parse_json(project.settings.read_bytes())
     alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
-    lines = {row.clip: line for line, row in enumerate(rows, 2)}
     problems = training_problems(
         project, usable(rows), _training_options(alphabet, settings["cutting"]["sampling_rate"])
     )
     if problems:
         raise DataError(
-            join_problems([f"{project.review}: row {lines[clip]}: {clip}: {text}" for clip, text in problems.items()])
+            join_problems([f"{project.review}:{lines[clip]}: text: {text}" for clip, text in problems.items()])
         )
     _write_alphabet(project, settings, alphabet)
     training, validation = write_lists(project, rows, options.validation)
@@ -159,8 +160,29 @@ def transcribe_all(cut: Cut, options: PrepareOptions) -> dict[str, list[ClipText
     }
 
 
-def propose(cut: Cut, texts: Mapping[str, Sequence[ClipText]], options: PrepareOptions) -> list[Row]:
-    """Return a row for every clip with its faults."""
+def find_other_voice(cut: Cut, options: PrepareOptions) -> set[str]:
+    """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
+    if options.several_speakers:
+        return set()
+    clips = [clip for recording in cut.recordings for clip in recording.clips]
+    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    with Ledger(options.project.state / "voices.jsonl") as ledger:
+        voices = find_voices(describe_voices(sounds, ledger, options.workers))
+        ledger.keep_only(sorted(sound.digest for sound in sounds))
+    others = {clips[index].name for index in voices.others}
+    if len(others) >= SEVERAL * len(clips):
+        names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
+        raise DataError(
+            f"several speakers: {len(others)} of {len(clips)} clips differ from the others in pitch or timbre by"
+            f" {voices.separation:.0f} deviations (expected less than {SEPARATION:g}): {', '.join(names[:10])}"
+            f"{' …' * (len(names) > 10)}\nA voice is learned from one speaker and one microphone: move the others' recordings to"
+            " another folder, or go on with all of them by --allow-several-speakers"
+        )
+    return others
+
+
+def propose(cut: Cut, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions) -> list[Row]:
+    """Return a row for every clip with its faults; `others` are the clips in another voice."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
     first = {clip.digest: clip.name for _, clip in reversed(clips)}
@@ -172,7 +194,7 @@ def propose(cut: Cut, texts: Mapping[str, Sequence[ClipText]], options: PrepareO
             clip.measures,
             text.words_wrong,
             text.letters_wrong,
-            False,
+            clip.name in others,
             "" if first[clip.digest] == clip.name else first[clip.digest],
         )
         for (_, clip), text in zip(clips, of_clips, strict=True)
@@ -215,7 +237,7 @@ def _earlier(project: Project) -> tuple[list[Row], list[Row]]:
     proposals = read_proposals(project.state / PROPOSALS)
     if not project.review.is_file() or not proposals:
         return [], []
-    return read_review(project.review, proposals), proposals
+    return list(read_review(project.review, proposals).values()), proposals
 
 
 def _write_settings(options: PrepareOptions, alphabet: Alphabet) -> None:

@@ -21,11 +21,12 @@ DESCRIPTION = """Make training data from a folder of recordings.
     python -m studio.prepare --name mine --apply       # after an edit of output/studio/mine/clips.tsv
     python -m studio.plan mine                         # the next step
 
-Recordings of any length, rate and format become clips of 1 to 11 seconds, cut at pauses. Their texts come from files beside the audio:
-NAME.srt or NAME.vtt (subtitles), NAME.txt (the words of the whole recording), or a table metadata.csv with rows id|text. Recordings
-without such a file are transcribed. Every transcript is compared with recognised words. clips.tsv lists all clips, the worst first, with their
-faults: correct the text or the column use there. Edits survive a further run, and nothing in the folder of recordings changes. A run that
-was stopped goes on when it is started again."""
+Recordings of any length, rate and format become clips of 1 to 11 seconds, cut at pauses. Their texts come from files
+beside the audio: NAME.srt or NAME.vtt (subtitles), NAME.txt (the words of the whole recording), or a table metadata.csv
+with rows id|text. Recordings without such a file are transcribed. Every transcript is compared with recognised words.
+
+clips.tsv lists all clips with their faults, the worst first: correct the text there, or write no into the column use.
+Edits survive a further run. Nothing in FOLDER changes. A run that was stopped goes on when it is started again."""
 
 
 @dataclass(frozen=True, kw_only=True)

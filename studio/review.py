@@ -64,12 +64,14 @@ def write_review(path: Path, rows: Sequence[Row]) -> None:
         file.write(text.getvalue().encode())
 
 
-def read_review(path: Path, proposals: Sequence[Row] | None = None) -> list[Row]:
+def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
     """Read the table after people have edited it; columns may stand in another order, and spreadsheets may quote cells.
 
     Args:
         path: clips.tsv.
-        proposals: the rows as the command wrote them; only the columns of EDITABLE may differ from them. None: no comparison.
+        proposals: the rows as the command wrote them; only the columns of EDITABLE may differ from them.
+
+    Returns the rows by line from 1.
 
     Raises:
         DataError: lines that are no rows of the table, all of them in one message.
@@ -80,8 +82,8 @@ def read_review(path: Path, proposals: Sequence[Row] | None = None) -> list[Row]
             join_problems([f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()])
         )
     reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
-    rows: list[Row] = []
-    known = {row.clip: row for row in proposals} if proposals is not None else None
+    rows: dict[int, Row] = {}
+    known = {row.clip: row for row in proposals}
     faults: list[str] = []
     seen: dict[str, int] = {}
     heading = [name.strip() for name in next(reader, [])]
@@ -99,13 +101,13 @@ def read_review(path: Path, proposals: Sequence[Row] | None = None) -> list[Row]
         faults += [
             f"{path}:{line}: {problem}" for problem in _problems_of(row, known, seen.setdefault(row.clip, line), line)
         ]
-        rows.append(row._replace(use=ANSWERS.get(row.use.lower(), NO)))
+        rows[line] = row._replace(use=ANSWERS.get(row.use.lower(), NO))
     if faults:
         raise DataError(join_problems(faults))
     return rows
 
 
-def _problems_of(row: Row, known: dict[str, Row] | None, first_line: int, line: int) -> list[str]:
+def _problems_of(row: Row, known: dict[str, Row], first_line: int, line: int) -> list[str]:
     problems = []
     if row.use.lower() not in ANSWERS:
         problems.append(f"use: {row.use!r}, expected {YES} or {NO}")
@@ -115,8 +117,6 @@ def _problems_of(row: Row, known: dict[str, Row] | None, first_line: int, line: 
         problems.append("text: '|' in it, which divides the columns of a filelist")
     if ANSWERS.get(row.use.lower()) == YES and not row.text:
         problems.append(f"text: empty; write the words of the clip, or {NO} into the column use")
-    if known is None:
-        return problems
     if row.clip not in known:
         return [*problems, f"clip: {row.clip!r} is not one of this project's"]
     proposal = known[row.clip]

@@ -20,41 +20,25 @@ import soundfile
 from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
 from common.errors import DataError, printable
 
-ENDINGS = frozenset(
-    [
-        ".wav",
-        ".wave",
-        ".w64",
-        ".rf64",
-        ".flac",
-        ".ogg",
-        ".oga",
-        ".opus",
-        ".mp3",
-        ".mp2",
-        ".mpga",
-        ".aif",
-        ".aiff",
-        ".aifc",
-        ".au",
-        ".snd",
-        ".caf",
-        ".m4a",
-        ".m4b",
-        ".aac",
-        ".wma",
-        ".amr",
-        ".ac3",
-        ".mp4",
-        ".m4v",
-        ".mkv",
-        ".mka",
-        ".mov",
-        ".webm",
-        ".avi",
-        ".3gp",
-    ]
+SOUNDS = (
+    ".wav",
+    ".wave",
+    ".w64",
+    ".rf64",
+    ".flac",
+    ".ogg",
+    ".oga",
+    ".opus",
+    ".mp3",
+    ".mp2",
+    ".mpga",
+    ".aif",
+    ".aiff",
+    ".aifc",
 )
+COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ac3")
+VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp")
+ENDINGS = frozenset(SOUNDS + COMPRESSED + VIDEOS)
 BLOCK = 2**18  # samples of all channels together that are read at once
 LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips
 
@@ -217,10 +201,10 @@ def _open_with_av(path: Path, reason: str) -> Iterator[Sound]:
                 raise DataError(f"{path}: no sound in it")
             stream = container.streams.audio[0]
             yield Sound(stream.rate, stream.channels, _read_with_av(path, container, stream))
+    except DataError:
+        raise
     except (av.error.FFmpegError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path}: not an audio file, or damaged ({error.strerror or error})") from None
+        raise DataError(f"{path}: not an audio file, or damaged ({getattr(error, 'strerror', error)})") from None
 
 
 def _read_with_av(path: Path, container: Any, stream: Any) -> Iterator[np.ndarray]:

@@ -214,8 +214,11 @@ def read_table(path: Path) -> dict[int, tuple[str, str]]:
     lines, problems = decode_lines(path)
     first = lines[0] if lines else ""
     delimiter = "|" if "|" in first else "\t" if "\t" in first else ";" if first.count(";") > first.count(",") else ","
-    quoting = csv.QUOTE_MINIMAL if delimiter in ",;" else csv.QUOTE_NONE  # quotation marks of a text are part of it
-    reader = csv.reader([f"{line}\n" for line in lines], delimiter=delimiter, quoting=quoting)
+    sheet = [f"{line}\n" for line in lines]
+    if delimiter in ",;":
+        reader = csv.reader(sheet, delimiter=delimiter)
+    else:  # quotation marks of a text are part of it
+        reader = csv.reader(sheet, delimiter=delimiter, quoting=csv.QUOTE_NONE)
     rows: dict[int, tuple[str, str]] = {}
     columns: tuple[int, int] | None = None
     try:

@@ -74,7 +74,7 @@ SERVING_PACKAGES = {
     "wyoming": "wyoming",
 }
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements-eval.txt, in serving/ inside functions
-# Of requirements-studio.txt and requirements-eval.txt, in studio/ inside functions: recordings that need none of them are read without.
+# Of requirements-studio.txt and requirements-eval.txt, in studio/ inside functions: some recordings need none of them.
 STUDIO_PACKAGES = {"av", "httpx"}
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
 FOR_TYPES_ONLY = {"typing_extensions"}
