@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import soundfile
 import torch
 
 from common.training.checkpoint import load_checkpoint
-from tests.recipe import ROOT, train_tiny_model
+from tests.recipe import train_tiny_model
 from tests.test_errors import speech, stderr_of
 
 pytestmark = pytest.mark.slow
