@@ -105,6 +105,7 @@ def test_speed_and_rate(app: FastAPI) -> None:
 def test_events_are_those_of_openai(app: FastAPI) -> None:
     response = speak(app, stream_format="sse")
     assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-cache"
     lines = [line for line in response.text.split("\n\n") if line]
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
     *deltas, done = events
@@ -181,10 +182,29 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
     assert error_of(call(app, "POST", BATCH, json={"input": ["Two.", " "]}), 400)["param"] == "input"
 
 
+def test_the_files_of_a_batch_and_its_errors(app: FastAPI) -> None:
+    body = {"input": ["Two.", "{HH AH0 XX9}"], "seed": 3, "response_format": "opus"}
+    with zipfile.ZipFile(io.BytesIO(call(app, "POST", BATCH, json=body).content)) as archive:
+        assert archive.namelist() == ["audio_0.ogg", "error_1.json"]
+        error = json.loads(archive.read("error_1.json"))["error"]
+        assert error["code"] == "invalid_text" and "XX9" in error["message"]
+        assert soundfile.info(io.BytesIO(archive.read("audio_0.ogg"))).subtype == "OPUS"
+
+
+def test_a_batch_larger_than_the_queue_can_never_be_accepted() -> None:
+    """So it is the client's mistake, 400, in place of 503 that asks it to try again."""
+    config = ServingConfig(cpu=True, max_queue=2)
+    app = app_of(Engine(Voices(config), config))
+    assert (
+        "3 texts, expected at most 2" in error_of(call(app, "POST", BATCH, json={"input": ["a"] * 3}), 400)["message"]
+    )
+
+
 def test_models_and_voices(app: FastAPI) -> None:
     models = call(app, "GET", "/v1/models").json()
     assert models["object"] == "list" and models["data"][0]["id"] == "tacotron2"
-    assert call(app, "GET", "/v1/models/tts-1").json()["object"] == "model"
+    for name in ("tts-1", "gpt-4o-mini-tts-2025-12-15"):  # with a date as well
+        assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
     (voice,) = call(app, "GET", "/v1/voices").json()["data"]
     assert voice == {
@@ -201,6 +221,7 @@ def test_health_and_readiness(app: FastAPI) -> None:
     config = ServingConfig(cpu=True)
     engine = Engine(Voices(config), config)
     cold = app_of(engine)
+    assert call(cold, "GET", "/healthz").status_code == 500  # no thread yet
     assert call(cold, "GET", "/readyz").status_code == 503
     response = speak(cold)
     assert error_of(response, 503)["code"] == "not_ready" and response.headers["retry-after"] == "5"
@@ -331,5 +352,8 @@ def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
     """The header has it in percent-encoding."""
     (tmp_path / "Жанна").symlink_to(EMBEDDED)
     with running_engine(voices=tmp_path) as engine:
-        response = speak(make_app(engine, engine.config), voice="Жанна")
+        app = make_app(engine, engine.config)
+        response = speak(app, voice="Жанна")
+        voices = call(app, "GET", "/v1/voices").json()["data"]
+    assert [(voice["id"], voice["default"]) for voice in voices] == [("embedded", True), ("Жанна", False)]
     assert response.status_code == 200 and response.headers["x-voice"] == "%D0%96%D0%B0%D0%BD%D0%BD%D0%B0"

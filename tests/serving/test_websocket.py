@@ -96,6 +96,42 @@ def test_a_cancellation_ends_the_speech_and_not_the_connection(client: TestClien
     assert engine.metrics.registry.get_sample_value("tts_queue_length") == 0
 
 
+def test_no_audio_of_a_cancelled_sentence_follows_the_confirmation(client: TestClient) -> None:
+    """At another speed the filters hold samples; those are dropped as well."""
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "start", "seed": 3, "speed": 0.5})
+        socket.send_json({"type": "text", "text": "It is late and the ferry waits. " * 3})
+        while not isinstance(receive(socket), bytes):
+            pass
+        socket.send_json({"type": "cancel"})
+        receive_until(socket, "cancelled")
+        socket.send_json({"type": "end", "text": "Yes!"})
+        event = receive(socket)
+        assert isinstance(event, dict) and event["text"] == "Yes!"
+        receive_until(socket, "done")
+
+
+def test_the_seed_and_the_limit_of_the_server() -> None:
+    with running_engine(seed=8, max_characters=12) as engine:
+        client = TestClient(make_app(engine, engine.config))
+        for settings, seed in (({}, 8), ({"seed": 0}, 0)):
+            with client.websocket_connect(PATH) as socket:
+                socket.send_json({"type": "start", **settings})
+                started = receive(socket)
+                assert isinstance(started, dict) and started["seed"] == seed
+                socket.send_json({"type": "end", "text": "It is nine. "})  # 12 characters
+                assert receive_until(socket, "done")[1]
+
+
+def test_a_binary_message_is_a_mistake_of_the_client(client: TestClient) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_bytes(b"Yes!")
+        events, _ = receive_until(socket, "error")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            receive(socket)
+    assert events[-1]["error"]["code"] == "invalid_message" and closed.value.code == 1008
+
+
 def test_speed_and_rate(client: TestClient) -> None:
     with client.websocket_connect(PATH) as socket:
         socket.send_json({"type": "start", "seed": 3, "speed": 2.0, "sample_rate": 16000})
