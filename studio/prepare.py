@@ -43,7 +43,7 @@ from studio.transcripts import Transcript, find_transcripts
 PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
 
 
-class Cut(NamedTuple):
+class Material(NamedTuple):
     """All recordings with their clips, their transcripts by name, and problems of recordings that are left out."""
 
     recordings: list[CutRecording]
@@ -54,7 +54,7 @@ class Cut(NamedTuple):
 def main(argv: list[str] | None = None) -> None:
     """Prepare a project, or apply the edits of its review."""
     options = options_of(argv)
-    with _locked(options.project):
+    with _lock(options.project):
         if options.apply:
             apply_edits(options)
         else:
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 @contextmanager
-def _locked(project: Project) -> Iterator[None]:
+def _lock(project: Project) -> Iterator[None]:
     """Refuse a second run on the same project, and remove the half-written files of a killed one."""
     for folder in (project.root, project.clips, project.state):
         make_folder(folder)
@@ -115,7 +115,7 @@ def apply_edits(options: PrepareOptions) -> None:
     report.print_summary(project, Edits(rows, edits.n_edited, []), training, validation, alphabet)
 
 
-def cut_all(options: PrepareOptions) -> Cut:
+def cut_all(options: PrepareOptions) -> Material:
     """Cut all recordings of the folder. Raises DataError where the folder has none that can be read."""
     project, folder = options.project, options.folder
     assert folder is not None
@@ -137,10 +137,10 @@ def cut_all(options: PrepareOptions) -> Cut:
     problems = listing.problems + [result for result in results if isinstance(result, str)]
     if not recordings:
         raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
-    return Cut(recordings, transcripts, problems)
+    return Material(recordings, transcripts, problems)
 
 
-def transcribe_all(cut: Cut, options: PrepareOptions) -> dict[str, list[ClipText]]:
+def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[ClipText]]:
     """Return the texts of all clips by recording. Raises DataError where words are needed that nothing can recognise."""
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
@@ -160,7 +160,7 @@ def transcribe_all(cut: Cut, options: PrepareOptions) -> dict[str, list[ClipText
     }
 
 
-def find_other_voice(cut: Cut, options: PrepareOptions) -> set[str]:
+def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
     """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
     if options.several_speakers:
         return set()
@@ -181,7 +181,9 @@ def find_other_voice(cut: Cut, options: PrepareOptions) -> set[str]:
     return others
 
 
-def propose(cut: Cut, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions) -> list[Row]:
+def propose(
+    cut: Material, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
+) -> list[Row]:
     """Return a row for every clip with its faults; `others` are the clips in another voice."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]

@@ -94,7 +94,7 @@ def _two_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _separation(points: np.ndarray, labels: np.ndarray) -> float:
-    """Return the distance of two groups along Fisher's discriminant in pooled standard deviations; 0 for a group that is too small."""
+    """Return the distance of two groups along Fisher's discriminant in pooled standard deviations; 0 if one is too small."""
     one, other = points[labels], points[~labels]
     if min(len(one), len(other)) < SMALLEST_GROUP:
         return 0.0
