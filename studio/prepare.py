@@ -36,7 +36,7 @@ from studio.review import (
     write_review,
 )
 from studio.sources import find_sources
-from studio.speakers import SEPARATION, SEVERAL, describe_voices, find_voices
+from studio.speakers import ALIKE, SEVERAL, describe_voices, find_voices
 from studio.texts import ClipText, needs_words, texts_of
 from studio.transcripts import Transcript, find_transcripts
 
@@ -173,10 +173,10 @@ def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
     if len(others) >= SEVERAL * len(clips):
         names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
         raise DataError(
-            f"several speakers: {len(others)} of {len(clips)} clips differ from the others in pitch or timbre by"
-            f" {voices.separation:.0f} deviations (expected less than {SEPARATION:g}): {', '.join(names[:10])}"
-            f"{' …' * (len(names) > 10)}\nA voice is learned from one speaker and one microphone: move the others' recordings to"
-            " another folder, or go on with all of them by --allow-several-speakers"
+            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (likeness"
+            f" {voices.likeness:.2f}, expected at least {ALIKE:g}): {', '.join(names[:10])}{' …' * (len(names) > 10)}\n"
+            "A voice is learned from one speaker: move the others' recordings to another folder, or go on with all by"
+            " --allow-several-speakers"
         )
     return others
 

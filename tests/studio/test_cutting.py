@@ -94,7 +94,7 @@ def test_a_recording_with_one_text_stays_whole(tmp_path: Path) -> None:
 
 def test_subtitles_decide_the_cuts_and_pauses_their_times(tmp_path: Path) -> None:
     """Subtitles are 0.3 s off; sentence ends are preferred to longer pauses."""
-    times = talk(tmp_path / "talk.wav", [(3.0, 0.4), (3.0, 0.9), (3.0, 0.4), (3.0, 0.9)])
+    times = talk(tmp_path / "talk.wav", [(5.0, 0.4), (3.0, 0.9), (3.0, 0.4), (5.0, 0.9)])
     texts = ["The first sentence.", "The second begins", "and ends here.", "The third."]
     cues = [Cue(start + 0.3, end - 0.2, text) for (start, end), text in zip(times, texts, strict=True)]
     spans = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(), cues)
