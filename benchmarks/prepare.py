@@ -1,11 +1,12 @@
 """Measure studio.prepare on real speech: Asterisk's prompts joined to long recordings with pauses of random length.
 
-    python -m benchmarks.prepare                    # needs ffmpeg, and apt for the prompts; all of them, 24 minutes, in two recordings
+    python -m benchmarks.prepare                    # needs ffmpeg and, to fetch the prompts, apt
     python -m benchmarks.prepare --no-transcripts   # the recogniser writes the texts
     python -m benchmarks.prepare --noise 30         # with noise 30 dB below the speech
 
-The true boundaries and texts are not shown to the command; with transcripts it gets one text without times for each recording. The report
-counts prompts whose speech lies within one clip, clips that begin and end at prompts, and wrong words of the clips against the truth.
+The prompts are 24 minutes of speech by one speaker. The command gets no true boundaries; with transcripts it gets one text
+without times for each recording. The report counts prompts whose speech lies within one clip, clips that begin and end at prompts,
+and wrong words of these clips against the true texts.
 """
 
 from __future__ import annotations

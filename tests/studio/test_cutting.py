@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from studio.clips import read_spans
-from studio.cutting import Span, Unit, group, spans_of
+from studio.cutting import Span, Unit, clip_cost, group, spans_of
 from studio.levels import Levels, find_sounds, measure_levels
 from studio.prepare_config import CuttingConfig
 from studio.transcripts import Cue
@@ -63,7 +63,7 @@ def test_clips_have_allowed_lengths_and_all_of_the_speech(tmp_path: Path) -> Non
     times = talk(tmp_path / "talk.wav", parts)
     config = CuttingConfig()
     spans = spans_of(measure_levels(tmp_path / "talk.wav"), config)
-    assert all(one.end <= other.start for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one.end <= other.start for one, other in pairwise(spans))
     assert max(span.length for span in spans) <= config.max_duration
     assert not any(span.in_speech for span in spans)
     for start, end in times:  # no sound is divided, none is lost
@@ -112,10 +112,6 @@ def test_subtitles_without_a_pause_between_them_stay_together(tmp_path: Path) ->
 
 def test_the_division_has_the_lowest_cost_of_all(tmp_path: Path) -> None:
     """Dynamic programming against every possible division."""
-    from itertools import combinations
-
-    from studio.cutting import clip_cost
-
     generator = np.random.default_rng(3)
     config = CuttingConfig()
     for _ in range(20):
