@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,8 @@ TEXTS = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitline
 @pytest.fixture(scope="module", autouse=True)
 def _evaluators() -> None:
     skip_without_evaluators()
-    pytest.importorskip("resemblyzer", reason="resemblyzer, of requirements-eval.txt, is not installed")
+    if find_spec("resemblyzer") is None:  # importing it needs stand-ins
+        pytest.skip("resemblyzer, of requirements-eval.txt, is not installed")
 
 
 def sentence(number: int) -> np.ndarray:
@@ -47,7 +49,9 @@ def write_talk(path: Path, numbers: range, pause: float = 0.8, **options: object
 
 
 def run(folder: Path, projects: Path, *words: object) -> Project:
-    prepare.main([str(folder), "--name", "mine", "--projects", str(projects), "--num-workers", "2", *map(str, words)])
+    """Prepare a folder. The recogniser errs in some words of synthetic speech: only texts with hardly a word right are refused."""
+    flags = ["--name", "mine", "--projects", str(projects), "--num-workers", "2", "--max-words-wrong", "0.9"]
+    prepare.main([str(folder), *flags, *map(str, words)])
     return Project(name="mine", projects=projects)
 
 
@@ -291,9 +295,9 @@ def test_bad_folders_are_one_error(tmp_path: Path) -> None:
         run(tmp_path / "absent", tmp_path / "out")
     with pytest.raises(UsageError, match="contains the project"):
         run(tmp_path, tmp_path / "out")
-    with pytest.raises(UsageError, match="expected FOLDER"):
+    with pytest.raises(UsageError, match=r"expected FOLDER"):
         prepare.main(["--name", "mine"])
-    with pytest.raises(DataError, match="run python -m studio.prepare"):
+    with pytest.raises(DataError, match=r"run python -m studio\.prepare"):
         apply(tmp_path / "out")
 
 
@@ -305,7 +309,7 @@ def test_a_second_run_at_the_same_time_is_refused(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, str(project.state / "lock")], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(DataError, match="another studio.prepare is at work"):
+        with pytest.raises(DataError, match=r"another studio\.prepare is at work"):
             run(tmp_path / "in", tmp_path / "out")
         holder.kill()
 
