@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -186,6 +188,21 @@ def allocated_memory(device: torch.device) -> int | None:
 def total_memory(device: torch.device) -> int | None:
     """Return the bytes of a GPU's memory; None on a CPU."""
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU, or of the processor with the number of its cores that this process may use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    names = (line.partition(":")[2].strip() for line in _processor_lines() if line.startswith("model name"))
+    return f"{next(names, platform.machine())}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _processor_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # a system without this file
+        return []
 
 
 def is_out_of_memory(error: BaseException) -> bool:
