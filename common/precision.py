@@ -23,6 +23,7 @@ NO_ROOM = (  # messages of full memory that have no exception of their own
     "DefaultCPUAllocator: not enough memory",
     "_STATUS_ALLOC_FAILED",  # a GPU library without room for its own state
 )
+NO_ROOM_AT_END = "could not create a primitive"  # oneDNN's, which has chosen an algorithm and has no room for its code or scratch
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -192,13 +193,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for every error by which PyTorch, its libraries and Python report full memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in NO_ROOM)
+    message = str(error)
+    no_room = any(words in message for words in NO_ROOM) or message.endswith(NO_ROOM_AT_END)
+    return isinstance(error, RuntimeError) and no_room
 
 
 def free_cached_memory(device: torch.device) -> None:
-    """Give the blocks that PyTorch holds without use back to the GPU; does nothing on a CPU."""
+    """Give the blocks that PyTorch holds without use back to the GPU; on a CPU, those that glibc's malloc holds to the system."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def draw_seed() -> int:
