@@ -43,10 +43,12 @@ from common.training.loop import (
 from common.training.memory import explain_out_of_memory
 from common.training.nvlog import Log, NullLog, NvLog
 from common.training.optimization import Pace, batch_factor, rate_at
-from common.training.plan import describe_plan, memory_advice
+from common.training.plan import describe_plan, memory_advice, small_step_note
+from common.training.rate_test import find_rate
 from common.training.run_folder import occupy, refuse_checkpoints
 from common.training.sampler import sampler_of
 from common.training.selection import freeze
+from common.training.trial import measure_run, write_figures
 from common.training.validation import update_best, validate
 from common.training.warm_start import warm_start
 from common.training_arguments import parse_training_arguments
@@ -59,7 +61,12 @@ def main(argv: list[str] | None = None) -> int:
     """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
     timeout = timedelta(minutes=args.timeout_minutes)
-    with distributed.session(args.cpu, args.shard, timeout) as dist, StopRequest() as stop, lock(args, dist):
+    with (
+        precision.deterministic(args.deterministic),
+        distributed.session(args.cpu, args.shard, timeout) as dist,
+        StopRequest() as stop,
+        lock(args, dist),
+    ):
         finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
 
@@ -73,10 +80,10 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     """Build or restore the state and train. Returns False if a signal ended the run early, after a save."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
     precision.keep_freed_memory(dist.device)
-    threads = precision.balance_threads(dist.device)
+    threads = precision.balance_threads(dist.device, args.deterministic)
     start = snapshot.find(args, spec.name, dist)
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
-    writes = not (args.dry_run or args.bench_class.startswith("perf"))
+    writes = not (args.dry_run or args.find_lr or args.bench_class.startswith("perf"))
     if dist.is_main and writes and not resumes_here:
         refuse_checkpoints(args.output, spec.name, args.resume_from_last)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
@@ -91,15 +98,25 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
             state.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
     with explain_out_of_memory(lambda: memory_advice(state, args)):
-        if args.dry_run:
-            plan = describe_plan(state, loaders.training, args)
-            print("\n".join(plan) + "\n" if dist.is_main else "", end="")
+        if args.dry_run or args.find_lr:
+            try_out(state, loaders.training, args)
             return True
         with open_log(args, dist, state.iteration if resumes_here else 0) as log, save_on_timeout(state, args):
             log.parameters(vars(args))
             for sentence in describe(state, loaders, start_note, args):
                 log.say(sentence)
             return fit(state, loaders, args, log, stop)
+
+
+def try_out(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> None:
+    """Measure a run in place of training: its plan, its speed, or the effect of learning rates."""
+    if args.measure:
+        figures = measure_run(state, loader, args)
+        if state.dist.is_main:
+            write_figures(args.measure, figures)
+        return
+    lines = [find_rate(state, loader, args)] if args.find_lr else describe_plan(state, loader, args)
+    print("\n".join(lines) + "\n" if state.dist.is_main else "", end="")
 
 
 def make_state(
@@ -148,6 +165,8 @@ def describe(state: TrainState, loaders: Loaders, start_note: str, args: argpars
         f"{state.spec.name}: {total:,} parameters{frozen} on {state.dist.world_size} x {state.dist.device.type}; "
         f"{clips} clips for training, {held_out} for validation; {start_note}"
     ]
+    if note := small_step_note(state.pace.global_batch, state.dist.world_size, args):
+        lines.append(f"a step takes {note}")
     factor = batch_factor(state.optimization, state.pace)
     if factor != 1:
         rate = rate_at(state.optimization, state.pace, state.progress, state.iteration)
