@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from common.training.checkpoint import load_checkpoint
-from tests.recipe import train_tiny_model
+from tests.recipe import ROOT, train_tiny_model
 from tests.test_errors import speech, stderr_of
 
 pytestmark = pytest.mark.slow
