@@ -129,7 +129,8 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
         for line in sentences:
             log.say(line)
         job = Job(args, voice, dist, log, manifest, len(lines), precision.balance_threads(dist.device))
-        totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
+        with lines_of(args.input):
+            totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
 
 

@@ -13,15 +13,16 @@ if __name__ == "__main__":
 import argparse
 import math
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 
 from torch.utils.data import DataLoader
 
 from common import precision
 from common.arguments import log_path
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.errors import exit_on_user_error
+from common.errors import DataError, exit_on_user_error
 from common.spec import ModelSpec, from_options
 from common.training import distributed, log_files, snapshot
 from common.training.checkpoint import best_path
@@ -59,7 +60,8 @@ from models import REGISTRY, get_model
 def main(argv: list[str] | None = None) -> int:
     """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
-    with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop, lock(args, dist):
+    timeout = timedelta(minutes=args.timeout_minutes)
+    with distributed.session(args.cpu, args.shard, timeout) as dist, StopRequest() as stop, lock(args, dist):
         finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
 
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     writes = not (args.dry_run or args.find_lr or args.bench_class.startswith("perf"))
     if dist.is_main and writes and not resumes_here:
-        refuse_checkpoints(args.output, spec.name)
+        refuse_checkpoints(args.output, spec.name, args.resume_from_last)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
         if args.dry_run or args.find_lr:
             try_out(state, loaders.training, args)
             return True
-        with open_log(args, dist, state.iteration if resumes_here else 0) as log:
+        with open_log(args, dist, state.iteration if resumes_here else 0) as log, save_on_timeout(state, args):
             log.parameters(vars(args))
             for sentence in describe(state, loaders, start_note, args):
                 log.say(sentence)
@@ -224,12 +226,34 @@ def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_
     raise state.fault
 
 
-def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> str:
-    """Write a checkpoint, unless the run only measures speed. Returns a sentence on how to resume from it."""
+def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True, alone: bool = False) -> str:
+    """Write a checkpoint, unless the run only measures speed. Returns a sentence on how to resume from it.
+
+    `alone` is that of snapshot.save.
+    """
     if args.bench_class.startswith("perf"):
         return f"--bench-class {args.bench_class} saves nothing"
-    path = snapshot.save(state, args, epoch_complete)
+    path = snapshot.save(state, args, epoch_complete, alone)
     return f"saved {path}; add --resume-from-last to the same command to go on"
+
+
+@contextmanager
+def save_on_timeout(state: TrainState, args: argparse.Namespace) -> Iterator[None]:
+    """Save on the main process where another one does not answer. Raises DataError that names it.
+
+    The checkpoint has all finished steps, but no random numbers of other processes. Where a process has ended, nothing is saved: a
+    run resumes from the last checkpoint, bit for bit.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        loss = distributed.find_loss(error, state.dist)
+        if loss is None:
+            raise
+        saved = ""
+        if loss.timed_out and state.dist.is_main and state.iteration and not args.shard:
+            saved = f"; {save(state, args, epoch_complete=False, alone=True)}"
+        raise DataError(f"{loss.message}{saved}") from None
 
 
 def update_best_checkpoint(

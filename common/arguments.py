@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from common.audio.stft import AudioConfig
+from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import UsageError
 from common.files import parse_json
 
@@ -130,6 +130,30 @@ def seed(text: str) -> int:
     value = int(text)
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{value}, expected 0 to 2^32 - 1")
+    return value
+
+
+def share_or_number(text: str) -> float:
+    """An argparse type: a share between 0 and 1, or a whole number of at least 1."""
+    value = float(text)
+    if not (0 < value < 1 or (value >= 1 and value.is_integer())):
+        raise argparse.ArgumentTypeError(f"{text}, expected a share between 0 and 1, or a number of clips")
+    return value
+
+
+def seconds(text: str) -> float:
+    """An argparse type: a length of time above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 seconds")
+    return value
+
+
+def sampling_rate(text: str) -> int:
+    """An argparse type: a rate in Hz that sound may have."""
+    value = positive(text)
+    if value > MAX_RATE:
+        raise argparse.ArgumentTypeError(f"{value}, expected at most {MAX_RATE} Hz")
     return value
 
 

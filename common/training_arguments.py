@@ -21,6 +21,7 @@ from common.errors import UsageError
 from common.inference.evaluation import MEASURED
 from common.spec import ModelSpec, TrainingDefaults
 from common.training.adoption import adopt_settings
+from common.training.bad_steps import SkipConfig as Skip
 from common.training.checkup import BEST_BY
 from common.training.distributed import COMPRESSIONS
 from common.training.loop import ScaleConfig as Scale
@@ -51,7 +52,8 @@ def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDe
     _add_evaluation(parser.add_argument_group("evaluation"))
     _add_checkpoints(parser.add_argument_group("checkpoints"))
     _add_start(parser.add_argument_group("fine-tuning"))
-    _add_optimization(parser.add_argument_group("optimization"), defaults)
+    _add_optimization(optimization := parser.add_argument_group("optimization"), defaults)
+    _add_skipping(optimization)
     _add_schedule(parser.add_argument_group("learning rate"), defaults)
     _add_precision(parser.add_argument_group("precision"))
     _add_scale(parser.add_argument_group("scale"))
@@ -206,6 +208,24 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
     )
 
 
+def _add_skipping(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--max-skipped",
+        type=int,
+        default=Skip.max_skipped,
+        metavar="N",
+        help="steps of an epoch to skip where the loss or the gradient is NaN or infinite, or above --max-loss; the log names "
+        "their clips; one more ends the run (0: the first one does)",
+    )
+    group.add_argument(
+        "--max-loss",
+        type=float,
+        default=Skip.max_loss,
+        metavar="LOSS",
+        help="a step with a higher loss counts as one whose loss is infinite (default: any finite loss is good)",
+    )
+
+
 def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
     group.add_argument("-lr", "--learning-rate", type=float, default=defaults.learning_rate, help="of Adam")
     group.add_argument(
@@ -291,6 +311,13 @@ def _add_scale(group: argparse._ArgumentGroup) -> None:
         help="shard weights and averages over the processes (FSDP), for models too large for one",
     )
     group.add_argument("--cpu-offload", action="store_true", help="with --shard: keep the shards in the CPU's memory")
+    group.add_argument(
+        "--timeout-minutes",
+        type=float,
+        default=Scale.timeout_minutes,
+        metavar="MINUTES",
+        help="how long processes wait for one that does not answer; then the run saves and ends",
+    )
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
@@ -366,11 +393,14 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
         "grad_clip_thresh": (lambda x: x > 0, "more than 0; leave it out for no clipping"),
         "anneal_factor": (lambda x: 0 < x <= 1, "a factor in (0, 1]"),
         "warmup_steps": not_below_0,
+        "max_skipped": not_below_0,
+        "max_loss": (math.isfinite, "a finite number"),
         "ema_decay": (lambda x: 0 < x < 1, "a number in (0, 1), such as 0.999"),
         "bucket_batches": not_below_0,
         "num_workers": not_below_0,
         "bucket_cap_mb": above_0,
         "checkpoint_every_minutes": above_0,
+        "timeout_minutes": above_0,
     }
     values = {name: getattr(args, name) for name in ranges}
     return [

@@ -36,7 +36,9 @@ class ServingConfig:
     max_body: int = 2**20  # bytes of a request's body
     max_inputs: int = 32  # texts of a batch request
     max_sockets: int = 64  # WebSockets that are open at once
-    idle_timeout: float = 60.0  # seconds that a WebSocket may be open without text, a message or audio
+    idle_timeout: float = (
+        60.0  # seconds that a client may read nothing, or a WebSocket be open without text, a message or audio
+    )
     grace: float = 30.0  # seconds for requests in progress when the server stops
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from common.errors import DataError, UsageError
-from common.files import make_folder, parse_json
+from common.errors import DataError, UsageError, printable
+from common.files import make_folder, move_aside, parse_json
 from common.training.checkpoint import best_path, find_all, some
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
@@ -95,10 +95,21 @@ def _in_use(path: Path, model_name: str, owner: dict[str, Any]) -> str:
     )
 
 
-def refuse_checkpoints(folder: Path, model_name: str) -> None:
-    """Raise UsageError if a folder has checkpoints of a model, which a run that does not go on from them would replace."""
+def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = False) -> None:
+    """Raise UsageError if a folder has checkpoints of a model, which a run that does not go on from them would replace.
+
+    A run with --resume-from-last that was killed before its first save may have left its best weights alone. Such a file is renamed
+    and the next run begins anew. Raises DataError where the system refuses.
+    """
     best = best_path(folder, model_name)
     found = [*find_all(folder, model_name), *([best] if best.exists() else [])]
+    if resume_from_last and found == [best]:
+        try:
+            moved = move_aside(best)
+        except OSError as error:
+            raise DataError(f"{best}: cannot be renamed ({error.strerror}); choose another --output") from None
+        print(printable(f"{best} has no optimizer to go on with: it is now {moved}"))
+        return
     if found:
         names = some(path.name for path in found)
         raise UsageError(

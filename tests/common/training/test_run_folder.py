@@ -92,6 +92,16 @@ def test_runs_that_write_no_checkpoints_are_not_refused(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint_WaveGlow_best.pt").read_bytes() == b"days of work"
 
 
+def test_the_best_weights_of_a_run_killed_before_its_first_save_stop_no_later_one(tmp_path: Path) -> None:
+    best = tmp_path / "checkpoint_WaveGlow_best.pt"
+    best.write_bytes(b"of epoch 0")
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, "--resume-from-last")
+    aside = tmp_path / "checkpoint_WaveGlow_best_1.pt"
+    assert f"{best} has no optimizer to go on with: it is now {aside}\n" in out
+    assert aside.read_bytes() == b"of epoch 0"
+    assert {"checkpoint_WaveGlow_0.pt", best.name} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_checkpoints_of_another_model_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "checkpoint_Tacotron2_3.pt").touch()
     refuse_checkpoints(tmp_path, "WaveGlow")
