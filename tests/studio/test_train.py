@@ -194,11 +194,18 @@ def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> N
 
     project = make_project(Project(name="planned", projects=tmp_path))
     starts = [str(train_tiny_model(name)) for name in MODELS]
-    command.main([project.name, "--projects", str(tmp_path), "--from", *starts, "--cpu", "--minutes", "30"])
+    command.main(
+        [project.name, "--projects", str(tmp_path), "--from", *starts, "--cpu", "--minutes", "30", "--find-lr"]
+    )
     out = capsys.readouterr().out
     assert "an estimate from 10 measured steps" in out and "all 5 clips in one step" in out
     content = json.loads(project.plan.read_text())
     assert content["models"]["Tacotron2"]["batch_size"] == 5
+    for name, settings in content["models"].items():
+        tested = json.loads((project.root / "learning_rate" / f"learning_rate_{name}.json").read_text())
+        assert settings["learning_rate"] == pytest.approx(tested["suggestion"], rel=0.05)
+        assert "range test" in settings["reasons"]["learning_rate"]
+        assert (project.root / "learning_rate" / f"learning_rate_{name}.png").exists()
     assert content["models"]["WaveGlow"]["hours"] == pytest.approx(0.2)
     from studio.plan_file import read_plan
 
