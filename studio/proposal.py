@@ -14,7 +14,7 @@ from studio.machine import Figures
 from studio.material import Material
 
 REPORTS = 20  # in a run
-PATIENCE = 6  # reports without a gain
+PATIENCE = 10  # reports without a gain
 LINES = 12  # of a report, at most
 SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
 OVERHEAD = 0.85  # share of the budget for steps; reports and checkpoints take the rest
