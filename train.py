@@ -61,7 +61,12 @@ def main(argv: list[str] | None = None) -> int:
     """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
     timeout = timedelta(minutes=args.timeout_minutes)
-    with distributed.session(args.cpu, args.shard, timeout) as dist, StopRequest() as stop, lock(args, dist):
+    with (
+        precision.deterministic(args.deterministic),
+        distributed.session(args.cpu, args.shard, timeout) as dist,
+        StopRequest() as stop,
+        lock(args, dist),
+    ):
         finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
 
@@ -75,7 +80,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     """Build or restore the state and train. Returns False if a signal ended the run early, after a save."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
     precision.keep_freed_memory(dist.device)
-    threads = precision.balance_threads(dist.device)
+    threads = precision.balance_threads(dist.device, args.deterministic)
     start = snapshot.find(args, spec.name, dist)
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     writes = not (args.dry_run or args.find_lr or args.bench_class.startswith("perf"))
@@ -267,7 +272,8 @@ def update_best_checkpoint(
         return True
     if state.best.by != args.best_by:  # values of different measures do not compare
         state.best = Best(by=args.best_by)
-    if update_best(state, BEST_BY[args.best_by] * measures[args.best_by]) and not args.bench_class.startswith("perf"):
+    better = update_best(state, BEST_BY[args.best_by] * measures[args.best_by], measures.get("loss", math.inf))
+    if better and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return may_continue(state, args, log)
 

@@ -43,6 +43,17 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
     return parser._actions
 
 
+def add_deterministic_argument(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag that makes results repeat bit for bit."""
+    group.add_argument(
+        "--deterministic",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="equal seeds give equal bits on one machine with the same versions: on a GPU by slower algorithms that add in a fixed "
+        "order, on a CPU by a fixed number of threads",
+    )
+
+
 def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --plain, which switches the fast ways off."""
     parser.add_argument(
