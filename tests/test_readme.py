@@ -47,6 +47,8 @@ FOLDERS_OF_USERS = (
     "OUT/",
     "wavs/",
     "recordings/",
+    "clips.tsv",
+    "state/",
     "checkpoints/",
     "spoken/",
     "FOLDER/",

@@ -57,8 +57,8 @@ def test_clipping_in_one_channel_is_found() -> None:
     ("change", "fault", "usable"),
     [
         ({}, "", True),
-        ({"seconds": 0.4}, "too short", False),
-        ({"seconds": 12.0}, "too long", False),
+        ({"seconds": 0.4, "text": "a" * 5}, "too short", False),
+        ({"seconds": 12.0, "text": "a" * 160}, "too long", False),
         ({"text": ""}, "no text", False),
         ({"words_wrong": 0.8, "letters_wrong": 0.5}, "words", False),
         ({"words_wrong": 0.8, "letters_wrong": 0.0}, "", True),  # only spelled apart

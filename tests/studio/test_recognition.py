@@ -20,6 +20,8 @@ from studio.recognition import Sound, recognise
 
 pytest.importorskip("httpx", reason="httpx, of requirements-studio.txt, is not installed")
 
+GOOD = (200, json.dumps({"text": " Good | morning. "}).encode())
+
 
 class Endpoint(ThreadingHTTPServer):
     """Answers with the statuses in `plan`, then with 200; counts and stores the requests."""
@@ -36,9 +38,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.requests.append((self.path, self.headers.get("Authorization", ""), body))
-        status, answer = (
-            self.server.plan.pop(0) if self.server.plan else (200, json.dumps({"text": " Good | morning. "}).encode())
-        )
+        status, answer = self.server.plan.pop(0) if self.server.plan else GOOD
         self.send_response(status)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
@@ -118,6 +118,6 @@ def test_an_endpoint_that_is_not_there(endpoint: Endpoint, sounds: list[Sound], 
     settings = TextConfig(transcriber="http://127.0.0.1:9/v1")
     with (
         Ledger(tmp_path / "words.jsonl") as ledger,
-        pytest.raises(DataError, match="--transcriber http://127.0.0.1:9/v1/audio"),
+        pytest.raises(DataError, match=r"--transcriber http://127\.0\.0\.1:9/v1/audio"),
     ):
         recognise(sounds, settings, ledger, 1)
