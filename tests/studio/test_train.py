@@ -137,10 +137,11 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tm
     project = make_project(Project(name="short", projects=tmp_path))
     plan = tiny_plan(project, 100_000)
     words, spent = train_words("WaveGlow", plan, project), list[float]()
-    assert run_training(words, 1, 8.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
+    assert run_training(words, 1, 40.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
     assert "saved" in capfd.readouterr().out
-    assert sum(spent) == pytest.approx(8.0, abs=8)
+    assert sum(spent) >= 40.0
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
+    assert run_training(words, 1, 0.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
     plan = tiny_plan(project, 100_000, hours=1 / 3600)
     progress = Progress(project.root / "runs" / "progress.json")
     progress.spend("WaveGlow", 8.0)
