@@ -272,7 +272,8 @@ def update_best_checkpoint(
         return True
     if state.best.by != args.best_by:  # values of different measures do not compare
         state.best = Best(by=args.best_by)
-    if update_best(state, BEST_BY[args.best_by] * measures[args.best_by]) and not args.bench_class.startswith("perf"):
+    better = update_best(state, BEST_BY[args.best_by] * measures[args.best_by], measures.get("loss", math.inf))
+    if better and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return may_continue(state, args, log)
 

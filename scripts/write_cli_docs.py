@@ -45,11 +45,15 @@ COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
     "python -m serving": "serving.arguments",
+    "python -m studio.plan": "studio.plan",
+    "python -m studio.train": "studio.train",
+    "python -m studio.share": "studio.share",
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
     "python -m exports.triton_client": "exports.triton_client",
     "python -m serving.conversation": "serving.conversation",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
+    "python -m studio.prepare": "studio.prepare_arguments",
     "python -m common.data.mels": "common.data.mels",
     "python -m scripts.dataset_report": "scripts.dataset_report",
     "python -m common.checkpoint inspect": "common.checkpoint inspect",
@@ -61,6 +65,7 @@ COMMANDS = {
     "python -m benchmarks.wer": "benchmarks.wer",
     "python -m benchmarks.exports": "benchmarks.exports",
     "python -m benchmarks.load": "benchmarks.load",
+    "python -m benchmarks.prepare": "benchmarks.prepare",
 }
 
 

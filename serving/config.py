@@ -11,6 +11,7 @@ from serving.conversation_settings import ConversationConfig
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, where --api-key is not given
 LARGEST_SEED = 2**32 - 1
+LARGEST_PORT = 2**16 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,10 @@ class ServingConfig:
     wyoming_port: int | None = None  # of the Wyoming protocol; None: off
 
     def __post_init__(self) -> None:
-        problems = problems_below_zero({"grace": self.grace, "port": self.port})
+        problems = problems_below_zero({"grace": self.grace})
+        for name in ("port", "wyoming_port"):
+            if (port := getattr(self, name)) is not None and not 0 <= port <= LARGEST_PORT:
+                problems.append(f"--{name.replace('_', '-')}: {port}, expected 0 to {LARGEST_PORT}")
         for name in ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets"):
             if (value := getattr(self, name)) < 1:
                 problems.append(f"--{name.replace('_', '-')}: {value}, expected at least 1")
