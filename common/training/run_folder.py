@@ -17,7 +17,7 @@ from typing import Any
 
 from common.errors import DataError, UsageError
 from common.files import make_folder, parse_json
-from common.training.checkpoint import best_path, find_all, some
+from common.training.checkpoint import best_path, find_all, find_final_weights, some
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
 
@@ -98,7 +98,7 @@ def _in_use(path: Path, model_name: str, owner: dict[str, Any]) -> str:
 def refuse_checkpoints(folder: Path, model_name: str) -> None:
     """Raise UsageError if a folder has checkpoints of a model, which a run that does not go on from them would replace."""
     best = best_path(folder, model_name)
-    found = [*find_all(folder, model_name), *([best] if best.exists() else [])]
+    found = [*find_all(folder, model_name), *([best] if best.exists() else []), *find_final_weights(folder, model_name)]
     if found:
         names = some(path.name for path in found)
         raise UsageError(
