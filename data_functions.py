@@ -130,20 +130,12 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
 
 
 def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
-    """Build both loaders of a run. Raises DataError if the training list is smaller than one batch."""
+    """Build both loaders of a run. Raises DataError if a process would have no clip."""
     training = get_dataset(name, options, options["training_files"])
-    accumulation = options["grad_accumulation_steps"]
-    if len(training) < options["batch_size"] * dist.world_size * accumulation:
-        steps = f" x --grad-accumulation-steps {accumulation}" if accumulation > 1 else ""
-        factors = {
-            "--grad-accumulation-steps": accumulation,
-            "--batch-size": options["batch_size"],
-            "the number of processes": dist.world_size,
-        }
-        lower = " or ".join(name for name, factor in factors.items() if factor > 1)
+    if len(training) < dist.world_size:
         raise DataError(
-            f"{options['training_files']}: {len(training)} clips, expected at least --batch-size "
-            f"{options['batch_size']} x {dist.world_size} processes{steps}: lower {lower}"
+            f"{options['training_files']}: {len(training)} clips, expected at least one for each of {dist.world_size} "
+            "processes: lower the number of processes"
         )
     validation = get_dataset(name, options, options["validation_files"])
     return Loaders(get_loader(training, options, dist, True), get_loader(validation, options, dist, False))

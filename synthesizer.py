@@ -285,7 +285,8 @@ class Synthesizer:
         return NeuralVocoder(self.vocoding, self.audio, self.device, config.half, config.sigma_infer, strength)
 
     def _pipeline(self) -> stages.Pipeline:
-        return stages.Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half)
+        file = self.vocoding.path if self.vocoding else None
+        return stages.Pipeline(self.acoustic, self.vocoder, self.audio, self.device, self.config.half, file)
 
     def _finish(self, speech: Speech) -> Speech:
         return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
@@ -423,7 +424,7 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
             with torch.device("meta"):
                 spec.build(**free)  # an error in these values belongs to the flags, not to the file
         model = restore_model(spec, contents | {"config": stored | free}, path).to(device).eval()
-        loaded = LoadedModel(spec, model, options | own | data)
+        loaded = LoadedModel(spec, model, options | own | data, path)
         return stages.prepare_model(loaded, Request(config.half, config.int8), config.plain)
 
 

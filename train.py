@@ -13,15 +13,16 @@ if __name__ == "__main__":
 import argparse
 import math
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 
 from torch.utils.data import DataLoader
 
 from common import precision
 from common.arguments import log_path
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.errors import exit_on_user_error
+from common.errors import DataError, exit_on_user_error
 from common.spec import ModelSpec, from_options
 from common.training import distributed, log_files, snapshot
 from common.training.checkpoint import best_path
@@ -42,10 +43,12 @@ from common.training.loop import (
 from common.training.memory import explain_out_of_memory
 from common.training.nvlog import Log, NullLog, NvLog
 from common.training.optimization import Pace, batch_factor, rate_at
-from common.training.plan import describe_plan, memory_advice
+from common.training.plan import describe_plan, memory_advice, small_step_note
+from common.training.rate_test import find_rate
 from common.training.run_folder import occupy, refuse_checkpoints
 from common.training.sampler import sampler_of
 from common.training.selection import freeze
+from common.training.trial import measure_run, write_figures
 from common.training.validation import update_best, validate
 from common.training.warm_start import warm_start
 from common.training_arguments import parse_training_arguments
@@ -57,7 +60,13 @@ from models import REGISTRY, get_model
 def main(argv: list[str] | None = None) -> int:
     """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
-    with distributed.session(args.cpu, always=args.shard) as dist, StopRequest() as stop, lock(args, dist):
+    timeout = timedelta(minutes=args.timeout_minutes)
+    with (
+        precision.deterministic(args.deterministic),
+        distributed.session(args.cpu, args.shard, timeout) as dist,
+        StopRequest() as stop,
+        lock(args, dist),
+    ):
         finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
 
@@ -71,12 +80,12 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     """Build or restore the state and train. Returns False if a signal ended the run early, after a save."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
     precision.keep_freed_memory(dist.device)
-    threads = precision.balance_threads(dist.device)
+    threads = precision.balance_threads(dist.device, args.deterministic)
     start = snapshot.find(args, spec.name, dist)
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
-    writes = not (args.dry_run or args.bench_class.startswith("perf"))
+    writes = not (args.dry_run or args.find_lr or args.bench_class.startswith("perf"))
     if dist.is_main and writes and not resumes_here:
-        refuse_checkpoints(args.output, spec.name)
+        refuse_checkpoints(args.output, spec.name, args.resume_from_last)
     args.seed = snapshot.choose_seed(args.seed, start.checkpoint, dist)
     precision.seed_everything(args.seed + dist.rank)
     loaders = get_loaders(spec.name, vars(args), dist)
@@ -89,15 +98,25 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
             state.saved = []  # the checkpoints of that run are in another folder
     del start  # frees a copy of all weights and averages
     with explain_out_of_memory(lambda: memory_advice(state, args)):
-        if args.dry_run:
-            plan = describe_plan(state, loaders.training, args)
-            print("\n".join(plan) + "\n" if dist.is_main else "", end="")
+        if args.dry_run or args.find_lr:
+            try_out(state, loaders.training, args)
             return True
-        with open_log(args, dist, state.iteration if resumes_here else 0) as log:
+        with open_log(args, dist, state.iteration if resumes_here else 0) as log, save_on_timeout(state, args):
             log.parameters(vars(args))
             for sentence in describe(state, loaders, start_note, args):
                 log.say(sentence)
             return fit(state, loaders, args, log, stop)
+
+
+def try_out(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> None:
+    """Measure a run in place of training: its plan, its speed, or the effect of learning rates."""
+    if args.measure:
+        figures = measure_run(state, loader, args)
+        if state.dist.is_main:
+            write_figures(args.measure, figures)
+        return
+    lines = [find_rate(state, loader, args)] if args.find_lr else describe_plan(state, loader, args)
+    print("\n".join(lines) + "\n" if state.dist.is_main else "", end="")
 
 
 def make_state(
@@ -146,6 +165,8 @@ def describe(state: TrainState, loaders: Loaders, start_note: str, args: argpars
         f"{state.spec.name}: {total:,} parameters{frozen} on {state.dist.world_size} x {state.dist.device.type}; "
         f"{clips} clips for training, {held_out} for validation; {start_note}"
     ]
+    if note := small_step_note(state.pace.global_batch, state.dist.world_size, args):
+        lines.append(f"a step takes {note}")
     factor = batch_factor(state.optimization, state.pace)
     if factor != 1:
         rate = rate_at(state.optimization, state.pace, state.progress, state.iteration)
@@ -210,17 +231,42 @@ def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_
     raise state.fault
 
 
-def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True, final: bool = False) -> str:
+def save(
+    state: TrainState,
+    args: argparse.Namespace,
+    epoch_complete: bool = True,
+    alone: bool = False,
+    final: bool = False,
+) -> str:
     """Write a checkpoint, unless the run only measures speed; the final one also as weights alone, in safetensors.
 
-    Returns a sentence on how to resume from it.
+    `alone` is that of snapshot.save. Returns a sentence on how to resume from it.
     """
     if args.bench_class.startswith("perf"):
         return f"--bench-class {args.bench_class} saves nothing"
-    path = snapshot.save(state, args, epoch_complete)
+    path = snapshot.save(state, args, epoch_complete, alone)
     if final:
         snapshot.save_final_weights(state, args)
     return f"saved {path}; add --resume-from-last to the same command to go on"
+
+
+@contextmanager
+def save_on_timeout(state: TrainState, args: argparse.Namespace) -> Iterator[None]:
+    """Save on the main process where another one does not answer. Raises DataError that names it.
+
+    The checkpoint has all finished steps, but no random numbers of other processes. Where a process has ended, nothing is saved: a
+    run resumes from the last checkpoint, bit for bit.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        loss = distributed.find_loss(error, state.dist)
+        if loss is None:
+            raise
+        saved = ""
+        if loss.timed_out and state.dist.is_main and state.iteration and not args.shard:
+            saved = f"; {save(state, args, epoch_complete=False, alone=True)}"
+        raise DataError(f"{loss.message}{saved}") from None
 
 
 def update_best_checkpoint(
@@ -234,7 +280,8 @@ def update_best_checkpoint(
         return True
     if state.best.by != args.best_by:  # values of different measures do not compare
         state.best = Best(by=args.best_by)
-    if update_best(state, BEST_BY[args.best_by] * measures[args.best_by]) and not args.bench_class.startswith("perf"):
+    better = update_best(state, BEST_BY[args.best_by] * measures[args.best_by], measures.get("loss", math.inf))
+    if better and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return may_continue(state, args, log)
 

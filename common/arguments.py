@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from common.audio.stft import AudioConfig
+from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import UsageError
 from common.files import parse_json
 
@@ -22,8 +22,13 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or action.default is False or action.default in ([], ""):
-            return action.help
+            return help_text(action)
         return super()._get_help_string(action)
+
+
+def help_text(action: argparse.Action) -> str | None:
+    """Return a flag's help without the default that BooleanOptionalAction of Python 3.10 adds to it."""
+    return action.help and action.help.removesuffix(" (default: %(default)s)")
 
 
 class IgnoreFlag(argparse.Action):
@@ -41,6 +46,17 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
     parser = argparse.ArgumentParser(add_help=False)
     add_arguments(parser)
     return parser._actions
+
+
+def add_deterministic_argument(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag that makes results repeat bit for bit."""
+    group.add_argument(
+        "--deterministic",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="equal seeds give equal bits on one machine with the same versions: on a GPU by slower algorithms that add in a fixed "
+        "order, on a CPU by a fixed number of threads",
+    )
 
 
 def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -130,6 +146,30 @@ def seed(text: str) -> int:
     value = int(text)
     if not 0 <= value < 2**32:
         raise argparse.ArgumentTypeError(f"{value}, expected 0 to 2^32 - 1")
+    return value
+
+
+def share_or_number(text: str) -> float:
+    """An argparse type: a share between 0 and 1, or a whole number of at least 1."""
+    value = float(text)
+    if not (0 < value < 1 or (value >= 1 and value.is_integer())):
+        raise argparse.ArgumentTypeError(f"{text}, expected a share between 0 and 1, or a number of clips")
+    return value
+
+
+def seconds(text: str) -> float:
+    """An argparse type: a length of time above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 seconds")
+    return value
+
+
+def sampling_rate(text: str) -> int:
+    """An argparse type: a rate in Hz that sound may have."""
+    value = positive(text)
+    if value > MAX_RATE:
+        raise argparse.ArgumentTypeError(f"{value}, expected at most {MAX_RATE} Hz")
     return value
 
 

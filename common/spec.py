@@ -163,6 +163,13 @@ class WarmStart(NamedTuple):
 Transfer = Callable[[WarmStart], tuple[dict[str, Tensor], str]]
 
 
+class Advice(NamedTuple):
+    """Settings of a training run, by the names of train.py's options, and the reason for them."""
+
+    options: dict[str, Any]
+    reason: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """One entry of models.REGISTRY."""
@@ -187,6 +194,10 @@ class ModelSpec:
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
     run_options: tuple[str, ...] = ()  # flags of how a run decodes: no config and in no checkpoint
+    # minutes of data, True for a warm start, True on a GPU -> settings for that much data; the rest keep their defaults
+    advise: Callable[[float, bool, bool], Advice] = field(
+        default=lambda minutes, warm, gpu: Advice({}, "the defaults of the model")
+    )
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference
 

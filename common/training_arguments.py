@@ -8,15 +8,21 @@ from pathlib import Path
 
 from common.arguments import (
     HelpFormatter,
+    actions_of,
     add_audio_arguments,
+    add_deterministic_argument,
     add_plain_argument,
     add_retired_arguments,
     config_file_words,
+    given_options,
     positive,
     seed,
 )
 from common.errors import UsageError
+from common.inference.evaluation import MEASURED
 from common.spec import ModelSpec, TrainingDefaults
+from common.training.adoption import adopt_settings
+from common.training.bad_steps import SkipConfig as Skip
 from common.training.checkup import BEST_BY
 from common.training.distributed import COMPRESSIONS
 from common.training.loop import ScaleConfig as Scale
@@ -24,6 +30,7 @@ from common.training.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
 from common.training.optimization import OptimizationConfig as Optimization
 from common.training.selection import pattern, rate_factor
 
+NEEDED = {"wer": "asr", "mos": "mos", "mcd": "likeness"}  # measure of --best-by: its evaluator
 # Flags that the published recipe parses and ignores, or that PyTorch's launcher replaces.
 RETIRED = (
     "--text-cleaners",
@@ -46,7 +53,8 @@ def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDe
     _add_evaluation(parser.add_argument_group("evaluation"))
     _add_checkpoints(parser.add_argument_group("checkpoints"))
     _add_start(parser.add_argument_group("fine-tuning"))
-    _add_optimization(parser.add_argument_group("optimization"), defaults)
+    _add_optimization(optimization := parser.add_argument_group("optimization"), defaults)
+    _add_skipping(optimization)
     _add_schedule(parser.add_argument_group("learning rate"), defaults)
     _add_precision(parser.add_argument_group("precision"))
     _add_scale(parser.add_argument_group("scale"))
@@ -67,6 +75,18 @@ def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None
     group.add_argument("--seed", type=seed, help="of weights, dropout and data order; drawn and logged where not given")
     group.add_argument("--bench-class", default="", help="perf-train: measure the steady rate, write no checkpoints")
     group.add_argument("--dry-run", action="store_true", help="print the plan of the run and its memory, and exit")
+    group.add_argument(
+        "--measure",
+        type=Path,
+        metavar="PATH",
+        help="with --dry-run: measure ten steps too, and write all figures as JSON",
+    )
+    group.add_argument(
+        "--find-lr",
+        action="store_true",
+        help="raise the learning rate from step to step until the loss explodes (Smith 2015), write the plot to --output, print "
+        "a rate to train with, and exit",
+    )
     group.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
     group.add_argument(
         "--early-stop-patience",
@@ -86,10 +106,18 @@ def _add_evaluation(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--evaluate-lines", type=positive, default=6, help="how many, evenly spaced over the list")
     group.add_argument(
+        "--evaluate-without",
+        nargs="+",
+        choices=MEASURED,
+        default=[],
+        help="measures to leave out, which need packages: words, opinion, likeness to the recording",
+    )
+    group.add_argument(
         "--best-by",
         choices=list(BEST_BY),
         default="loss",
-        help="the measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every",
+        help="the measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every; coverage "
+        "(of the text by attention) and mel_distance (of a vocoder) need no packages",
     )
 
 
@@ -112,7 +140,8 @@ def _add_start(group: argparse._ArgumentGroup) -> None:
         "--warm-start",
         type=Path,
         metavar="CHECKPOINT",
-        help="take its weights, and begin at epoch 0 with a new optimizer",
+        help="take its weights, and its settings of text, audio and model where no flag names them; begin at epoch 0 with a "
+        "new optimizer",
     )
     group.add_argument(
         "--ignore-layers",
@@ -180,6 +209,24 @@ def _add_optimization(group: argparse._ArgumentGroup, defaults: TrainingDefaults
     )
 
 
+def _add_skipping(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--max-skipped",
+        type=int,
+        default=Skip.max_skipped,
+        metavar="N",
+        help="steps of an epoch to skip where the loss or the gradient is NaN or infinite, or above --max-loss; the log names "
+        "their clips; one more ends the run (0: the first one does)",
+    )
+    group.add_argument(
+        "--max-loss",
+        type=float,
+        default=Skip.max_loss,
+        metavar="LOSS",
+        help="a step with a higher loss counts as one whose loss is infinite (default: any finite loss is good)",
+    )
+
+
 def _add_schedule(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
     group.add_argument("-lr", "--learning-rate", type=float, default=defaults.learning_rate, help="of Adam")
     group.add_argument(
@@ -244,6 +291,7 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="let cuDNN search for the fastest algorithms; for inputs of equal size",
     )
+    add_deterministic_argument(group)
 
 
 def _add_scale(group: argparse._ArgumentGroup) -> None:
@@ -265,6 +313,13 @@ def _add_scale(group: argparse._ArgumentGroup) -> None:
         help="shard weights and averages over the processes (FSDP), for models too large for one",
     )
     group.add_argument("--cpu-offload", action="store_true", help="with --shard: keep the shards in the CPU's memory")
+    group.add_argument(
+        "--timeout-minutes",
+        type=float,
+        default=Scale.timeout_minutes,
+        metavar="MINUTES",
+        help="how long processes wait for one that does not answer; then the run saves and ends",
+    )
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
@@ -306,11 +361,19 @@ def parse_training_arguments(
     spec.add_training_arguments(parser)
     spec.add_arguments(parser)
     add_retired_arguments(parser, RETIRED)
-    args = parser.parse_args(argv)
+    args, words = parser.parse_args(argv), argv
     if args.config_file:
-        args = parser.parse_args(config_file_words(args.config_file, parser) + argv)
+        words = config_file_words(args.config_file, parser) + argv
+        args = parser.parse_args(words)
     _resolve(args, spec.training)
+    if args.warm_start:
+        adopt_settings(args, given_options(parser, words), spec, model_actions(spec))
     return args, spec
+
+
+def model_actions(spec: ModelSpec) -> dict[str, argparse.Action]:
+    """Return the flags of a model and of audio by the names of their options."""
+    return {action.dest: action for add in (spec.add_arguments, add_audio_arguments) for action in actions_of(add)}
 
 
 def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
@@ -332,11 +395,14 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
         "grad_clip_thresh": (lambda x: x > 0, "more than 0; leave it out for no clipping"),
         "anneal_factor": (lambda x: 0 < x <= 1, "a factor in (0, 1]"),
         "warmup_steps": not_below_0,
+        "max_skipped": not_below_0,
+        "max_loss": (math.isfinite, "a finite number"),
         "ema_decay": (lambda x: 0 < x < 1, "a number in (0, 1), such as 0.999"),
         "bucket_batches": not_below_0,
         "num_workers": not_below_0,
         "bucket_cap_mb": above_0,
         "checkpoint_every_minutes": above_0,
+        "timeout_minutes": above_0,
     }
     values = {name: getattr(args, name) for name in ranges}
     return [
@@ -349,6 +415,8 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
 def _wrong_pairs(args: argparse.Namespace) -> list[str]:
     """List the flags that lack a flag they need, or exclude another one."""
     pairs = {
+        "--deterministic: --cudnn-benchmark chooses algorithms by their time; leave one of them out": args.deterministic
+        and args.cudnn_benchmark,
         "--amp-dtype: of no use without --amp": args.amp_dtype and not args.amp,
         "--cpu-offload: of no use without --shard": args.cpu_offload and not args.shard,
         "--shard: has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out": args.shard
@@ -360,6 +428,10 @@ def _wrong_pairs(args: argparse.Namespace) -> list[str]:
         "--shard: a sharded model cannot run on rank 0 alone, leave --evaluate-every out": args.shard
         and args.evaluate_every,
         f"--best-by {args.best_by}: needs --evaluate-every": args.best_by != "loss" and not args.evaluate_every,
+        f"--best-by {args.best_by}: --evaluate-without leaves it out": NEEDED.get(args.best_by)
+        in args.evaluate_without,
+        "--measure: of no use without --dry-run": args.measure and not args.dry_run,
+        "--find-lr ends with a plot, --dry-run with a plan: give one of them": args.find_lr and args.dry_run,
         "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,
         "--warm-start begins anew and --checkpoint-path goes on: give one of them": args.warm_start
         and args.checkpoint_path,

@@ -17,7 +17,7 @@ from common.arguments import HelpFormatter, given_options, seed
 from common.audio.loudness import NORMALIZATIONS
 from common.data.filelist import lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
-from common.inference.arguments import add_vocoding_arguments
+from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
 from common.inference.outputs import write_picture, write_sound
 from exports.manifest import read_manifest
@@ -38,8 +38,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
     """Load plain models and write a target's files."""
-    named = {spec.flag: path for spec in SPECS if (path := getattr(args, spec.flag))}
-    choice = choose_checkpoints(named, VOCODER.flag)
+    choice = choose_checkpoints(named_checkpoints(args, SPECS), VOCODER.flag)
     voice = Synthesizer.from_choice(choice, config=config, device="cpu")
     assert voice.vocoding is not None
     print(f"voice: {voice.description}", flush=True)
@@ -91,6 +90,7 @@ def _export_parser() -> argparse.ArgumentParser:
     parser = _make_parser(f"{{{','.join(TARGETS)},run}} -o DIR [flags]")
     add = parser.add_argument
     add("target", choices=list(TARGETS), help="the runtime to export for")
+    add_voice_argument(parser)
     for spec in SPECS:
         add(
             f"--{spec.flag}",

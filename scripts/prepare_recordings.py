@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from common.arguments import positive
-from common.audio.stft import MAX_RATE, AudioConfig
+from common.arguments import positive, sampling_rate, seconds, share_or_number
+from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows, lines_of
 from common.data.mels import mel_path_of
 from common.data.recordings import (
@@ -52,30 +52,6 @@ class Source(NamedTuple):
     place: str
     name: str
     rows: Rows
-
-
-def share_or_number(text: str) -> float:
-    """An argparse type: a share between 0 and 1, or a whole number of at least 1."""
-    value = float(text)
-    if not (0 < value < 1 or (value >= 1 and value.is_integer())):
-        raise argparse.ArgumentTypeError(f"{text}, expected a share between 0 and 1, or a number of clips")
-    return value
-
-
-def seconds(text: str) -> float:
-    """An argparse type: a length of time above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}, expected more than 0 seconds")
-    return value
-
-
-def sampling_rate(text: str) -> int:
-    """An argparse type: a rate in Hz that sound may have."""
-    value = positive(text)
-    if value > MAX_RATE:
-        raise argparse.ArgumentTypeError(f"{value}, expected at most {MAX_RATE} Hz")
-    return value
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

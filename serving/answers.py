@@ -165,8 +165,9 @@ class ChatEndpoint:
                     response.read()
                     raise DataError(f"{address}: HTTP {response.status_code}: {message_of(response.text)}")
                 for line in response.iter_lines():
-                    if line.startswith("data:") and line != "data: [DONE]":
-                        yield text_of(line.removeprefix("data:"), address)
+                    event = line.removeprefix("data:").strip()  # the space after the colon is optional
+                    if line.startswith("data:") and event != "[DONE]":
+                        yield text_of(event, address)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise DataError(f"{address}: no answer ({error or type(error).__name__})") from None
 
@@ -175,13 +176,13 @@ def text_of(event: str, address: str) -> str:
     """Return the text of a chat completion's event, "" where it has none. Raises DataError for another kind of event."""
     try:
         contents: Any = json.loads(event)
-        if "error" in contents:
+        if contents.get("error"):  # some endpoints send null in each event
             raise DataError(f"{address}: {message_of(event)}")
         return "".join(choice["delta"].get("content") or "" for choice in contents["choices"][:1])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{address}: event {event.strip()[:80]!r}, expected a chat completion's chunk") from None
+        raise DataError(f"{address}: event {event[:80]!r}, expected a chat completion's chunk") from None
 
 
 def message_of(body: str) -> str:

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from models import REGISTRY
 from serving.config import ServingConfig
 from serving.encoding import Encoder
-from serving.engine import Engine, SpeechStream
+from serving.engine import Engine
 from serving.errors import RequestError, quote_value
 from serving.gate import Gate
 from serving.metrics import CONTENT_TYPE
@@ -32,6 +32,7 @@ from serving.responses import (
     zip_chunks,
 )
 from serving.schemas import BatchBody, SpeechBody
+from serving.stream import SpeechStream
 from serving.websocket import speak_over_socket
 
 TITLE = "Speech server"

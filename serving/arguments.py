@@ -50,7 +50,7 @@ def add_voice_arguments(group: argparse._ArgumentGroup) -> None:
         type=Path,
         metavar="DIR",
         default=D.voices,
-        help="folder with a subfolder of checkpoints for each voice",
+        help="folder with a subfolder of checkpoints for each voice, or the folder of one voice",
     )
     embedded = "serve the voice that comes with the code"
     add("--embedded", action=argparse.BooleanOptionalAction, default=D.embedded, help=embedded)
@@ -89,7 +89,7 @@ def add_limit_arguments(group: argparse._ArgumentGroup) -> None:
     add("--max-inputs", type=positive, default=D.max_inputs, help="texts of a batch request")
     sockets = "WebSockets that are open at once; the next one is closed with code 1013"
     add("--max-sockets", type=positive, default=D.max_sockets, help=sockets)
-    idle = "seconds without a message or audio after which a WebSocket is closed"
+    idle = "seconds for which a client may read nothing, or a WebSocket be open without a message or audio, before it is cut off"
     add("--idle-timeout", type=float, default=D.idle_timeout, help=idle)
     grace = "seconds for accepted requests after SIGTERM or Ctrl-C"
     add("--grace", type=float, default=D.grace, help=grace)

@@ -11,6 +11,7 @@ from serving.conversation_settings import ConversationConfig
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, where --api-key is not given
 LARGEST_SEED = 2**32 - 1
+LARGEST_PORT = 2**16 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,9 @@ class ServingConfig:
     max_body: int = 2**20  # bytes of a request's body
     max_inputs: int = 32  # texts of a batch request
     max_sockets: int = 64  # WebSockets that are open at once
-    idle_timeout: float = 60.0  # seconds that a WebSocket may be open without text, a message or audio
+    idle_timeout: float = (
+        60.0  # seconds that a client may read nothing, or a WebSocket be open without text, a message or audio
+    )
     grace: float = 30.0  # seconds for requests in progress when the server stops
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()
@@ -46,7 +49,10 @@ class ServingConfig:
     wyoming_port: int | None = None  # of the Wyoming protocol; None: off
 
     def __post_init__(self) -> None:
-        problems = problems_below_zero({"grace": self.grace, "port": self.port})
+        problems = problems_below_zero({"grace": self.grace})
+        for name in ("port", "wyoming_port"):
+            if (port := getattr(self, name)) is not None and not 0 <= port <= LARGEST_PORT:
+                problems.append(f"--{name.replace('_', '-')}: {port}, expected 0 to {LARGEST_PORT}")
         for name in ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets"):
             if (value := getattr(self, name)) < 1:
                 problems.append(f"--{name.replace('_', '-')}: {value}, expected at least 1")

@@ -37,8 +37,8 @@ class ConversationConfig:
             problems.append("--chat-url and --chat-model: one is missing, expected both or none")
         if self.chat_url is not None and not self.chat_url.startswith(("http://", "https://")):
             problems.append(f"--chat-url: {self.chat_url!r}, expected http://… or https://…")
-        if not self.chat_timeout > 0:
-            problems.append(f"--chat-timeout: {self.chat_timeout}, expected more than 0")
+        if not 0 < self.chat_timeout < float("inf"):
+            problems.append(f"--chat-timeout: {self.chat_timeout}, expected more than 0 seconds")
         if self.remembered_turns < 0:
             problems.append(f"--remembered-turns: {self.remembered_turns}, expected 0 or more")
         if self.recogniser != "tiny" and self.recogniser_dir is None:

@@ -13,108 +13,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from weakref import WeakSet
 
 import torch
-from torch import Tensor
 
 from common import precision
 from common.errors import DataError, UsageError
-from common.inference.stages import Part, PartStream, join_pieces
-from serving.config import LARGEST_SEED, ServingConfig
+from common.inference.stages import Part, PartStream
+from serving.config import ServingConfig
 from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
+from serving.stream import SpeechRequest, SpeechStream, check
 from serving.voices import Voices, VoiceSettings
-from synthesizer import Line, Speech, Synthesizer
+from synthesizer import Synthesizer
 
 WARM_UP = "Ready."
-LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
 
 log = logging.getLogger("serving")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeechRequest:
-    """A text to speak. None: the server's default, or the voice's own."""
-
-    text: str
-    voice: str | None = None
-    vocoder: str | None = None
-    seed: int | None = None  # of all pieces of the text
-    number: int = 0  # of the line that the text is, beside the seed: a sentence of a longer text
-    sigma: float | None = None  # standard deviation of the vocoder's noise
-    denoising_strength: float | None = None
-
-
-class SpeechStream:
-    """The audio of a request, in parts: `async for audio in stream` gives tensors (n,), float32 in [-1, 1], on the CPU.
-
-    Iteration raises RequestError where the request fails or its time has passed. Leaving it early requires `cancel`.
-    """
-
-    def __init__(self, request: SpeechRequest, voice: str, rate: int, seed: int, timeout: float) -> None:
-        self.request, self.voice, self.sampling_rate, self.seed = request, voice, rate, seed
-        self.timeout, self.start = timeout, time.monotonic()
-        self.cancelled = self.ended = False
-        self.first: float | None = None  # seconds to the first part
-        self.pieces: list[Part] = []  # of the text, once its computation has begun
-        self.speeches: list[Speech] = []  # of the pieces that are complete
-        self.samples = 0
-        self._synthesizer: Synthesizer | None = None
-        self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Tensor | RequestError | None] = asyncio.Queue()
-
-    def __aiter__(self) -> SpeechStream:
-        return self
-
-    async def __anext__(self) -> Tensor:
-        remaining = self.start + self.timeout - time.monotonic()
-        try:
-            item = (
-                await asyncio.wait_for(self._queue.get(), max(0.0, remaining))
-                if self._queue.empty()
-                else self._queue.get_nowait()
-            )
-        except (TimeoutError, asyncio.TimeoutError):
-            self.cancel()
-            raise timeout_error(self.timeout) from None
-        if isinstance(item, RequestError):
-            raise item
-        if item is None:
-            raise StopAsyncIteration
-        return item
-
-    def cancel(self) -> None:
-        """End the computation before its next part; has no effect on a finished request."""
-        self.cancelled = True
-
-    @property
-    def speech(self) -> Speech:
-        """The whole speech, once iteration has ended: audio, mel (M, T) and alignment (K, S)."""
-        speech = join_pieces(self.speeches, self.pieces)
-        assert speech is not None
-        return speech
-
-    @property
-    def symbols(self) -> list[list[str]]:
-        """The symbols of each piece, in the order of the alignment's columns."""
-        assert self._synthesizer is not None
-        return [self._synthesizer.symbols(piece.text) for piece in self.pieces]
-
-    def put(self, item: Tensor | RequestError | None) -> None:
-        """Pass a part, an error or None, the end, to the loop of the consumer; from the thread of the engine."""
-        if isinstance(item, Tensor):
-            self.samples += len(item)
-            self.first = self.first or time.monotonic() - self.start
-        try:
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
-        except RuntimeError:  # the loop is closed, so nobody consumes
-            self.cancel()
-
-    def begin(self, voice: Synthesizer) -> None:
-        """Cut the text into pieces. Raises DataError for a text that cannot be read."""
-        self._synthesizer = voice
-        self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
 
 
 class _Job:
@@ -134,13 +49,15 @@ class Engine:
     """Accepts requests in the thread of an event loop, and computes them in a thread of its own.
 
     `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests.
+    A request has a place in the queue until its computation has ended and its consumer has left, so that the audio that
+    waits for slow consumers is limited as well.
     """
 
     def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
         self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
         self.failure: Exception | None = None  # of the thread
         self._ready = self._stopping = self._aborting = False
-        self._accepted = 0
+        self._streams: WeakSet[SpeechStream] = WeakSet()  # those that have a place; one that is lost gives it back
         self._inbox: deque[SpeechStream] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -167,7 +84,9 @@ class Engine:
             raise not_ready_error()
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
-        """Start the thread. `on_failure` is called in it where voices cannot be loaded; then `failure` has the error."""
+        """Start the thread. `on_failure` is called in it where voices cannot be loaded, or the thread ends by a fault; `failure`
+        has the error then.
+        """
         self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
         self._thread.start()
 
@@ -184,13 +103,13 @@ class Engine:
         self.check_ready()
         streams = [self._stream(request) for request in requests]
         with self._wake:
-            if self._stopping:  # a signal has come since the check, and the thread may have ended
+            if self._stopping or self.failure:  # since the check, so the thread may have ended
                 raise not_ready_error()
-            if self._accepted + len(streams) > self.config.max_queue:
+            if len(self._streams) + len(streams) > self.config.max_queue:
                 raise overload_error(self.config.max_queue)
-            self._accepted += len(streams)
+            self._streams.update(streams)
             self._inbox.extend(streams)
-            self.metrics.queue.set(self._accepted)
+            self.metrics.queue.set(len(self._streams))
             self._wake.notify()
         for stream in streams:
             self.metrics.characters.labels(stream.voice).inc(len(stream.request.text))
@@ -231,27 +150,38 @@ class Engine:
         seeds = (request.seed, self.config.seed)
         seed = next((seed for seed in seeds if seed is not None), None)
         seed = precision.draw_seed() if seed is None else seed
-        return SpeechStream(request, voice, self.voices.sampling_rate(voice), seed, self.config.timeout)
+        stream = SpeechStream(request, voice, self.voices.sampling_rate(voice), seed, self.config.timeout)
+        stream.on_cancel = self._release
+        return stream
 
     def _run(self, on_failure: Callable[[], object]) -> None:
         try:
             self.voices.load("cpu" if self.config.cpu else None)
             for voice in self.voices.all_loaded():
                 warm_up(voice)
+            self._ready = True
+            self.metrics.ready.set(1)
+            self._serve()
         except Exception as error:
-            self.failure = error
+            self._end_by(error)
             on_failure()
-            return
-        self._ready = True
-        self.metrics.ready.set(1)
+
+    def _serve(self) -> None:
         jobs: list[_Job] = []
         while self._admit(jobs):
             self._compute_mels(jobs)
-            for job in jobs:
-                if job.steps is not None:
-                    self._advance(job)
+            self._advance_all(jobs)
             jobs = [job for job in jobs if job.steps is not None or self._has_more(job)]
             self.metrics.active.set(len(jobs))
+
+    def _end_by(self, error: Exception) -> None:
+        """End all requests by an error that belongs to none of them: the thread ends, so nobody may wait for it."""
+        with self._wake:
+            self.failure = error
+            self.metrics.ready.set(0)
+            streams = [stream for stream in self._streams if not stream.ended]
+        for stream in streams:
+            self._fail(stream, error)
 
     def _admit(self, jobs: list[_Job]) -> bool:
         """Move requests from the queue to the jobs; wait for one where there is no job. False at the end of the engine."""
@@ -261,10 +191,10 @@ class Engine:
                 if self._stopping:
                     return False
                 self._wake.wait()
+            # Of all that wait, so that those nobody waits for leave their places to others.
+            self._inbox = deque(stream for stream in self._inbox if not self._is_over(stream))
             streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), most - len(jobs)))]
         for stream in streams:
-            if self._is_over(stream):
-                continue
             if job := self._begin(stream):
                 jobs.append(job)
         return True
@@ -283,6 +213,9 @@ class Engine:
         except (DataError, UsageError) as error:
             self._finish(stream, RequestError(400, str(error), param="input", code="invalid_text"))
             return None
+        except Exception as error:
+            self._fail(stream, error)
+            return None
         return _Job(stream, voice)
 
     def _compute_mels(self, jobs: list[_Job]) -> None:
@@ -299,13 +232,18 @@ class Engine:
                     try:
                         self._start_pieces([job])
                     except Exception as error:
-                        self._fail(job, error)
+                        self._fail(job.stream, error)
 
     def _start_pieces(self, group: list[_Job]) -> None:
         streams = group[0].voice.stream_pieces([job.piece for job in group], [job.voice for job in group])
         self.metrics.batch.observe(len(group))
         for job, steps in zip(group, streams, strict=True):
             job.steps = steps
+
+    def _advance_all(self, jobs: list[_Job]) -> None:
+        for job in jobs:  # here, so that no variable of the waiting thread refers to the last one
+            if job.steps is not None:
+                self._advance(job)
 
     def _advance(self, job: _Job) -> None:
         """Compute the next part of a job's audio, and pass it on."""
@@ -327,7 +265,8 @@ class Engine:
                 self._finish(stream, None)
                 return
         except Exception as error:
-            self._fail(job, error)
+            job.steps = None
+            self._fail(stream, error)
             return
         if len(audio):
             stream.put(audio)
@@ -346,8 +285,7 @@ class Engine:
             self._finish(stream, timeout_error(stream.timeout))
         return stream.ended
 
-    def _fail(self, job: _Job, error: Exception) -> None:
-        job.steps = None
+    def _fail(self, stream: SpeechStream, error: Exception) -> None:
         log.exception("a request failed", exc_info=error)
         memory = precision.is_out_of_memory(error)
         message = (
@@ -355,16 +293,14 @@ class Engine:
             if memory
             else "the computation failed; the log of the server has the cause"
         )
-        self._finish(job.stream, RequestError(500, message, code="out_of_memory" if memory else "internal"))
+        self._finish(stream, RequestError(500, message, code="out_of_memory" if memory else "internal"))
 
     def _finish(self, stream: SpeechStream, error: RequestError | None, result: str = "ok") -> None:
         """End a stream, once: pass on its end or its error, and count it."""
         stream.ended = True
         if error is None and result == "ok" and not stream.samples:
             error = RequestError(400, "input: the voice gives no audio for this text", param="input", code="no_audio")
-        with self._wake:
-            self._accepted -= 1
-            self.metrics.queue.set(self._accepted)
+        self._release(stream)
         result = (error.code or "error") if error else result
         self.metrics.requests.labels(stream.voice, result).inc()
         self.metrics.audio.labels(stream.voice).inc(stream.samples / stream.sampling_rate)
@@ -372,6 +308,13 @@ class Engine:
             self.metrics.first_byte.observe(stream.first)
             self.metrics.duration.observe(time.monotonic() - stream.start)
         stream.put(error)  # last, so that a consumer of the end finds it counted
+
+    def _release(self, stream: SpeechStream) -> None:
+        """Give back the place of a stream, once its computation has ended and its consumer has left."""
+        if stream.ended and stream.cancelled:
+            with self._wake:
+                self._streams.discard(stream)
+                self.metrics.queue.set(len(self._streams))
 
 
 def warm_up(voice: Synthesizer) -> None:
@@ -381,17 +324,3 @@ def warm_up(voice: Synthesizer) -> None:
         raise DataError(
             f"voice {voice.description}: its models give no audio for {WARM_UP!r}, expected trained checkpoints"
         )
-
-
-def check(request: SpeechRequest, config: ServingConfig) -> None:
-    """Raise RequestError for values of a request that cannot be used."""
-    if not request.text.strip():
-        raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
-    if (found := len(request.text)) > config.max_characters:
-        message = f"input: {found} characters, expected at most {config.max_characters} (--max-characters)"
-        raise RequestError(400, message, param="input", code="text_too_long")
-    limits = {"seed": LARGEST_SEED, "sigma": LARGEST_SIGMA, "denoising_strength": LARGEST_STRENGTH}
-    for name, largest in limits.items():
-        value = getattr(request, name)
-        if value is not None and not 0 <= value <= largest:  # NaN fails this as well
-            raise RequestError(400, f"{name}: {value}, expected 0 to {largest:.10g}", param=name, code="out_of_range")

@@ -1,7 +1,8 @@
-"""The gate before all routes: the key, the size of bodies, and one line of log for each request."""
+"""The gate before all routes: the key, the size of bodies, clients that stall, and one line of log for each request."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -38,13 +39,15 @@ class Gate:
             return
         fields = scope.setdefault("log", {})
         start = time.monotonic()
-        answer = Answer(send)
+        answer = Answer(send, self.config.idle_timeout)
         try:
             if error := self._error(scope):
                 fields["error"] = error.message
                 await refuse(error, scope, receive, answer)
             else:
                 await self.app(scope, self._limit_body(scope, receive), answer)
+        except StallError as error:  # the server closes the connection of an incomplete answer
+            fields |= {"error": str(error), "disconnected": True}
         finally:
             self._record(scope, fields, answer, time.monotonic() - start)
 
@@ -97,11 +100,15 @@ class Gate:
         log.info("request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
 
 
-class Answer:
-    """Passes messages of the answer on, and remembers its status."""
+class StallError(Exception):
+    """A client keeps its connection open and reads nothing."""
 
-    def __init__(self, send: Send) -> None:
-        self.send, self.status = send, 0
+
+class Answer:
+    """Passes messages of the answer on, and remembers its status. Raises StallError where a message takes `limit` seconds."""
+
+    def __init__(self, send: Send, limit: float) -> None:
+        self.send, self.limit, self.status = send, limit, 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -110,7 +117,10 @@ class Answer:
             self.status = 101
         elif message["type"] == "websocket.close":
             self.status = self.status or 403
-        await self.send(message)
+        try:
+            await asyncio.wait_for(self.send(message), self.limit)
+        except (TimeoutError, asyncio.TimeoutError):
+            raise StallError(f"the client read nothing for {self.limit:g} seconds (--idle-timeout)") from None
 
 
 async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:

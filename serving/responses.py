@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from serving.encoding import Encoder, Sink, wav_header
-from serving.engine import SpeechStream
 from serving.errors import RequestError
+from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
 

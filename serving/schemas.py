@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from serving.config import LARGEST_SEED
 from serving.encoding import FASTEST, SLOWEST
-from serving.engine import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
+from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
 
 Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm"]
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]

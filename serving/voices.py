@@ -10,14 +10,13 @@ import torch
 from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
 from common.inference.stages import acoustic_stages
-from common.spec import ModelSpec
+from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
 from models import REGISTRY
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
 from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
 
 EMBEDDED_NAME = "embedded"
-ENDINGS = (".safetensors", ".pt", ".pth")
 # The voices of OpenAI's API: the default voice answers to them, so that clients written for it work unchanged.
 OPENAI_VOICES = frozenset(
     {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"}
@@ -145,30 +144,26 @@ def find_voices(config: ServingConfig) -> list[VoiceFiles]:
         return found
     if not config.voices.is_dir():
         raise DataError(f"--voices {config.voices}: no such folder, expected one with a subfolder for each voice")
+    if any(find_checkpoint(config.voices, spec) for spec in REGISTRY.values()):  # a voice itself
+        return [*found, named_folder(config.voices, voice_name(config.voices), config)]
     folders = sorted(path for path in config.voices.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
         raise DataError(f"--voices {config.voices}: no subfolder, expected one for each voice")
-    if config.embedded and any(folder.name == EMBEDDED_NAME for folder in folders):
-        raise DataError(f"{config.voices / EMBEDDED_NAME}: the name of the voice that comes with the code; rename it")
-    return [*found, *(read_folder(folder, folder.name) for folder in folders)]
+    return [*found, *(named_folder(folder, folder.name, config) for folder in folders)]
+
+
+def named_folder(folder: Path, name: str, config: ServingConfig) -> VoiceFiles:
+    """Read a folder as the voice `name`. Raises DataError where another voice has the name, or as read_folder does."""
+    if config.embedded and name == EMBEDDED_NAME:
+        raise DataError(f"{folder}: the name of the voice that comes with the code; rename it")
+    return read_folder(folder, name)
 
 
 def read_folder(folder: Path, name: str) -> VoiceFiles:
     """Find the checkpoints of a voice in its folder. Raises DataError where it has no acoustic model."""
-    found = {spec.flag: Checkpoint(spec, path) for spec in REGISTRY.values() if (path := find_checkpoint(folder, spec))}
-    acoustic = [checkpoint for checkpoint in found.values() if checkpoint.spec.role == "acoustic"]
-    if not acoustic:
-        specs = [spec for spec in REGISTRY.values() if spec.role == "acoustic"]
-        wanted = " or ".join(
-            f"{spec.flag}.safetensors, {spec.flag}.pt or checkpoint_{spec.name}_best.pt" for spec in specs
-        )
-        raise DataError(f"{folder}: no acoustic model, expected {wanted}")
-    vocoders = {flag: checkpoint for flag, checkpoint in found.items() if checkpoint.spec.role == "vocoder"}
-    return VoiceFiles(name, acoustic[0], vocoders, next(iter(vocoders), GRIFFIN_LIM))
-
-
-def find_checkpoint(folder: Path, spec: ModelSpec) -> Path | None:
-    """Return a model's file in a folder: FLAG.safetensors, FLAG.pt, or the best or last checkpoint of a training."""
-    names = [f"{spec.flag}{ending}" for ending in ENDINGS]
-    names += [f"checkpoint_{spec.name}_{kind}.pt" for kind in ("best", "last")]
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+    specs = REGISTRY.values()
+    found = read_voice_folder(folder, specs)
+    checkpoints = {spec.flag: Checkpoint(spec, found[spec.flag]) for spec in specs if spec.flag in found}
+    acoustic = next(one for one in checkpoints.values() if one.spec.role == "acoustic")
+    vocoders = {flag: one for flag, one in checkpoints.items() if one.spec.role == "vocoder"}
+    return VoiceFiles(name, acoustic, vocoders, default_vocoder(folder, specs))

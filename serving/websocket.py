@@ -20,10 +20,11 @@ from starlette.websockets import WebSocketDisconnect
 
 from common import precision
 from serving.encoding import Encoder
-from serving.engine import Engine, SpeechStream
+from serving.engine import Engine
 from serving.errors import RequestError
 from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
+from serving.stream import SpeechStream
 
 PAUSE = 0.35  # seconds between sentences, as between the pieces of a long text
 NORMAL, POLICY, TRY_LATER = 1000, 1008, 1013  # codes of a closing WebSocket (RFC 6455 and its registry)

@@ -13,9 +13,10 @@ from wyoming.server import AsyncEventHandler, AsyncTcpServer
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped, SynthesizeVoice
 
 from serving.encoding import Encoder
-from serving.engine import Engine, SpeechRequest
+from serving.engine import Engine
 from serving.errors import RequestError
 from serving.sentences import SentenceCutter
+from serving.stream import SpeechRequest
 
 NAME = "speech-server"
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none

@@ -49,6 +49,16 @@ class Project:
         return self.root / "clips.tsv"
 
     @property
+    def state(self) -> Path:
+        """The folder of finished work, which lets an interrupted `studio.prepare` go on."""
+        return self.root / "state"
+
+    @property
+    def symbols(self) -> Path:
+        """The alphabet of the texts, `--symbols-file` of train.py, where they need another one than English."""
+        return self.root / "symbols.txt"
+
+    @property
     def training_list(self) -> Path:
         """The filelist of training: rows path|text, the path relative to `root`."""
         return self.root / "filelists" / "train.txt"

@@ -7,6 +7,7 @@ from typing import Any
 
 from common.errors import UsageError
 from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
+from tacotron2.advice import advise
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
 from tacotron2.data_function import TextMelDataset, encode, find_dropped, pieces, spell, unspoken
@@ -81,6 +82,7 @@ SPEC = ModelSpec(
     preview=preview,
     prepare_training=prepare_training,
     fast_ways=WAYS,
+    advise=advise,
     transfer=transfer,
     stored_options=("text_cleaners", "symbols"),
     free_at_inference=frozenset({"max_decoder_steps", "gate_threshold", "decoder_no_early_stopping"}),

@@ -56,7 +56,7 @@ PACKAGES = {
     "psutil",
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
-OPTIONAL = {"jiwer", "moonshine_onnx", "distillmos", "pyworld"}
+OPTIONAL = {"jiwer", "moonshine_onnx", "onnxruntime", "distillmos", "pyworld", "resemblyzer"}
 EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements-triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
@@ -74,6 +74,9 @@ SERVING_PACKAGES = {
     "wyoming": "wyoming",
 }
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements-eval.txt, in serving/ inside functions
+# Of requirements-studio.txt and requirements-eval.txt, in studio/ inside functions: some recordings need none of them.
+STUDIO_PACKAGES = {"av", "httpx"}
+ALIGNMENT_PACKAGES = {"rapidfuzz"}
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -215,6 +218,7 @@ def test_no_package_but_the_declared_ones() -> None:
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
         optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
         optional |= set(SERVING_PACKAGES) | (ANSWER_PACKAGES - at_the_top) if source.part == "serving" else set()
+        optional |= (STUDIO_PACKAGES | ALIGNMENT_PACKAGES) - at_the_top if source.part == "studio" else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()
@@ -225,6 +229,8 @@ def test_no_package_but_the_declared_ones() -> None:
     assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
     pinned = (ROOT / "requirements-serving.txt").read_text().lower()
     assert all(f"\n{package}==" in pinned or f"\n{package}[" in pinned for package in SERVING_PACKAGES.values())
+    pinned = (ROOT / "requirements-studio.txt").read_text().lower()
+    assert all(f"\n{package}==" in pinned for package in STUDIO_PACKAGES)
     client = (ROOT / "requirements-triton.txt").read_text().lower()
     assert all(f"{package}[" in client for package in TRITON_PACKAGES)
 

@@ -169,13 +169,6 @@ def test_errors_name_the_rows_of_invalid_texts(tmp_path: Path) -> None:
     assert lines[2].startswith(f"{path}:4: '…§' holds nothing to speak")
 
 
-def test_a_batch_larger_than_the_list_is_an_error(tmp_path: Path) -> None:
-    message = stderr_of(1, "train.py", *training(tmp_path, "-bs", 6))
-    assert message == (
-        f"error: {tmp_path}/training.txt: 5 clips, expected at least --batch-size 6 x 1 processes: lower --batch-size"
-    )
-
-
 @pytest.mark.parametrize(
     ("samples", "rate", "message"),
     [

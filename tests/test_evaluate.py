@@ -96,6 +96,7 @@ def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> No
             Namespace(
                 evaluate_every=1,
                 evaluate_lines=1,
+                evaluate_without=[],
                 best_by="mcd",
                 validation_files=tmp_path / "mels.txt",
                 dataset_path="./",

@@ -78,6 +78,27 @@ def test_two_processes_save_together_when_one_cannot_read_a_clip(tmp_path: Path)
     assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] > 2
 
 
+@pytest.mark.parametrize("clips", [2, 1], ids=["one each", "one for both"])
+def test_sharded_processes_save_together_when_one_cannot_read_a_clip_of_validation(tmp_path: Path, clips: int) -> None:
+    """All processes run each forward together. With one clip, the second process runs it too and discards the result."""
+    own = own_clips(tmp_path)
+    held_out = tmp_path / "own_validation.txt"
+    held_out.write_text("".join(f"{line}\n" for line in held_out.read_text().splitlines()[:clips]))
+    words = command(tmp_path, *own, "-bs", 1, "--shard", "--epochs-per-validation", 1, "--timeout-minutes", 1)
+    process = start(sys.executable, "-m", "multiproc", "--nproc", 2, *words[1:])
+    wait_for_epoch_1(process, tmp_path)
+    victim = Path(held_out.read_text().splitlines()[-1].split("|")[0])  # the second process's, if there are two
+    victim.unlink()
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert f"error: {victim}: no such audio file" in err and "Traceback" not in err
+    assert "a clip cannot be read: saved" in out
+    checkpoint = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
+    trained = [step for step, data in read_steps(tmp_path / "nvlog.json") if "train_iter_time" in data]
+    assert checkpoint["iteration"] == len(trained)
+    assert checkpoint["epoch_complete"]
+
+
 def test_a_killed_loader_process_ends_the_run_after_a_save(tmp_path: Path) -> None:
     process = start(*command(tmp_path, "--num-workers", 1))
     wait_for_epoch_1(process, tmp_path)

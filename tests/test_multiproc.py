@@ -103,9 +103,9 @@ def test_the_log_of_two_processes_is_that_of_one(both_ways: dict[str, Path]) -> 
 
 
 def test_a_mistake_that_all_processes_make(tmp_path: Path) -> None:
-    done = launch("train.py", *flags("WaveGlow", tmp_path), "-bs", 3)
+    done = launch("train.py", *flags("WaveGlow", tmp_path, training=1))
     assert done.returncode == 1
-    assert "5 clips, expected at least --batch-size 3 x 2 processes: lower --batch-size" in done.stderr
+    assert "1 clips, expected at least one for each of 2 processes: lower the number of processes" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.strip().endswith("ended with exit code 1, for the reason above")
 

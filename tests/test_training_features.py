@@ -12,7 +12,7 @@ import torch
 import common.training.loop
 from common.training.checkpoint import load_checkpoint
 from models import load_model
-from tests.recipe import flags, read_steps, run, succeed, train_tiny_model
+from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events, losses, stop_at
 
 pytestmark = pytest.mark.slow
@@ -43,10 +43,12 @@ def test_accumulated_gradients_equal_those_of_the_large_batch(tmp_path: Path) ->
         assert items == pytest.approx([4 * 4096] * 2)
 
 
-def test_too_few_clips_for_a_step_is_an_error(tmp_path: Path) -> None:
-    result = run("train.py", *flags("WaveGlow", tmp_path), "--grad-accumulation-steps", 3)
-    assert result.code == 1
-    assert "expected at least --batch-size 2 x 1 processes x --grad-accumulation-steps 3" in result.err
+def test_fewer_clips_than_a_step_are_one_step_with_all_of_them(tmp_path: Path) -> None:
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--grad-accumulation-steps", 3, "--epochs", 2)
+    assert "a step takes all 5 clips, fewer than the 6 that the flags name; an epoch is 1 step" in out
+    steps = by_step(tmp_path)
+    assert [data["train_items_per_sec"] * data["train_iter_time"] for data in steps] == pytest.approx([5 * 4096] * 2)
+    assert last(tmp_path)["iteration"] == 2
 
 
 def test_interruptions_within_accumulated_epochs_do_not_change_the_result(tmp_path: Path, monkeypatch) -> None:
@@ -185,12 +187,36 @@ def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:
     assert "resuming at epoch 1" in out and "warm start" not in out
 
 
-def test_the_error_of_a_warm_start_that_does_not_fit_gives_a_hint(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path), "--warm-start", train_tiny_model("WaveGlow")]
+@pytest.mark.parametrize("model", MODELS)
+def test_a_warm_start_without_sizes_takes_those_of_the_checkpoint(tmp_path: Path, model: str) -> None:
+    start = train_tiny_model(model)
+    words = ["-m", model, "-o", tmp_path, *clips(tmp_path), "-bs", 2, "--seed", 1, "--cpu", "--epochs", 1, "-lr", 1e-30]
+    out = succeed("train.py", *words, "--warm-start", start)
+    assert "as a warm start at epoch 0" in out
+    old, new = load_checkpoint(start), last(tmp_path, model)
+    assert new["config"] == old["config"] and new["data"] == old["data"]
+    trained = [name for name, value in old["state_dict"].items() if "running" not in name and value.is_floating_point()]
+    assert all(torch.equal(new["state_dict"][name], old["state_dict"][name]) for name in trained)
+
+
+def test_a_warm_start_from_the_embedded_voice_needs_no_sizes(tmp_path: Path) -> None:
+    words = ["-m", "WaveGlow", "-o", tmp_path, *clips(tmp_path), "--cpu", "--dry-run", "--segment-length", 4096]
+    out = succeed("train.py", *words, "--warm-start", ROOT / "voice" / "waveglow.safetensors")
+    assert out.startswith("WaveGlow: 3,040,744 parameters")  # the number in voice/README.md
+
+
+def test_a_named_setting_that_is_no_size_replaces_that_of_the_warm_start(tmp_path: Path) -> None:
+    words = ["-m", "Tacotron2", "-o", tmp_path, *clips(tmp_path), "-bs", 2, "--cpu", "--epochs", 1]
+    succeed("train.py", *words, "--warm-start", train_tiny_model("Tacotron2"), "--p-decoder-dropout", 0.25)
+    assert last(tmp_path, "Tacotron2")["config"]["p_decoder_dropout"] == 0.25
+
+
+def test_a_named_size_that_differs_from_the_warm_start_is_an_error_with_both(tmp_path: Path) -> None:
+    words, start = flags("WaveGlow", tmp_path), train_tiny_model("WaveGlow")
+    words += ["--warm-start", start]
     result = run("train.py", *words, "--wn-channels", 16)
-    assert result.code == 1
-    assert "settings that differ: WN_config" in result.err
-    assert "leave what differs out with --ignore-layers REGEX, or take the file's settings" in result.err
+    assert result.code == 2
+    assert result.err.startswith(f"error: --wn-channels: 16, and {start} has 8: leave --wn-channels out")
     out = succeed("train.py", *words, "--wn-channels", 16, "--ignore-layers", "^WN", "--epochs", 1)
     assert "tensors start anew" in out
     result = run("train.py", *words, "--ignore-layers", "^WM", "-o", tmp_path / "new")

@@ -6,6 +6,7 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference, from_options
+from waveglow.advice import advise
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset
 from waveglow.denoiser import Denoiser
@@ -65,5 +66,6 @@ SPEC = ModelSpec(
     preview=preview,
     upgrade_state_dict=upgrade_state_dict,
     fast_ways=WAYS,
+    advise=advise,
     inference=VocoderInference(denoiser=make_denoiser, vocode=vocode, stream=stream),
 )

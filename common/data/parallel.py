@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
@@ -11,12 +14,43 @@ from tqdm import tqdm
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
+PARENT_CHECK = 0.5  # seconds
 
 
 def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
     """The results of `work` for each job, in order, on several processes of one thread each, with a bar on a terminal."""
+    return list(stream_parallel(work, jobs, workers, title))
+
+
+def stream_parallel(
+    work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str, unit: str = "clip", chunk: int = 8
+) -> Iterator[Done]:
+    """Yield the results of in_parallel one by one, in order, as they are ready.
+
+    Args:
+        work: a function that can be pickled.
+        jobs: its arguments.
+        workers: processes.
+        title: of the bar.
+        unit: a job, for the bar.
+        chunk: jobs that a process takes at once; 1 for long ones.
+    """
     if not jobs:
-        return []
-    with ProcessPoolExecutor(min(workers, len(jobs)), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        results = pool.map(work, jobs, chunksize=8)
-        return list(tqdm(results, total=len(jobs), desc=title, unit="clip", disable=None))  # None: on a terminal only
+        return
+    start = (os.getpid(),)
+    with ProcessPoolExecutor(min(workers, len(jobs)), initializer=_start_worker, initargs=start) as pool:
+        results = pool.map(work, jobs, chunksize=chunk)
+        # None: on a terminal only
+        yield from tqdm(results, total=len(jobs), desc=title, unit=unit, disable=None)
+
+
+def _start_worker(parent: int) -> None:
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process once its parent is gone: a killed parent cannot end it, and it would wait for jobs for ever."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK)
+    os._exit(1)

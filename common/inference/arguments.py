@@ -24,6 +24,7 @@ from common.inference.config import (
     SynthesisConfig,
 )
 from common.inference.config import SynthesisConfig as D
+from common.inference.voice_folder import default_vocoder, read_voice_folder
 from common.spec import ModelSpec
 
 RETIRED = ("--precompute",)
@@ -34,6 +35,7 @@ Specs = Collection[ModelSpec]
 def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, default_seed: int | None = D.seed) -> None:
     """Add the flags that choose the models and set how they decode, those of the models and of audio among them."""
     add = parser.add_argument
+    add_voice_argument(parser)
     for spec in specs:
         newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
         default = f"(default: {newest}, or the embedded voice)"
@@ -56,6 +58,14 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, defaul
     for spec in specs:
         spec.add_arguments(parser)
     add_retired_arguments(parser, RETIRED)
+
+
+def add_voice_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --voice."""
+    folder = "folder of a voice, with FLAG.safetensors of its models, as `python -m studio.train` writes it"
+    parser.add_argument(
+        "--voice", type=Path, metavar="DIR", help=f"{folder}; a checkpoint named beside it replaces its own"
+    )
 
 
 def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,12 +91,15 @@ def synthesis_config(args: argparse.Namespace, given_flags: Mapping[str, Any], s
         "denoising_strength": given_flags.get("denoising_strength"),
         "options": {name: value for name, value in given_flags.items() if name in model_options(specs)},
     }
+    if args.voice and args.vocoder is None and not any(getattr(args, flag) for flag in vocoder_flags(specs)):
+        values["vocoder"] = default_vocoder(args.voice, specs)
     return SynthesisConfig(**values)
 
 
 def named_checkpoints(args: argparse.Namespace, specs: Specs) -> dict[str, Path]:
-    """Return the checkpoints that flags name, by these flags."""
-    return {spec.flag: path for spec in specs if (path := getattr(args, spec.flag))}
+    """Return the checkpoints that flags name, those in the folder of --voice among them, by the flags of the models."""
+    in_folder = read_voice_folder(args.voice, specs) if args.voice else {}
+    return in_folder | {spec.flag: path for spec in specs if (path := getattr(args, spec.flag))}
 
 
 def own_flags(args: argparse.Namespace, specs: Specs) -> dict[str, Any]:

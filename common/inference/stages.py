@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,9 @@ from common.audio.stft import SILENCE, AudioConfig
 from common.data.filelist import BadRows
 from common.data.reports import attention_focus
 from common.draws import Draws, Key
-from common.errors import DataError, UsageError
+from common.errors import UsageError
 from common.fast import Request, accelerate
-from common.inference.vocoders import MIN_FRAMES, LoadedModel, Numbers, Vocoder, time_call
+from common.inference.vocoders import MIN_FRAMES, AudioAndNumbers, LoadedModel, Numbers, Vocoder, time_call
 from common.layers import length_mask
 from common.spec import AcousticInference
 
@@ -87,6 +88,7 @@ class Pipeline(NamedTuple):
     audio: AudioConfig
     device: torch.device
     half: bool
+    vocoder_path: Path | None = None  # the vocoder's checkpoint, if it has one
 
 
 class Batch(NamedTuple):
@@ -239,9 +241,23 @@ def stream_parts(
 
 def _stream_part(part: Part, mels: MelBatch, numbers: Numbers, vocoder: Vocoder, pipeline: Pipeline) -> PartStream:
     draws = Draws.of([part.key], "vocoder", pipeline.device)
-    audio, vocoder_numbers = yield from vocoder.stream(mels.mels, mels.lengths, draws)
+    steps = vocoder.stream(mels.mels, mels.lengths, draws)
+    audio, vocoder_numbers = yield from _finite_audio(steps, part, pipeline.vocoder_path)
     (speech,) = _speeches(mels, audio, pipeline.audio)
     return speech, numbers | vocoder_numbers
+
+
+def _finite_audio(
+    steps: Generator[Tensor, None, AudioAndNumbers], part: Part, path: Path | None
+) -> Generator[Tensor, None, AudioAndNumbers]:
+    """Yield a vocoder's audio (n,) and return its result. Raises BadRows before audio that is not finite."""
+    while True:
+        try:
+            audio = next(steps)
+        except StopIteration as end:
+            return end.value
+        _check_finite(audio[None], [part], "audio", path)
+        yield audio
 
 
 def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
@@ -268,6 +284,7 @@ def _synthesise_in_memory(parts: Sequence[Part], pipeline: Pipeline) -> Speeches
         mels, numbers = _mels(parts, pipeline)
         draws = Draws.of([part.key for part in parts], "vocoder", pipeline.device)
         audio, vocoder_numbers = pipeline.vocoder(mels.mels, mels.lengths, draws)
+        _check_finite(audio, parts, "audio", pipeline.vocoder_path)
         return _speeches(mels, audio, pipeline.audio), numbers | vocoder_numbers
     except (RuntimeError, MemoryError) as error:
         if not precision.is_out_of_memory(error):
@@ -279,9 +296,17 @@ def _mels(parts: Sequence[Part], pipeline: Pipeline) -> tuple[MelBatch, Numbers]
     draws = Draws.of([part.key for part in parts], "acoustic", pipeline.device)
     texts = [part.text for part in parts]
     mels, numbers = mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half, draws)
-    if not mels.mels.isfinite().all():  # host sync, once a batch
-        raise DataError("the acoustic model's mels are NaN or infinite: its weights overflow; take another checkpoint")
+    _check_finite(mels.mels, parts, "mels", pipeline.acoustic.path)
     return mels, numbers
+
+
+def _check_finite(values: Tensor, parts: Sequence[Part], name: str, path: Path | None) -> None:
+    """Raise BadRows for the lines with NaN or infinite values (B, …): finite weights can overflow with some texts."""
+    finite = values.isfinite().flatten(1).all(dim=1).tolist()  # host sync, once a batch
+    owner = path or "this model"
+    problem = f"NaN or infinite {name}: the weights of {owner} overflow with this text; take another checkpoint"
+    if bad := {part.key[1]: problem for part, good in zip(parts, finite, strict=True) if not good}:
+        raise BadRows(bad)
 
 
 def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speech]:

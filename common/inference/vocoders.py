@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -31,11 +32,12 @@ AudioAndNumbers = tuple[Tensor, Numbers]
 
 
 class LoadedModel(NamedTuple):
-    """A model ready to infer, and the data options it was trained with."""
+    """A model ready to infer, the data options it was trained with, and its file, if it has one."""
 
     spec: ModelSpec
     model: Any  # the spec's class, or a fast way of it
     options: dict[str, Any]
+    path: Path | None = None
 
 
 def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:

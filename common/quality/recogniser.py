@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,13 +31,14 @@ CUT_WINDOW = 0.1  # seconds over which the level is taken that decides where
 class Recogniser:
     """Moonshine with its tokenizer: audio in, text out."""
 
-    def __init__(self, name: str = "tiny", folder: Path | None = None) -> None:
+    def __init__(self, name: str = "tiny", folder: Path | None = None, threads: int | None = None) -> None:
         """Load a size.
 
         Args:
             name: tiny or base.
             folder: where encoder_model and decoder_model_merged are, as .ort or .onnx; None takes those that come with
                 the package, which is tiny alone.
+            threads: of the processor; None: one a core. Several processes that recognise at the same time take one each.
 
         Raises:
             DataError: a package is not installed, or there are no weights.
@@ -49,6 +51,9 @@ class Recogniser:
             if not (folder / f"{part}.{kind}").is_file():
                 raise DataError(f"{folder}: no {part}.ort and no {part}.onnx, expected the recogniser's weights")
         self.model = moonshine_onnx.MoonshineOnnxModel(models_dir=str(folder), model_name=name, model_format=kind)
+        if threads is not None:
+            paths = (folder / f"{part}.{kind}" for part in ("encoder_model", "decoder_model_merged"))
+            self.model.encoder, self.model.decoder = (_session(path, threads) for path in paths)
         self.tokenizer = moonshine_onnx.load_tokenizer()
 
     def __call__(self, audio: np.ndarray, rate: int) -> str:
@@ -65,6 +70,15 @@ class Recogniser:
         padded = np.pad(audio, (int(PAD_BEFORE * RATE), int(PAD_AFTER * RATE)))[None]
         tokens = self.model.generate(padded, max_len=int(TOKENS_PER_SECOND * padded.size / RATE))
         return self.tokenizer.decode_batch(tokens)[0].strip()
+
+
+def _session(path: Path, threads: int) -> Any:
+    """Load a model in ONNX Runtime with a number of threads, which the recogniser's package cannot set."""
+    with optional_import():
+        import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    return onnxruntime.InferenceSession(str(path), options)
 
 
 def packaged_folder(name: str) -> Path:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
 from common.files import atomic_link, atomic_write, remove_leftovers
-from common.tensor_files import DamagedFileError, checksum, load_tensors
+from common.tensor_files import DamagedFileError, checksum, load_tensors, save_tensors
 from common.training import checkpoint_fields
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
@@ -102,7 +102,7 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
     with _explain_write_errors(path, advice):
         remove_leftovers(path.parent)
         with atomic_write(path) as file:
-            torch.save(checkpoint, file)
+            save_tensors(checkpoint, file)
         if link is not None:
             _update_link(Path(link), path)
 
@@ -121,7 +121,7 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
     with _explain_write_errors(path, "free the disk or choose another place"):
         if path.suffix != SAFETENSORS:
             with atomic_write(path) as file:
-                torch.save(dict(checkpoint), file)
+                save_tensors(dict(checkpoint), file)
             return
         package = _safetensors(path, ".torch")
         described = {key: json.dumps(checkpoint[key], default=plain) for key in DESCRIBED if key in checkpoint}
@@ -257,12 +257,8 @@ def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
     """Convert an error of writing `path` to a DataError that ends in advice."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
-        # On a full disk torch.save raises a RuntimeError, whose context is the system's error.
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):
-            raise
-        raise DataError(f"{path}: cannot write the checkpoint ({cause.strerror}); {advice}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot write the checkpoint ({error.strerror}); {advice}") from error
 
 
 def _update_link(link: Path, target: Path) -> None:

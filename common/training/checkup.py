@@ -12,11 +12,12 @@ import torch
 
 from common import precision
 from common.audio.audio_processing import load_audio
-from common.audio.stft import AudioConfig
+from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError, UsageError
 from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.evaluation import (
+    MEASURED,
     Evaluators,
     HeldOutLine,
     Rendition,
@@ -38,7 +39,11 @@ BEST_BY = {
     "wer": 1.0,
     "mcd": 1.0,
     "mos": -1.0,
+    "coverage": -1.0,  # these two need no package: the share of symbols that attention reads, of an acoustic model
+    "mel_distance": 1.0,  # from recordings, of a vocoder
 }
+# The package-free measure that takes the place of words, by the role of the model.
+WITHOUT_PACKAGES = {"acoustic": "coverage", "vocoder": "mel_distance"}
 SEED = 0  # of dropout and noise; constant, so that checkups compare
 
 
@@ -62,7 +67,10 @@ class Checkup:
             with precision.separate_rng(
                 torch.device("cpu"), SEED
             ):  # an evaluator draws random weights before it loads its own
-                self.evaluators = Evaluators()  # raises DataError at once, not after an epoch, if a package is missing
+                measures = [name for name in MEASURED if name not in args.evaluate_without]
+                self.evaluators = Evaluators(
+                    measures
+                )  # raises DataError at once, not after an epoch, if a package is missing
 
     def due(self, epoch: int, last: bool) -> bool:
         """Return True if a checkup follows the validation after this epoch."""
@@ -93,6 +101,8 @@ class Checkup:
             return {}
         system = evaluate_system("checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate)
         found = {name: interval.value for name, interval in summary(system).items() if not math.isnan(interval.value)}
+        if state.spec.role == "vocoder":
+            found["mel_distance"] = mel_distance(outputs, self.audio)
         log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
         log.scalars("evaluation", found, state.iteration)
         self._log_audio(system, state.iteration, log)
@@ -109,6 +119,17 @@ class Checkup:
     def _log_audio(self, system: System, iteration: int, log: Log) -> None:
         for number, line in enumerate(system.lines):
             log.audio(f"evaluation/{number}", torch.from_numpy(line.sound), iteration, self.audio.sampling_rate)
+
+
+def mel_distance(renditions: Sequence[Rendition], audio: AudioConfig) -> float:
+    """Return the mean absolute difference, in nats, between the log-mels of vocoded audio and the mels (M, T) it comes from."""
+    stft, total, count = TacotronSTFT.from_config(audio), 0.0, 0
+    for rendition in renditions:
+        wanted = rendition.pictures["mel"]
+        mel = stft.mel_spectrogram(rendition.audio[None].clamp(-1, 1))[0][:, : wanted.shape[1]]
+        difference = (mel - wanted[:, : mel.shape[1]]).abs()
+        total, count = total + float(difference.sum()), count + difference.numel()
+    return total / count
 
 
 def spread(rows: Sequence[Row], count: int) -> list[Row]:

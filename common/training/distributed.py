@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -23,16 +25,25 @@ COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
 # NCCL's own 10 minutes may end a run whose main process evaluates or saves; torchrun notices a lost process by itself.
 TIMEOUT = timedelta(minutes=30)
-PEER_IS_GONE = ("closed by peer", "Connection reset by peer")  # in Gloo's messages; it raises plain RuntimeErrors
+# Words of Gloo's messages; it raises plain RuntimeErrors.
+PEER_IS_GONE = ("closed by peer", "Connection reset by peer")
+TIMED_OUT = ("Timed out waiting", "Application timeout caused pair closure")
+ROLL_CALL, SHORT_ROLL_CALL = (
+    10.0,
+    3.0,
+)  # seconds that a process waits for the others after a timeout, after a lost connection
+LOOK = 0.1  # seconds between two looks at the store
 
 
 class Dist(NamedTuple):
-    """Rank of this process among all, local_rank on its machine, number of processes, and device."""
+    """Rank of this process among all, local_rank on its machine, number of processes, device, and the store they share."""
 
     rank: int
     local_rank: int
     world_size: int
     device: torch.device
+    store: torch_dist.Store | None = None
+    timeout: timedelta = TIMEOUT  # of a collective
 
     @property
     def is_main(self) -> bool:
@@ -45,7 +56,7 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     """Join the process group of torchrun or multiproc.py, if there is one; destroy it at the end.
 
     With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
-    the end. Raises DataError where another process ended: that one prints the reason, which a traceback here would hide.
+    the end. Raises DataError that names the processes that ended or do not answer, instead of Gloo's traceback.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
@@ -56,17 +67,69 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     store, rank, world_size = _rendezvous() if is_launched else (torch_dist.HashStore(), 0, 1)
     backend = distributed_backend(device)
     torch_dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
+    dist = Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device, store, timeout)
     try:
-        yield Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device)
+        yield dist
     except RuntimeError as error:
-        if not any(words in str(error) for words in PEER_IS_GONE):
-            raise
-        raise DataError("another process of this run ended, for the reason it gave") from None
+        if loss := find_loss(error, dist):
+            raise DataError(loss.message) from None
+        raise
     finally:
         # Free DistributedDataParallel before the group. As the group's last owner, its destructor deadlocks: it holds Python's
         # global lock while it waits for Gloo's thread, which needs that lock.
         gc.collect()
         torch_dist.destroy_process_group()
+
+
+class Loss(NamedTuple):
+    """A sentence on the processes without which a collective failed, and True if any process waited for them in vain."""
+
+    message: str
+    timed_out: bool
+
+
+def find_loss(error: BaseException, dist: Dist) -> Loss | None:
+    """Find the processes without which a collective failed; None for another error. Every process that lives has to call it."""
+    timed_out = any(words in str(error) for words in TIMED_OUT)
+    if not (timed_out or any(words in str(error) for words in PEER_IS_GONE)):
+        return None
+    present = _call_roll(dist, timed_out)
+    timed_out = timed_out or b"timed out" in present.values()
+    # Without an answer from the store, its host is lost: the main process, or the launcher beside it.
+    ranks = [rank for rank in range(dist.world_size) if rank not in present] if present else [0]
+    names = " and ".join(map(str, ranks))
+    absent = (
+        f"process{'es' if ranks[1:] else ''} {names} of {dist.world_size}" if ranks else "another process of this run"
+    )
+    if not timed_out:
+        return Loss(f"{absent} ended for the reason above, or with a machine that is lost", False)
+    minutes = f"{dist.timeout / timedelta(minutes=1):g} minutes (--timeout-minutes)"
+    return Loss(
+        f"{absent} did not answer for {minutes}: stopped, waiting for a disk, or on a machine that is lost", True
+    )
+
+
+def _call_roll(dist: Dist, timed_out: bool) -> dict[int, bytes]:
+    """Return the live ranks, each with b"timed out" or b"disconnected"; nothing where the store does not answer."""
+    wait = ROLL_CALL if timed_out else SHORT_ROLL_CALL
+    present: dict[int, bytes] = {}
+    caller = threading.Thread(target=_fill_roll, args=(dist, timed_out, wait, present), daemon=True)
+    caller.start()
+    caller.join(2 * wait)  # a call to the store of a process that hangs does not return
+    return dict(present)
+
+
+def _fill_roll(dist: Dist, timed_out: bool, wait: float, present: dict[int, bytes]) -> None:
+    end = time.monotonic() + wait
+    if dist.store is None:
+        return
+    with suppress(RuntimeError):  # of a store whose process has ended
+        dist.store.set(f"present_{dist.rank}", "timed out" if timed_out else "disconnected")
+        while len(present) < dist.world_size and time.monotonic() < end:
+            for rank in range(dist.world_size):
+                if rank not in present and dist.store.check([f"present_{rank}"]):
+                    present[rank] = dist.store.get(f"present_{rank}")
+            time.sleep(LOOK)
 
 
 def _rendezvous() -> tuple[torch_dist.Store, int, int]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from common.fast import Request, accelerate
 from common.spec import Batch, Criterion, ModelSpec, Options, from_options
 from common.threads import ThreadBalance
 from common.training import distributed, sharding
+from common.training.bad_steps import SkipConfig, copy_statistics, skip_if_bad
 from common.training.distributed import Dist
 from common.training.interrupt import SaveTimer, StopRequest
 from common.training.nvlog import Log
@@ -39,7 +41,6 @@ from common.training.sampler import sampler_of
 from common.training.selection import train_mode
 from common.training.steps import steps
 
-SMALLEST_SCALE = 1e-3  # of float16's loss scale; a stable run stays above 1
 WARM_UP = 10  # first iterations, left out of the steady rate
 
 
@@ -51,6 +52,7 @@ class ScaleConfig:
     cpu_offload: bool = False
     bucket_cap_mb: float | None = None
     grad_compression: str = "none"
+    timeout_minutes: float = distributed.TIMEOUT / timedelta(minutes=1)
     amp_dtype: str | None = None
 
 
@@ -65,16 +67,24 @@ class EpochTotals:
     seconds: float = 0.0
     waited: float = 0.0  # the part of the seconds in which the step waited for its batch
     skipped: int = 0  # iterations whose gradient overflowed float16
+    dropped: int = 0  # iterations of --max-skipped, left out of the sum of losses
 
     def add(self, clips: int, result: StepResult, seconds: float, waited: float) -> None:
         """Count one more iteration."""
         self.iterations += 1
         self.clips += clips
-        self.loss += result.loss
+        self.loss += 0.0 if result.dropped else result.loss
         self.items += result.items
         self.seconds += seconds
         self.waited += waited
-        self.skipped += not math.isfinite(result.grad_norm)
+        self.dropped += bool(result.dropped)
+        self.skipped += not (result.dropped or math.isfinite(result.grad_norm))
+
+    @property
+    def mean_loss(self) -> float:
+        """Mean over the iterations that were not dropped; NaN without any."""
+        taken = self.iterations - self.dropped
+        return self.loss / taken if taken else math.nan
 
 
 class Best(NamedTuple):
@@ -87,6 +97,7 @@ class Best(NamedTuple):
     epoch: int = -1
     since: int = 0
     by: str = "loss"
+    tie: float = math.inf  # the validation loss, which decides between equal values of a measure
 
 
 @dataclass
@@ -105,6 +116,7 @@ class TrainState:
     scaler: torch.amp.GradScaler
     dist: Dist
     half: torch.dtype | None  # dtype of mixed precision; None: float32
+    skipping: SkipConfig = field(default_factory=SkipConfig)
     threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
     epoch: int = 0
     iteration: int = 0  # optimizer steps since the start
@@ -137,7 +149,7 @@ class Ending(Enum):
 class StepResult(NamedTuple):
     """Means over all processes of the loss, its terms by name, and the gradient's norm before clipping; the sum of items.
 
-    stop, save and fault are True if any process requested it.
+    stop, save and fault are True if any process requested it; dropped is a sentence about a step that was skipped.
     """
 
     loss: float
@@ -147,6 +159,7 @@ class StepResult(NamedTuple):
     stop: bool
     save: bool
     fault: bool
+    dropped: str = ""
 
 
 class RunTotals:
@@ -222,6 +235,7 @@ def build_state(
         scaler=precision.grad_scaler(dist.device, half),
         dist=dist,
         half=half,
+        skipping=from_options(SkipConfig, vars(args)),
     )
 
 
@@ -264,8 +278,9 @@ def train_step(
     """Run forward and backward on each batch, then one optimizer step with the mean gradient.
 
     stop, save and fault are requests of this process; the result has those of all. Raises DataError where the loss or the gradient
-    is not finite.
+    is not finite, beyond --max-skipped.
     """
+    statistics = copy_statistics(state)
     set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
     parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
     terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
@@ -273,8 +288,9 @@ def train_step(
     state.scaler.unscale_(state.optimizer)
     grad_norm = clip_gradients(state.model, state.optimization.grad_clip_thresh)
     result = _reduce(state, loss, terms, grad_norm, batches, (stop, save, fault))
-    if not math.isfinite(result.loss) or not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
-        raise DataError(_not_a_number(state, result, loss, batches))
+    if dropped := skip_if_bad(state, result, loss, batches, statistics):
+        state.iteration += 1
+        return result._replace(dropped=dropped)
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.optimizer.zero_grad()
@@ -293,11 +309,6 @@ def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> di
         loss = torch.stack(list(terms.values())).sum()
         state.scaler.scale(loss / batches).backward()
     return {name: term.detach() for name, term in terms.items()}
-
-
-def _overflow_may_pass(state: TrainState) -> bool:
-    """Return True if the scaler skips this step and lowers its scale. At a tiny scale a gradient cannot overflow: it is NaN."""
-    return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
 
 
 def _reduce(
@@ -319,18 +330,6 @@ def _reduce(
     *numbers, item_sum, stops, saves, faults = total
     named = dict(zip(terms, numbers[2:], strict=True))
     return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0, faults > 0)
-
-
-def _not_a_number(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> str:
-    ours = not math.isfinite(loss.item()) or math.isfinite(result.loss)
-    names = [name for batch in batches for name in batch.names] if ours else []
-    files = [name for names in distributed.gather(names, state.dist) for name in names]
-    what = f"loss is {result.loss}" if not math.isfinite(result.loss) else f"gradient norm is {result.grad_norm}"
-    return (
-        f"training stopped: the {what} at epoch {state.epoch}, iteration {state.totals.iterations} "
-        f"(step {state.iteration} in all); the batch's files: {', '.join(files)}; "
-        "look at these clips, or lower --learning-rate or --grad-clip-thresh and go on with --resume-from-last"
-    )
 
 
 def train_epoch(
@@ -361,6 +360,8 @@ def _train_batches(
             log.say(line)
         moved = [to_device(batch, state.dist.device) for batch in batches]
         result = train_step(state, moved, stop.is_requested, timer is not None and timer.due, fault is not None)
+        if result.dropped:
+            log.say(result.dropped)
         seconds, clock = time.perf_counter() - clock, time.perf_counter()
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
@@ -417,13 +418,13 @@ def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
     """Log and return the epoch's means."""
     totals = state.totals
     data: dict[str, float] = {
-        "train_loss": totals.loss / totals.iterations,
+        "train_loss": totals.mean_loss,
         "train_items_per_sec": totals.items / totals.seconds,
         "train_epoch_items/sec": totals.items / totals.seconds,
         "train_epoch_time": totals.seconds,
         "train_data_wait_share": totals.waited / totals.seconds,
     }
-    if state.scaler.is_enabled():
-        data["train_skipped_steps"] = totals.skipped
+    if state.scaler.is_enabled() or state.skipping.max_skipped:
+        data["train_skipped_steps"] = totals.skipped + totals.dropped
     log.log((state.epoch,), data)
     return data

@@ -31,8 +31,7 @@ def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespac
     lines = [
         f"{state.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
         f"on {dist.world_size} x {dist.device.type}, in {_name(state.half)}",
-        f"a step: {args.batch_size} clips x {dist.world_size} processes x {args.grad_accumulation_steps} batches "
-        f"= {pace.global_batch} clips; {_traffic(state, trained)}",
+        f"a step: {_step(pace.global_batch, dist.world_size, args)}; {_traffic(state, trained)}",
         f"an epoch: {steps:,} steps; {args.epochs} epochs: {steps * args.epochs:,} steps",
         f"learning rate: {rate_at(state.optimization, pace, 0, 0):.3g} in the first step, "
         f"{rate_at(state.optimization, pace, args.epochs - 1 / steps, steps * args.epochs - 1):.3g} in the last",
@@ -40,6 +39,19 @@ def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespac
     longest = longest_batch(loader, args.batch_size)
     lines.append(f"the longest clips' batch: {_shapes(longest)}")
     return lines + _memory(state, loader, longest, args.batch_size)
+
+
+def _step(global_batch: int, processes: int, args: argparse.Namespace) -> str:
+    named = f"{args.batch_size} clips x {processes} processes x {args.grad_accumulation_steps} batches"
+    return small_step_note(global_batch, processes, args) or f"{named} = {global_batch} clips"
+
+
+def small_step_note(global_batch: int, processes: int, args: argparse.Namespace) -> str:
+    """Return a phrase on a step that takes all clips because they fill no batch; "" where they do."""
+    named = args.batch_size * processes * args.grad_accumulation_steps
+    if global_batch == named:
+        return ""
+    return f"all {global_batch} clips, fewer than the {named} that the flags name; an epoch is 1 step"
 
 
 def longest_batch(loader: DataLoader, size: int) -> Batch:

@@ -16,7 +16,7 @@ class EpochBatches(Sampler[list[Key]]):
     Every process derives the same global batches from (seed, epoch) and takes its share of each. W processes with batches of b take
     the same steps as one process with batches of W·b. With accumulation = k, a global batch is k times as large and is split into k
     consecutive batches. With bucket_batches = n, shuffled items are sorted by length within every n global batches: that reduces
-    padding.
+    padding. In training, fewer items than a global batch make one smaller batch of all of them; each process needs one at least.
     """
 
     def __init__(
@@ -34,6 +34,9 @@ class EpochBatches(Sampler[list[Key]]):
         self.lengths = lengths
         self.accumulation = accumulation
         self.global_size = batch_size * world_size * accumulation
+        if training and len(lengths) < self.global_size:
+            self.accumulation = min(accumulation, max(1, len(lengths) // world_size))  # no batch may be empty
+            self.global_size = len(lengths)
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self.training, self.bucket_batches = training, bucket_batches
         self.epoch = 0

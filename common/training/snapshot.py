@@ -50,16 +50,17 @@ def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dic
     return {name: getattr(args, name) for name in (*(field.name for field in fields(AudioConfig)), *names)}
 
 
-def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True) -> Path:
+def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True, alone: bool = False) -> Path:
     """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it.
 
-    Deletes older checkpoints of this run beyond --keep-checkpoints.
+    Deletes older checkpoints of this run beyond --keep-checkpoints. With `alone`, the main process saves without the others and
+    without their random numbers; the weights must not be sharded.
     """
     path = checkpoint_path(args.output, state.spec.name, state.epoch)
     state.saved = [*(epoch for epoch in state.saved if epoch != state.epoch), state.epoch]
     newest = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
     cpu_state, gpu_state = precision.rng_states(state.dist.device)
-    rng = distributed.gather((cpu_state, gpu_state), state.dist)
+    rng = [(cpu_state, gpu_state)] if alone else distributed.gather((cpu_state, gpu_state), state.dist)
     checkpoint = _describe(state, args) | {
         "epoch_complete": epoch_complete,
         "epoch_totals": asdict(state.totals),

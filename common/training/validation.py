@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.spec import Batch
 from common.training import distributed, sharding
-from common.training.loop import Best, TrainState, fault_elsewhere, to_device
+from common.training.loop import Best, TrainState, any_process, fault_elsewhere, to_device
 from common.training.nvlog import Log
 from common.training.sampler import sampler_of
 
@@ -35,7 +36,8 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
     clock = time.perf_counter()
     spent = 0.0  # seconds of the preview, left out of the rate
     with precision.separate_rng(state.dist.device, VALIDATION_SEED):
-        for number, batch in enumerate(log.progress(_readable(loader, state), "validation", len(sampler_of(loader)))):
+        batches = _readable_everywhere(loader, state) if sharding.is_sharded(state.model) else _readable(loader, state)
+        for number, batch in enumerate(log.progress(batches, "validation", len(sampler_of(loader)))):
             batch = to_device(batch, state.dist.device)
             outputs, loss = _evaluate(state, batch)
             sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items), 0.0])
@@ -46,7 +48,6 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
                 start = time.perf_counter()
                 show(state, batch, outputs, stft, log)
                 spent = time.perf_counter() - start
-        _run_dummy_batch(state, loader)
     sums[3] = state.fault is not None
     loss_sum, clips, items, faults = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
     if faults:
@@ -59,16 +60,39 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
 
 
 def _readable(loader: DataLoader, state: TrainState) -> Iterator[Batch]:
-    """Yield batches up to the first that cannot be read, whose error becomes state.fault.
-
-    Raises it where the model is sharded: other processes would wait for this one in their next forward.
-    """
+    """Yield batches up to the first that cannot be read, whose error becomes state.fault."""
     try:
         yield from loader
     except DataError as error:
-        if sharding.is_sharded(state.model):
-            raise
         state.fault = error
+
+
+def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[Batch]:
+    """Yield batches up to the first that a process cannot read; with sharded weights, all processes run each forward together.
+
+    A process without a last batch runs one forward with the others and discards it.
+    """
+    batches = _readable(loader, state)
+    for _ in range(sampler_of(loader).batches_per_epoch()):
+        batch = next(batches, None)
+        spare = _load_dummy_batch(loader, state) if batch is None and state.fault is None else None
+        if any_process(state.fault is not None, state.dist):
+            return
+        if batch is not None:
+            yield batch
+        else:
+            _evaluate(state, to_device(spare, state.dist.device))
+
+
+def _load_dummy_batch(loader: DataLoader, state: TrainState) -> Batch | None:
+    """Load a batch of one clip. Where it cannot be read, return None, and state.fault has the error."""
+    dataset: Any = loader.dataset
+    assert loader.collate_fn is not None
+    batch = loader.collate_fn([dataset[key] for key in sampler_of(loader).keys_of_first_clip()])
+    if isinstance(batch, DataError):  # as the loader's datasets return it
+        state.fault = batch
+        return None
+    return batch
 
 
 def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:
@@ -76,16 +100,6 @@ def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:
         outputs = state.eval_model(*batch.inputs)
         loss: Tensor = state.criterion(outputs, batch.targets)
     return outputs, loss.item()  # host sync, once a batch
-
-
-def _run_dummy_batch(state: TrainState, loader: DataLoader) -> None:
-    """With sharded weights, a process without a last batch runs one forward with the others and discards it."""
-    sampler = sampler_of(loader)
-    if sharding.is_sharded(state.model) and len(sampler) < sampler.batches_per_epoch():
-        dataset: Any = loader.dataset
-        assert loader.collate_fn is not None
-        batch = loader.collate_fn([dataset[key] for key in sampler.keys_of_first_clip()])
-        _evaluate(state, to_device(batch, state.dist.device))
 
 
 def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
@@ -102,10 +116,13 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
         log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)
 
 
-def update_best(state: TrainState, loss: float) -> bool:
-    """Record a validation's loss in the state. Returns True if it is the lowest so far."""
-    if loss < state.best.loss:
-        state.best = Best(loss, state.epoch, by=state.best.by)
+def update_best(state: TrainState, loss: float, tie: float = math.inf) -> bool:
+    """Record a validation's loss in the state. Returns True if it is the lowest so far; of equal ones, if `tie` is.
+
+    A few lines have few wrong words, so many checkpoints share a word error rate.
+    """
+    if (loss, tie) < (state.best.loss, state.best.tie):
+        state.best = Best(loss, state.epoch, by=state.best.by, tie=tie)
         return True
     state.best = state.best._replace(since=state.best.since + 1)
     return False

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from common.data.reports import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, word_spans
 from serving.encoding import Encoder
-from serving.engine import Engine, SpeechRequest, SpeechStream
+from serving.engine import Engine
 from serving.errors import RequestError
 from serving.page.relay import Channel, Relay
+from serving.stream import SpeechRequest, SpeechStream
 
 Number = TypeVar("Number", int, float)
 Pixels = npt.NDArray[np.uint8]

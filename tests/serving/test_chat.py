@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from common.errors import DataError, UsageError
-from serving.answers import ChatEndpoint, Turn
+from serving.answers import ChatEndpoint, Turn, message_of
 from serving.conversation import make_answerer
 from serving.conversation_settings import KEY_VARIABLE, ConversationConfig
 from tests.serving.chat_endpoint import Endpoint, chunk
@@ -50,6 +51,23 @@ def test_the_request_and_the_answer(endpoint, monkeypatch):
     ]
 
 
+def test_events_without_a_space_and_with_an_empty_error(endpoint):
+    """Both are allowed: WHATWG's server-sent events make the space optional, and some endpoints send "error": null."""
+    first = chunk("It is.").replace('{"object"', '{"error": null, "object"').replace("data: ", "data:")
+    endpoint.events = [first, "data:[DONE]\n\n"]
+    assert answer_of(endpoint) == "It is."
+
+
+def test_the_first_choice_alone_is_the_answer(endpoint):
+    choices = [{"index": i, "delta": {"content": text}} for i, text in enumerate(("Yes.", "No."))]
+    endpoint.events = [f"data: {json.dumps({'choices': choices})}\n\n"]
+    assert answer_of(endpoint) == "Yes."
+
+
+def test_a_long_body_of_an_error_is_cut():
+    assert message_of("x" * 5000) == "x" * 200 and message_of('{"error": {"message": "y"}}') == "y"
+
+
 def test_no_key_no_header(endpoint, monkeypatch):
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
     assert answer_of(endpoint) == "Yes."
@@ -67,6 +85,7 @@ def test_no_key_no_header(endpoint, monkeypatch):
         (200, 'data: {"choices": [{"text": "old"}]}\n\n', "expected a chat completion's chunk"),
         (200, "data: [DONE]\n\n", "the answer is empty"),
         (200, "", "the answer is empty"),
+        (200, chunk(" ") + chunk("\n"), "the answer is empty"),
     ],
 )
 def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
@@ -92,6 +111,12 @@ def test_a_silent_endpoint_and_none_at_all(endpoint):
         answer_of(endpoint, timeout=0.3)
     with pytest.raises(DataError, match="no answer"):
         list(ChatEndpoint("http://127.0.0.1:9/v1", "parrot", None, "", 5)("Is it?", []))
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 0.0])
+def test_a_timeout_that_no_socket_has(seconds):
+    with pytest.raises(UsageError, match=r"--chat-timeout: .*, expected more than 0 seconds"):
+        ConversationConfig(chat_timeout=seconds)
 
 
 def test_flags_that_do_not_fit_are_named_together():

@@ -14,11 +14,12 @@ from safetensors.torch import save_file
 
 from common.errors import DataError
 from serving.config import ServingConfig
-from serving.engine import Engine, SpeechRequest, SpeechStream
+from serving.engine import Engine
 from serving.errors import RequestError
+from serving.stream import SpeechRequest, SpeechStream
 from serving.voices import Voices
 from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
-from tests.serving.conftest import LONG, TEXTS, collect, reference, run, running_engine
+from tests.serving.conftest import LONG, TEXTS, collect, reference, run, running_engine, wait_until_ready
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +172,76 @@ def test_a_cancelled_request_is_not_computed_to_its_end(engine: Engine) -> None:
     assert 0 < stream.samples < whole / 2
     assert sample(engine, "tts_requests_total", {"voice": "embedded", "result": "cancelled"}) >= 1
     assert sample(engine, "tts_queue_length") == 0
+
+
+def test_audio_that_nobody_reads_holds_its_place() -> None:
+    async def call() -> None:
+        streams = [engine.submit(SpeechRequest(text=text, seed=1)) for text in ("Two.", "Yes!")]
+        await until(lambda: all(stream.ended for stream in streams))
+        with pytest.raises(RequestError) as caught:
+            engine.submit(SpeechRequest(text="Two."))
+        assert caught.value.status == 503 and sample(engine, "tts_queue_length") == 2
+        assert torch.equal(await collect(streams[0]), reference("Two.", 1))  # to its end
+        assert sample(engine, "tts_queue_length") == 1
+        streams[1].cancel()
+        assert sample(engine, "tts_queue_length") == 0
+        streams.clear()
+        engine.submit(SpeechRequest(text="Two."))  # one that is lost gives its place back
+        await until(lambda: len(engine._streams) == 0)
+
+    with running_engine(max_queue=2) as engine:
+        run(call())
+
+
+def test_a_request_that_is_cancelled_while_it_waits_leaves_its_place_at_once() -> None:
+    async def call() -> None:
+        first, waiting = (engine.submit(SpeechRequest(text=LONG * 5, seed=1)) for _ in range(2))
+        await anext(first)
+        waiting.cancel()
+        await until(lambda: waiting.ended)
+        assert not first.ended and waiting.samples == 0 and sample(engine, "tts_queue_length") == 1
+        first.cancel()
+
+    with running_engine(batching=False) as engine:
+        run(call())
+
+
+def test_a_fault_of_the_thread_ends_all_requests() -> None:
+    """A request cannot reach this fault; it stands for one that nobody foresaw."""
+
+    async def call() -> list[Any]:
+        streams = [engine.submit(SpeechRequest(text=LONG, seed=1)) for _ in range(2)]
+        await anext(streams[0])
+        engine.metrics.active = None
+        results = list(await asyncio.gather(*map(collect, streams), return_exceptions=True))
+        with pytest.raises(RequestError) as caught:
+            engine.submit(SpeechRequest(text="Two."))
+        assert caught.value.status == 503
+        return results
+
+    failures: list[bool] = []
+    config = ServingConfig(cpu=True, batching=False)
+    engine = Engine(Voices(config), config)
+    engine.start(on_failure=lambda: failures.append(True))
+    wait_until_ready(engine)
+    for error in run(call()):
+        assert isinstance(error, RequestError) and error.status == 500 and error.code == "internal"
+    run(until(lambda: bool(failures)))
+    assert isinstance(engine.failure, AttributeError) and not engine.is_alive and not engine.ready
+    assert sample(engine, "tts_ready") == 0 and sample(engine, "tts_queue_length") == 0
+
+
+def test_a_voice_that_fails_at_the_beginning_ends_its_request_alone() -> None:
+    async def call() -> list[Any]:
+        requests = [SpeechRequest(text="Two.", seed=1, vocoder=vocoder) for vocoder in ("waveglow", "griffin-lim")]
+        return list(await asyncio.gather(*(collect(engine.submit(r)) for r in requests), return_exceptions=True))
+
+    with running_engine() as engine:
+        _, neural = engine.voices.all_loaded()
+        neural.vocoder = None  # has no settings
+        failure, sound = run(call())
+        assert isinstance(failure, RequestError) and failure.status == 500 and failure.code == "internal"
+        assert torch.equal(sound, reference("Two.", 1)) and engine.is_alive
 
 
 def test_a_consumer_whose_loop_has_ended_cancels_its_request(engine: Engine) -> None:

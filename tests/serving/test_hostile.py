@@ -180,6 +180,21 @@ def test_slow_clients_do_not_delay_others(server: ServerProcess) -> None:
             client.close()
 
 
+def test_clients_that_read_nothing_are_cut_off() -> None:
+    """Their answers give their places in the queue back after --idle-timeout."""
+    data = request_bytes(json.dumps({"input": LONG * 20, "response_format": "wav", "speed": 0.25}).encode())
+    with serve("--seed", 3, "--idle-timeout", 1, "--max-queue", 4, "--timeout", 100) as server:
+        readers = [connect(server) for _ in range(4)]
+        for reader in readers:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            reader.sendall(data)
+        wait_until(lambda: len([line for line in server.lines("request") if "read nothing for 1 s" in str(line)]) == 4)
+        assert metric(server, "tts_queue_length") == 0
+        assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
+        for reader in readers:
+            reader.close()
+
+
 @pytest.mark.parametrize("stage", ["connected", "headers", "body", "accepted", "first byte", "reset"])
 def test_clients_that_leave_at_every_stage(server: ServerProcess, stage: str) -> None:
     """Fifty each; their work ends and leaves nothing behind."""

@@ -250,6 +250,11 @@ def test_mistakes_on_the_command_line(tmp_path: Path) -> None:
     ("flags", "words"),
     [
         (["--grace", "-1"], "--grace: -1.0, expected 0 or more"),
+        (["--port", "65536"], "--port: 65536, expected 0 to 65535"),
+        (["--port", "-1"], "--port: -1, expected 0 to 65535"),
+        (["--wyoming-port", "70000"], "--wyoming-port: 70000, expected 0 to 65535"),
+        (["--timeout", "inf"], "--timeout: inf, expected more than 0 seconds"),
+        (["--idle-timeout", "0"], "--idle-timeout: 0.0, expected more than 0 seconds"),
         (["--api-key", " "], "--api-key: empty"),
         (["--no-embedded"], "--no-embedded: no voice is left"),
     ],

@@ -45,6 +45,25 @@ def test_training_leaves_out_what_fills_no_batch_and_not_always_the_same() -> No
     assert max(times) < 54.5 + 5 * 6.3
 
 
+@pytest.mark.parametrize(
+    ("clips", "batch", "world", "accumulation"), [(3, 8, 1, 1), (5, 2, 1, 3), (5, 4, 2, 2), (2, 1, 1, 4)]
+)
+def test_fewer_clips_than_a_step_are_one_step_with_all_of_them(
+    clips: int, batch: int, world: int, accumulation: int
+) -> None:
+    samplers = [
+        EpochBatches([1] * clips, batch, rank=rank, world_size=world, accumulation=accumulation)
+        for rank in range(world)
+    ]
+    shares = [batches(sampler) for sampler in samplers]
+    assert sorted(item for share in shares for item in flat(share)) == list(range(clips))
+    assert {len(share) for share in shares} == {samplers[0].accumulation}
+    assert all(part for share in shares for part in share)
+    assert [sampler.batches_per_epoch() for sampler in samplers] == [1] * world
+    samplers[0].start_at(0, clips)
+    assert list(samplers[0]) == []  # the epoch is complete after this step
+
+
 def test_the_longest_clips_are_left_out_no_more_often_when_bucketed() -> None:
     sampler = EpochBatches(list(range(11)), 4, seed=0, bucket_batches=100)
     seen = [flat(batches(sampler, epoch)) for epoch in range(200)]

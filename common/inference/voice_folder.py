@@ -1,0 +1,66 @@
+"""The folder of a voice: a checkpoint for each of its models and, as studio.train writes it, config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from common.errors import DataError
+from common.files import parse_json
+from common.inference.config import GRIFFIN_LIM
+from common.spec import ModelSpec
+
+ENDINGS = (".safetensors", ".pt", ".pth")
+CONFIG = "config.json"  # optional: {"name": …, "vocoder": …}, and notes for people
+
+
+def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, Path]:
+    """Find the checkpoints of a voice, by the flags of their models. Raises DataError where it has no acoustic model."""
+    found = {spec.flag: path for spec in specs if (path := find_checkpoint(folder, spec))}
+    acoustic = [spec for spec in specs if spec.role == "acoustic"]
+    if not any(spec.flag in found for spec in acoustic):
+        wanted = " or ".join(
+            f"{spec.flag}.safetensors, {spec.flag}.pt or checkpoint_{spec.name}_best.pt" for spec in acoustic
+        )
+        missing = "" if folder.is_dir() else "no such folder, so "
+        raise DataError(f"{folder}: {missing}no acoustic model, expected {wanted}")
+    return found
+
+
+def find_checkpoint(folder: Path, spec: ModelSpec) -> Path | None:
+    """Return a model's file in a folder: FLAG.safetensors, FLAG.pt, or the best or last checkpoint of a training."""
+    names = [f"{spec.flag}{ending}" for ending in ENDINGS]
+    names += [f"checkpoint_{spec.name}_{kind}.pt" for kind in ("best", "last")]
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def default_vocoder(folder: Path, specs: Collection[ModelSpec]) -> str:
+    """Return the vocoder of a voice: the one that config.json names, else the first with a checkpoint, else Griffin-Lim.
+
+    Raises DataError for one that the folder lacks.
+    """
+    own = [spec.flag for spec in specs if spec.role == "vocoder" and find_checkpoint(folder, spec)]
+    named = read_config(folder).get("vocoder", next(iter(own), GRIFFIN_LIM))
+    if named not in (*own, GRIFFIN_LIM):
+        raise DataError(f"{folder / CONFIG}: vocoder: {named!r}, expected one of {', '.join((*own, GRIFFIN_LIM))}")
+    return str(named)
+
+
+def voice_name(folder: Path) -> str:
+    """Return the name of a voice: config.json's, else the folder's."""
+    return str(read_config(folder).get("name") or folder.resolve().name)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json; {} where there is none. Raises DataError for a file that is no JSON object."""
+    path = folder / CONFIG
+    try:
+        config = parse_json(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: no JSON ({error})") from None
+    if not isinstance(config, dict):
+        raise DataError(f"{path}: a {type(config).__name__}, expected a JSON object")
+    return config

@@ -1,0 +1,121 @@
+"""A request to speak, and the stream of its audio between the thread of the engine and a coroutine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from common.inference.stages import Part, join_pieces
+from serving.config import LARGEST_SEED, ServingConfig
+from serving.errors import RequestError, timeout_error
+from synthesizer import Line, Speech, Synthesizer
+
+LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechRequest:
+    """A text to speak. None: the server's default, or the voice's own."""
+
+    text: str
+    voice: str | None = None
+    vocoder: str | None = None
+    seed: int | None = None  # of all pieces of the text
+    number: int = 0  # of the line that the text is, beside the seed: a sentence of a longer text
+    sigma: float | None = None  # standard deviation of the vocoder's noise
+    denoising_strength: float | None = None
+
+
+class SpeechStream:
+    """The audio of a request, in parts: `async for audio in stream` gives tensors (n,), float32 in [-1, 1], on the CPU.
+
+    Iteration raises RequestError where the request fails or its time has passed. Leaving it early requires `cancel`.
+
+    Attributes:
+        ended: the engine computes no more of it.
+        cancelled: its consumer has left, by `cancel` or after the end.
+        on_cancel: called with the stream when its consumer has left.
+    """
+
+    def __init__(self, request: SpeechRequest, voice: str, rate: int, seed: int, timeout: float) -> None:
+        self.request, self.voice, self.sampling_rate, self.seed = request, voice, rate, seed
+        self.timeout, self.start = timeout, time.monotonic()
+        self.cancelled = self.ended = False
+        self.on_cancel: Callable[[SpeechStream], None] = lambda stream: None
+        self.first: float | None = None  # seconds to the first part
+        self.pieces: list[Part] = []  # of the text, once its computation has begun
+        self.speeches: list[Speech] = []  # of the pieces that are complete
+        self.samples = 0
+        self._synthesizer: Synthesizer | None = None
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Tensor | RequestError | None] = asyncio.Queue()
+
+    def __aiter__(self) -> SpeechStream:
+        return self
+
+    async def __anext__(self) -> Tensor:
+        remaining = self.start + self.timeout - time.monotonic()
+        try:
+            item = (
+                await asyncio.wait_for(self._queue.get(), max(0.0, remaining))
+                if self._queue.empty()
+                else self._queue.get_nowait()
+            )
+        except (TimeoutError, asyncio.TimeoutError):
+            self.cancel()
+            raise timeout_error(self.timeout) from None
+        if isinstance(item, Tensor):
+            return item
+        self.cancel()
+        raise item or StopAsyncIteration
+
+    def cancel(self) -> None:
+        """End the computation before its next part, as the consumer has left; has no effect on a finished request."""
+        self.cancelled = True
+        self.on_cancel(self)
+
+    @property
+    def speech(self) -> Speech:
+        """The whole speech, once iteration has ended: audio, mel (M, T) and alignment (K, S)."""
+        speech = join_pieces(self.speeches, self.pieces)
+        assert speech is not None
+        return speech
+
+    @property
+    def symbols(self) -> list[list[str]]:
+        """The symbols of each piece, in the order of the alignment's columns."""
+        assert self._synthesizer is not None
+        return [self._synthesizer.symbols(piece.text) for piece in self.pieces]
+
+    def put(self, item: Tensor | RequestError | None) -> None:
+        """Pass a part, an error or None, the end, to the loop of the consumer; from the thread of the engine."""
+        if isinstance(item, Tensor):
+            self.samples += len(item)
+            self.first = self.first or time.monotonic() - self.start
+        try:
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, item)
+        except RuntimeError:  # the loop is closed, so nobody consumes
+            self.cancel()
+
+    def begin(self, voice: Synthesizer) -> None:
+        """Cut the text into pieces. Raises DataError for a text that cannot be read."""
+        self._synthesizer = voice
+        self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
+
+
+def check(request: SpeechRequest, config: ServingConfig) -> None:
+    """Raise RequestError for values of a request that cannot be used."""
+    if not request.text.strip():
+        raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
+    if (found := len(request.text)) > config.max_characters:
+        message = f"input: {found} characters, expected at most {config.max_characters} (--max-characters)"
+        raise RequestError(400, message, param="input", code="text_too_long")
+    limits = {"seed": LARGEST_SEED, "sigma": LARGEST_SIGMA, "denoising_strength": LARGEST_STRENGTH}
+    for name, largest in limits.items():
+        value = getattr(request, name)
+        if value is not None and not 0 <= value <= largest:  # NaN fails this as well
+            raise RequestError(400, f"{name}: {value}, expected 0 to {largest:.10g}", param=name, code="out_of_range")

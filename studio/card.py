@@ -1,0 +1,134 @@
+"""The card of a voice: README.md with its data, its training and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.quality.report import MEASURES, System, columns_of, format_row
+from models import REGISTRY
+from studio.material import Material
+from studio.plan_file import Plan
+from studio.progress import Progress, Report
+from studio.project import Project
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Facts that a card states; checkpoints and reports by the names of models."""
+
+    project: Project
+    plan: Plan
+    progress: Progress
+    material: Material
+    checkpoints: Mapping[str, Mapping[str, Any]]
+    reports: Mapping[str, list[Report]]
+    systems: list[System]
+    vocoder: str
+    samples: list[str]
+
+
+def card(facts: Facts) -> str:
+    """Write the card as Markdown."""
+    parts = [
+        _head(facts),
+        _data(facts.material),
+        _training(facts),
+        _quality(facts),
+        _reports(facts),
+        _use(facts),
+        _rights(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(facts: Facts) -> str:
+    return (
+        f"# Voice {facts.project.name}\n\n"
+        f"Text to speech with {' and '.join(facts.checkpoints)}. Its default vocoder is {facts.vocoder}. "
+        "`python -m studio.train` has generated this card; figures are those of its last run."
+    )
+
+
+def _data(material: Material) -> str:
+    rows = {
+        "minutes of training": f"{material.minutes:.1f}",
+        "clips of training": f"{material.clips}",
+        "clips of validation": f"{material.validation_clips}",
+        "longest clip, seconds": f"{material.longest_seconds:.1f}",
+        "different characters": f"{material.characters}",
+        "sampling rate, Hz": f"{material.sampling_rate}",
+    }
+    return "## Data\n\n" + table(["", ""], [[name, value] for name, value in rows.items()])
+
+
+def _training(facts: Facts) -> str:
+    rows = []
+    for name, stored in facts.checkpoints.items():
+        settings, progress = facts.plan.models[name], facts.progress.of(name)
+        start = settings.warm_start or "random weights"
+        rate, batch = (
+            f"{settings.learning_rate:g}, {settings.lr_schedule}",
+            settings.batch_size * settings.grad_accumulation_steps,
+        )
+        values = [
+            name,
+            start,
+            str(stored["iteration"]),
+            str(stored["epoch"]),
+            str(batch),
+            rate,
+            f"{progress.seconds / 60:.1f}",
+        ]
+        rows.append([*values, progress.reason or "not finished"])
+    header = ["model", "start", "steps", "epoch", "clips a step", "learning rate", "minutes trained", "end"]
+    return "## Training\n\nSteps and epoch are those of the weights in this folder.\n\n" + table(header, rows)
+
+
+def _quality(facts: Facts) -> str:
+    keys = columns_of(facts.systems)
+    header = ["vocoder", *(MEASURES[key].title for key in keys), "x real time"]
+    lines = len(facts.systems[0].lines)
+    words = "" if "wer" in keys else " No recogniser is installed here, so no words are counted."
+    note = f"{lines} validation lines, free running, seed 0.{words} `evaluate.py` explains the measures."
+    return f"## Quality\n\n{note}\n\n" + table(header, [format_row(system, keys) for system in facts.systems])
+
+
+def _reports(facts: Facts) -> str:
+    parts = ["## Reports during training"]
+    for name, reports in facts.reports.items():
+        measure = facts.plan.models[name].best_by
+        keys = list(dict.fromkeys([measure, "val_loss"] if measure != "loss" else ["val_loss"]))
+        rows = [[str(report.epoch), *(number(report.values.get(key)) for key in keys)] for report in reports]
+        parts.append(f"{name}, by {measure}:\n\n" + table(["epoch", *keys], rows))
+    return "\n\n".join(parts)
+
+
+def number(value: float | None) -> str:
+    """Format a measure; `-` where there is none."""
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _use(facts: Facts) -> str:
+    samples = "\n".join(f"- `samples/sample_{place}.wav`: {text}" for place, text in enumerate(facts.samples, 1))
+    flags = " ".join(f"--{REGISTRY[name].flag} {REGISTRY[name].flag}.safetensors" for name in facts.checkpoints)
+    return (
+        "## Use\n\n    python inference.py --voice DIR -i phrases/phrase.txt\n    python -m serving --voices DIR\n"
+        f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
+        f"The checkpoints work alone as well: `{flags}`.\n\n"
+        f"Samples, of the validation texts:\n\n{samples}"
+    )
+
+
+def _rights() -> str:
+    return (
+        "## Rights\n\n"
+        "Fill in: the speaker, the consent to this voice, the licence of the recordings, and the uses that are allowed."
+    )
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Write a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)

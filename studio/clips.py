@@ -1,0 +1,150 @@
+"""The clips of one recording: cut, converted to the rate of the models and measured, with a record that a later run reads."""
+
+# N samples, C channels, T frames
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from common.audio.audio_processing import save_audio, to_pcm
+from common.audio.loudness import normalize
+from common.errors import DataError
+from common.files import atomic_write, parse_json
+from common.quality.evaluators import at_rate
+from studio.cutting import Span, spans_of
+from studio.faults import AROUND, Measures, measure_clip
+from studio.levels import Levels, is_speech, measure_levels
+from studio.prepare_config import CuttingConfig
+from studio.sources import Source, file_digest, open_sound
+from studio.transcripts import Transcript
+
+VERSION = 1  # of the way of cutting: records of another version are made again
+
+
+class CutClip(NamedTuple):
+    """A clip: its name, its times in the recording in seconds, the text of its subtitles, and its measurements.
+
+    in_speech: an end of it is no pause. digest: of its samples as written.
+    """
+
+    name: str
+    start: float
+    end: float
+    text: str
+    in_speech: bool
+    digest: str
+    measures: Measures
+
+    @property
+    def seconds(self) -> float:
+        """The length."""
+        return self.end - self.start
+
+
+class CutRecording(NamedTuple):
+    """A recording with its clips, in order: its length in seconds, rate in Hz and channels."""
+
+    name: str
+    key: str
+    seconds: float
+    rate: int
+    channels: int
+    clips: list[CutClip]
+
+
+class Job(NamedTuple):
+    """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders."""
+
+    source: Source
+    transcript: Transcript | None
+    config: CuttingConfig
+    records: Path
+    clips: Path
+
+    @property
+    def is_one_clip(self) -> bool:
+        """True for a recording with a text without times, which stays whole if it is short enough."""
+        return self.transcript is not None and not self.transcript.cues
+
+
+def cut_recording(job: Job) -> CutRecording | str:
+    """Cut a recording, or read its record where the same content was cut with the same settings. Returns a problem as text."""
+    try:
+        key = _key_of(job)
+        path = job.records / f"{key}.json"
+        if record := read_record(path, job.clips):
+            return record
+        levels = measure_levels(job.source.path)
+        cues = job.transcript.cues if job.transcript else ()
+        spans = spans_of(levels, job.config, cues, job.is_one_clip)
+        clips = list(_write_clips(job, levels, spans))
+    except DataError as error:
+        return str(error)
+    if not clips:
+        return f"{job.source.path}: no speech found in it"
+    record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, clips)
+    with atomic_write(path) as file:
+        file.write(json.dumps(record, ensure_ascii=False).encode())
+    return record
+
+
+def _key_of(job: Job) -> str:
+    """Return a digest of everything that decides the clips of a recording."""
+    cues = job.transcript.cues if job.transcript else ()
+    facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
+    return hashlib.sha256(json.dumps([*facts, job.is_one_clip], sort_keys=True).encode()).hexdigest()[:32]
+
+
+def read_record(path: Path, clips: Path) -> CutRecording | None:
+    """Read the record of a recording; None where there is none, or a clip of it is missing."""
+    try:
+        fields: list[Any] = parse_json(path.read_bytes())
+        rows = [CutClip._make([*row[:-1], Measures._make(row[-1])]) for row in fields[-1]]
+        record = CutRecording._make([*fields[:-1], rows])
+    except (OSError, ValueError, TypeError, IndexError):
+        return None
+    return record if all((clips / f"{clip.name}.wav").is_file() for clip in rows) else None
+
+
+def _write_clips(job: Job, levels: Levels, spans: Sequence[Span]) -> Iterator[CutClip]:
+    """Write the clip of each span and yield its facts."""
+    speech = is_speech(levels.levels)
+    width = max(4, len(str(len(spans))))
+    sounds = read_spans(job.source.path, levels.rate, spans)
+    for number, (span, samples) in enumerate(zip(spans, sounds, strict=True), 1):
+        name = job.source.slug if len(spans) == 1 else f"{job.source.slug}_{number:0{width}}"
+        first, last = (round(time / levels.step) for time in (span.start, span.end))
+        near = slice(max(0, first - round(AROUND / levels.step)), last + round(AROUND / levels.step))
+        of_speech, of_pauses = levels.levels[first:last][speech[first:last]], levels.levels[near][~speech[near]]
+        measures = measure_clip(samples, levels.rate, of_speech, of_pauses)
+        mono = at_rate(samples.mean(axis=1), levels.rate, job.config.sampling_rate)
+        audio = normalize(torch.from_numpy(mono).clamp(-1, 1), job.config.normalize)
+        save_audio(job.clips / f"{name}.wav", audio, job.config.sampling_rate)
+        digest = hashlib.sha256(to_pcm(audio).tobytes()).hexdigest()[:32]
+        times = (round(span.start, 3), round(span.end, 3))
+        yield CutClip(name, *times, span.text, span.in_speech, digest, measures)
+
+
+def read_spans(path: Path, rate: int, spans: Sequence[Span]) -> Iterator[np.ndarray]:
+    """Yield the samples (N, C) of spans, in order and without overlap, and hold no more than a clip and a block of the file."""
+    limits = [(round(span.start * rate), round(span.end * rate)) for span in spans]
+    with open_sound(path) as sound:
+        held, position = np.zeros((0, sound.channels), np.float32), 0  # the position in the file of held[0]
+        for block in sound.blocks:
+            held = np.concatenate([held, block])
+            while limits and limits[0][1] <= position + len(held):
+                start, end = limits.pop(0)
+                yield held[start - position : end - position]
+            wanted = limits[0][0] if limits else position + len(held)
+            unused = min(max(0, wanted - position), len(held))
+            held, position = held[unused:], position + unused
+        for start, end in limits:  # rounding may place the last end a sample behind the file's
+            yield held[start - position : end - position]

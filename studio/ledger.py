@@ -1,0 +1,67 @@
+"""Results by key in a text file that grows line by line, so that a killed process loses no finished result."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from common.errors import DataError
+from common.files import atomic_write, make_folder, parse_json
+
+
+class Ledger:
+    """A file of lines [key, value] in JSON. Use it as a context: `add` appends a line, `get` returns a value or None."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.values: dict[str, Any] = {}
+        self._file: Any = None
+
+    def __enter__(self) -> Ledger:
+        make_folder(self.path.parent)
+        try:
+            self._file = self.path.open("a+b")
+            self._read()
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be opened ({error.strerror})") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def _read(self) -> None:
+        """Read the whole lines, and cut off a last one that was not finished."""
+        self._file.seek(0)
+        content: bytes = self._file.read()
+        end = content.rfind(b"\n") + 1
+        os.truncate(self._file.fileno(), end)
+        for line in content[:end].split(b"\n"):
+            try:
+                key, value = parse_json(line)
+            except (ValueError, TypeError):  # damaged: its result is computed again
+                continue
+            self.values[key] = value
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key, or None."""
+        return self.values.get(key)
+
+    def add(self, key: str, value: Any) -> None:
+        """Store a value at once."""
+        self.values[key] = value
+        self._file.write(f"{json.dumps([key, value], ensure_ascii=False)}\n".encode())
+        self._file.flush()
+
+    def keep_only(self, keys: Iterable[str]) -> None:
+        """Rewrite the file with these keys alone, in their order: the same bytes after any number of interruptions."""
+        lines = [
+            json.dumps([key, self.values[key]], ensure_ascii=False) for key in dict.fromkeys(keys) if key in self.values
+        ]
+        with atomic_write(self.path) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,138 @@
+"""plan.json: the settings of training, which a person may edit; every bad value is named by file and field."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from common.errors import DataError
+from common.files import atomic_write, parse_json
+from common.training.checkup import BEST_BY
+from common.training.optimization import SCHEDULES
+from models import REGISTRY
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPlan:
+    """Settings of one model's training. `options` has further options of train.py by their names."""
+
+    warm_start: str | None
+    batch_size: int
+    grad_accumulation_steps: int
+    epochs: int
+    learning_rate: float
+    lr_schedule: str
+    warmup_steps: int
+    report_every: int  # epochs
+    report_lines: int
+    best_by: str
+    patience: int  # reports
+    hours: float | None  # at which the run ends
+    predicted_mels: bool = False  # of a vocoder: train on the acoustic model's mels
+    options: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)  # by the names above, for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The content of plan.json; `notes` are for people."""
+
+    seed: int
+    threads: int
+    cpu: bool
+    models: dict[str, ModelPlan]
+    notes: dict[str, Any] = field(default_factory=dict)
+    version: int = VERSION
+
+
+Check = tuple[Callable[[Any], bool], str]
+
+
+def _whole(low: int) -> Check:
+    return lambda value: type(value) is int and value >= low, f"a whole number of at least {low}"
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _one_of(names: Any) -> Check:
+    return lambda value: isinstance(value, str) and value in names, f"one of {', '.join(names)}"
+
+
+TRUTH: Check = (lambda value: isinstance(value, bool), "true or false")
+OBJECT: Check = (lambda value: isinstance(value, dict), "a JSON object")
+MODEL_CHECKS: dict[str, Check] = {
+    "warm_start": (lambda value: value is None or (isinstance(value, str) and value != ""), "a path or null"),
+    "batch_size": _whole(1),
+    "grad_accumulation_steps": _whole(1),
+    "epochs": _whole(1),
+    "learning_rate": (_positive, "a number above 0"),
+    "lr_schedule": _one_of(SCHEDULES),
+    "warmup_steps": _whole(0),
+    "report_every": _whole(1),
+    "report_lines": _whole(1),
+    "best_by": _one_of(list(BEST_BY)),
+    "patience": _whole(1),
+    "hours": (lambda value: value is None or _positive(value), "a number above 0, or null"),
+    "predicted_mels": TRUTH,
+    "options": OBJECT,
+    "reasons": OBJECT,
+}
+PLAN_CHECKS: dict[str, Check] = {
+    "seed": (lambda value: type(value) is int and 0 <= value < 2**32, "a whole number from 0 to 2^32 - 1"),
+    "threads": _whole(1),
+    "cpu": TRUTH,
+    "models": (lambda value: isinstance(value, dict) and bool(value), "a JSON object with a model or more"),
+    "notes": OBJECT,
+    "version": (lambda value: value == VERSION and type(value) is int, f"{VERSION}"),
+}
+OPTIONAL = ("predicted_mels", "options", "reasons", "notes")
+
+
+def read_plan(path: Path) -> Plan:
+    """Read and check a plan. Raises one DataError with all bad values, each as `file: field: found, expected …`."""
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: no JSON that can be read ({error}); run `python -m studio.plan` again") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: a {type(content).__name__}, expected a JSON object")
+    problems = _problems(content, PLAN_CHECKS, "")
+    models = content.get("models")
+    for name, settings in (models if isinstance(models, dict) else {}).items():
+        if name not in REGISTRY:
+            problems.append(f"models.{name}: no such model, expected some of {', '.join(REGISTRY)}")
+        elif not isinstance(settings, dict):
+            problems.append(f"models.{name}: {settings!r}, expected a JSON object")
+        else:
+            problems += _problems(settings, MODEL_CHECKS, f"models.{name}.")
+    if problems:
+        raise DataError("\n".join(f"{path}: {problem}" for problem in problems))
+    return Plan(**content | {"models": {name: ModelPlan(**settings) for name, settings in content["models"].items()}})
+
+
+def _problems(content: Mapping[str, Any], checks: Mapping[str, Check], place: str) -> list[str]:
+    """List unknown, missing and bad fields."""
+    found = [
+        f"{place}{name}: no such field, expected some of {', '.join(checks)}" for name in content if name not in checks
+    ]
+    for name, (is_good, expected) in checks.items():
+        if name not in content:
+            found += [] if name in OPTIONAL else [f"{place}{name}: missing, expected {expected}"]
+        elif not is_good(content[name]):
+            found.append(f"{place}{name}: {json.dumps(content[name])}, expected {expected}")
+    return found
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write a plan. Raises OSError where the system refuses."""
+    assert set(MODEL_CHECKS) == {item.name for item in fields(ModelPlan)}
+    with atomic_write(path) as file:
+        file.write(f"{json.dumps(asdict(plan), indent=1, ensure_ascii=False)}\n".encode())

@@ -1,0 +1,288 @@
+"""Make training data from a folder of recordings: python -m studio.prepare FOLDER --name NAME. docs/own-voice.md describes it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from common.data.parallel import stream_parallel
+from common.errors import DataError, exit_on_user_error, join_problems
+from common.files import atomic_write, make_folder, parse_json, remove_leftovers
+from studio import report
+from studio.alphabet import Alphabet, choose_alphabet, symbols_file
+from studio.clips import CutRecording, Job, cut_recording
+from studio.faults import Candidate, find_faults, is_usable
+from studio.ledger import Ledger
+from studio.lists import Options, training_problems, usable, write_lists
+from studio.prepare_arguments import PrepareOptions, options_of
+from studio.project import Project
+from studio.recognition import Sound, recognise
+from studio.review import (
+    NO,
+    YES,
+    Edits,
+    Row,
+    carry_edits,
+    read_proposals,
+    read_review,
+    share,
+    store_proposals,
+    worst_first,
+    write_review,
+)
+from studio.sources import find_sources
+from studio.speakers import ALIKE, SEVERAL, describe_voices, find_voices
+from studio.texts import ClipText, needs_words, texts_of
+from studio.transcripts import Transcript, find_transcripts
+
+PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
+
+
+class Material(NamedTuple):
+    """All recordings with their clips, their transcripts by name, and problems of recordings that are left out."""
+
+    recordings: list[CutRecording]
+    transcripts: Mapping[str, Transcript]
+    problems: list[str]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Prepare a project, or apply the edits of its review."""
+    options = options_of(argv)
+    with _lock(options.project):
+        if options.apply:
+            apply_edits(options)
+        else:
+            prepare(options)
+
+
+@contextmanager
+def _lock(project: Project) -> Iterator[None]:
+    """Refuse a second run on the same project, and remove the half-written files of a killed one."""
+    for folder in (project.root, project.clips, project.state):
+        make_folder(folder)
+        remove_leftovers(folder)
+    with (project.state / "lock").open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, workers do not inherit it
+        except OSError:
+            raise DataError(f"{project.root}: another studio.prepare is at work on it; wait for its end") from None
+        yield
+
+
+def prepare(options: PrepareOptions) -> None:
+    """Cut, transcribe and check the recordings, write the review, and write the filelists."""
+    project = options.project
+    cut = cut_all(options)
+    others = find_other_voice(cut, options)
+    rows = propose(cut, transcribe_all(cut, options), others, options)
+    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language)
+    rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
+    edits = carry_edits(rows, *_earlier(project))
+    _write_settings(options, alphabet)
+    write_review(project.review, worst_first(edits.rows))
+    store_proposals(project.state / PROPOSALS, rows)
+    _remove_stale(project, cut.recordings)
+    report.print_problems(cut.problems)
+    training, validation = write_lists(project, edits.rows, options.validation)
+    report.print_summary(project, edits, training, validation, alphabet)
+
+
+def apply_edits(options: PrepareOptions) -> None:
+    """Read clips.tsv after people have edited it, and write the filelists again."""
+    project = options.project
+    project.require(project.review, "studio.prepare FOLDER --name")
+    proposals = read_proposals(project.state / PROPOSALS)
+    by_line = read_review(project.review, proposals)
+    lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
+    settings = parse_json(project.settings.read_bytes())
+    alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
+    problems = training_problems(
+        project, usable(rows), _training_options(alphabet, settings["cutting"]["sampling_rate"])
+    )
+    if problems:
+        raise DataError(
+            join_problems([f"{project.review}:{lines[clip]}: text: {text}" for clip, text in problems.items()])
+        )
+    _write_alphabet(project, settings, alphabet)
+    training, validation = write_lists(project, rows, options.validation)
+    edits = carry_edits(proposals, rows, proposals)
+    report.print_summary(project, Edits(rows, edits.n_edited, []), training, validation, alphabet)
+
+
+def cut_all(options: PrepareOptions) -> Material:
+    """Cut all recordings of the folder. Raises DataError where the folder has none that can be read."""
+    project, folder = options.project, options.folder
+    assert folder is not None
+    listing = find_sources(folder)
+    if not listing.sources:
+        others = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
+        raise DataError(
+            join_problems(
+                [*listing.problems, f"{folder}: no recordings in it, but {others}; expected wav, flac, mp3, m4a …"]
+            )
+        )
+    transcripts = find_transcripts(folder, listing.sources)
+    jobs = [
+        Job(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
+        for source in listing.sources
+    ]
+    results = list(stream_parallel(cut_recording, jobs, options.workers, "cutting", "recording", 1))
+    recordings = [result for result in results if isinstance(result, CutRecording)]
+    problems = listing.problems + [result for result in results if isinstance(result, str)]
+    if not recordings:
+        raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
+    return Material(recordings, transcripts, problems)
+
+
+def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[ClipText]]:
+    """Return the texts of all clips by recording. Raises DataError where words are needed that nothing can recognise."""
+    config = options.texts
+    wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
+    if wanting and not config.recogniser:
+        raise DataError(
+            f"{len(wanting)} recordings have no transcript with times, such as {wanting[0].name}, and the recogniser in the box has"
+            f" no language {config.language!r}: write NAME.srt beside them, or name an endpoint with --transcriber URL"
+        )
+    chosen = cut.recordings if config.verify and config.recogniser else wanting
+    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for r in chosen for clip in r.clips]
+    with Ledger(options.project.state / "words.jsonl") as ledger:
+        words = recognise(sounds, config, ledger, options.workers)
+        ledger.keep_only(sorted(ledger.values))
+    names = {recording.name for recording in chosen}
+    return {
+        r.name: texts_of(r, cut.transcripts.get(r.name), words if r.name in names else None) for r in cut.recordings
+    }
+
+
+def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
+    """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
+    if options.several_speakers:
+        return set()
+    clips = [clip for recording in cut.recordings for clip in recording.clips]
+    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    with Ledger(options.project.state / "voices.jsonl") as ledger:
+        voices = find_voices(describe_voices(sounds, ledger, options.workers))
+        ledger.keep_only(sorted(sound.digest for sound in sounds))
+    others = {clips[index].name for index in voices.others}
+    if len(others) >= SEVERAL * len(clips):
+        names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
+        raise DataError(
+            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (likeness"
+            f" {voices.likeness:.2f}, expected at least {ALIKE:g}): {', '.join(names[:10])}{' …' * (len(names) > 10)}\n"
+            "A voice is learned from one speaker: move the others' recordings to another folder, or go on with all by"
+            " --allow-several-speakers"
+        )
+    return others
+
+
+def propose(
+    cut: Material, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
+) -> list[Row]:
+    """Return a row for every clip with its faults; `others` are the clips in another voice."""
+    clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
+    of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
+    first = {clip.digest: clip.name for _, clip in reversed(clips)}
+    candidates = [
+        Candidate(
+            clip.seconds,
+            text.text,
+            clip.in_speech,
+            clip.measures,
+            text.words_wrong,
+            text.letters_wrong,
+            clip.name in others,
+            "" if first[clip.digest] == clip.name else first[clip.digest],
+        )
+        for (_, clip), text in zip(clips, of_clips, strict=True)
+    ]
+    faults = find_faults(candidates, options.cutting, options.limits)
+    return [
+        Row(
+            YES if is_usable(found) else NO,
+            clip.name,
+            recording,
+            f"{clip.start:.3f}",
+            f"{clip.end:.3f}",
+            text.text,
+            text.source,
+            text.recognised,
+            share(text.words_wrong),
+            "; ".join(found),
+        )
+        for (recording, clip), text, found in zip(clips, of_clips, faults, strict=True)
+    ]
+
+
+def _training_options(alphabet: Alphabet, sampling_rate: int) -> Options:
+    return {"text_cleaners": [alphabet.cleaner], "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
+
+
+def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options) -> list[Row]:
+    """Add a fault to the rows that training would refuse."""
+    problems = training_problems(project, usable(rows), options)
+    return [
+        row._replace(use=NO, faults="; ".join(filter(None, [row.faults, f"text ({problems[row.clip]})"])))
+        if row.clip in problems
+        else row
+        for row in rows
+    ]
+
+
+def _earlier(project: Project) -> tuple[list[Row], list[Row]]:
+    """Return the edited table of an earlier run, and the same rows without edits."""
+    proposals = read_proposals(project.state / PROPOSALS)
+    if not project.review.is_file() or not proposals:
+        return [], []
+    return list(read_review(project.review, proposals).values()), proposals
+
+
+def _write_settings(options: PrepareOptions, alphabet: Alphabet) -> None:
+    settings = {
+        "recordings": str(options.folder.resolve()) if options.folder else "",
+        "sampling_rate": options.cutting.sampling_rate,
+        "cutting": asdict(options.cutting),
+        "texts": asdict(options.texts),
+    }
+    _write_alphabet(options.project, settings, alphabet)
+
+
+def _write_alphabet(project: Project, settings: dict[str, object], alphabet: Alphabet) -> None:
+    """Write project.json with the flags of train.py that fit the texts, and symbols.txt where they need it."""
+    settings["text_cleaners"] = alphabet.cleaner
+    settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
+    if alphabet.symbols:
+        with atomic_write(project.symbols) as file:
+            file.write(symbols_file(alphabet.symbols))
+    else:
+        project.symbols.unlink(missing_ok=True)
+    with atomic_write(project.settings) as file:
+        file.write(f"{json.dumps(settings, indent=1, ensure_ascii=False)}\n".encode())
+
+
+def _remove_stale(project: Project, recordings: Sequence[CutRecording]) -> None:
+    """Remove the records of recordings that are gone or were cut otherwise, and their clips."""
+    records = {f"{recording.key}.json" for recording in recordings}
+    clips = {clip.name for recording in recordings for clip in recording.clips}
+    for path in project.state.glob("*.json"):
+        if path.name not in records:
+            for clip in _clips_of(path) - clips:
+                (project.clips / f"{clip}.wav").unlink(missing_ok=True)
+            path.unlink()
+
+
+def _clips_of(record: Path) -> set[str]:
+    try:
+        return {row[0] for row in parse_json(record.read_bytes())[-1] if "/" not in row[0]}
+    except (OSError, ValueError, TypeError, IndexError):
+        return set()
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

@@ -1,0 +1,99 @@
+"""train.py as a process of its own, which Ctrl-C, SIGTERM and the end of a budget stop after a save.
+
+The process ends with this one, SIGKILL included: the system then sends it SIGTERM, on which it saves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+from common.errors import DataError, UsageError
+from common.training.interrupt import StopRequest
+from common.training.run_folder import occupy
+from studio.machine import environment, train_command
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+TICK = 0.2  # seconds between two looks at the process
+PATIENCE = 60.0  # seconds for the process of an earlier run to save and end
+
+
+class Ending(Enum):
+    """Reason why a training process ended well."""
+
+    FINISHED = "finished"  # all epochs, or no gain for so many reports
+    BUDGET = "budget"
+    STOPPED = "stopped"  # by a signal to this process
+
+
+def run_training(
+    words: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
+) -> Ending:
+    """Run train.py to its end, to the end of its budget, or to a stop; `spend` takes the seconds passed, every few seconds.
+
+    Raises DataError where the process fails; its own message stands above.
+    """
+    parent = os.getpid()
+    # In a session of its own, so that a terminal's Ctrl-C comes through this process, once.
+    process = subprocess.Popen(
+        train_command(words),
+        env=environment(threads),
+        start_new_session=True,
+        preexec_fn=lambda: _end_with(parent),
+    )
+    began = saved = time.monotonic()
+    ending = Ending.FINISHED
+    try:
+        while process.poll() is None:
+            time.sleep(TICK)
+            now = time.monotonic()
+            if now - saved > 5:
+                spend(now - saved)
+                saved = now
+            if ending is Ending.FINISHED and (stop.is_requested or now - began > seconds_left):
+                ending = Ending.STOPPED if stop.is_requested else Ending.BUDGET
+                process.send_signal(signal.SIGTERM)
+    except BaseException:  # a second Ctrl-C
+        process.kill()
+        raise
+    spend(time.monotonic() - saved)
+    if process.returncode:
+        raise DataError(_failure(process.returncode))
+    return ending
+
+
+def _failure(code: int) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"train.py was ended by {name}, out of memory perhaps; the same command goes on from its last checkpoint"
+    return f"train.py ended with exit code {code}, for the reason above"
+
+
+def _end_with(parent: int) -> None:
+    """Ask Linux to send SIGTERM to this process when its parent ends; other systems let it train on."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before the call
+        os._exit(1)
+
+
+def wait_for_earlier(folder: Path, model_name: str) -> None:
+    """Wait until the process of a killed run has saved and ended. Raises UsageError where another run goes on."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with occupy(folder, model_name):
+                return
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(TICK)

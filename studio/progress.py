@@ -1,0 +1,95 @@
+"""The progress of a project's training: seconds spent and runs finished, in PROJECT/runs/progress.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import DataError
+from common.files import atomic_write, parse_json
+from common.training.nvlog import read_log
+from studio.commands import train_words
+from studio.plan_file import Plan
+from studio.project import Project
+
+
+@dataclass
+class ModelProgress:
+    """Seconds that a model has trained, and the digest of the plan that it has finished with its reason, or empty strings."""
+
+    seconds: float = 0.0
+    finished: str = ""
+    reason: str = ""
+
+
+class Progress:
+    """The progress of all models, written at each change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.models: dict[str, ModelProgress] = {}
+        try:
+            self.models = {name: ModelProgress(**value) for name, value in parse_json(path.read_bytes()).items()}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); delete it to forget the time that was spent") from None
+
+    def of(self, name: str) -> ModelProgress:
+        """Return a model's progress."""
+        return self.models.setdefault(name, ModelProgress())
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Add seconds of training."""
+        self.of(name).seconds += seconds
+        self._write()
+
+    def finish(self, name: str, plan: str, reason: str) -> None:
+        """Record the end of a model's training by a plan."""
+        self.of(name).finished, self.of(name).reason = plan, reason
+        self._write()
+
+    def _write(self) -> None:
+        with atomic_write(self.path) as file:
+            file.write(json.dumps({name: asdict(value) for name, value in self.models.items()}, indent=1).encode())
+
+
+def digest(name: str, plan: Plan, project: Project) -> str:
+    """Digest the settings of a model, those that change its training."""
+    settings = [train_words(name, plan, project), plan.models[name].hours]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A quality report of a run: its epoch, and its measures by name."""
+
+    epoch: int
+    values: dict[str, float]
+
+
+def read_reports(folder: Path) -> list[Report]:
+    """Read the reports in a run's log, the last of each epoch; [] without a log."""
+    path = folder / "nvlog.json"
+    if not path.exists():
+        return []
+    found: dict[int, dict[str, float]] = {}
+    for record in read_log(path):
+        step: Any = record.get("step")
+        is_epoch = record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1
+        if not is_epoch:
+            continue
+        measures = {
+            name: value
+            for name, value in record["data"].items()
+            if name.startswith("evaluation_") or name == "val_loss"
+        }
+        if measures:
+            found[step[0]] = found.get(step[0], {}) | measures  # a resumed run repeats the last epochs
+    return [
+        Report(epoch=epoch, values={name.removeprefix("evaluation_"): value for name, value in values.items()})
+        for epoch, values in sorted(found.items())
+    ]

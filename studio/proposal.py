@@ -1,0 +1,147 @@
+"""The decisions of a plan, as pure functions: the data, the machine and the request in; settings with reasons out."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from common.errors import DataError
+from common.spec import Advice, ModelSpec
+from common.training.checkup import WITHOUT_PACKAGES
+from common.training.memory import USABLE, split_batch
+from studio.machine import Figures
+from studio.material import Material
+
+REPORTS = 20  # in a run
+PATIENCE = 10  # reports without a gain
+LINES = 12  # of a report, at most
+SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
+OVERHEAD = 0.85  # share of the budget for steps; reports and checkpoints take the rest
+FEWEST_MINUTES = 5.0
+
+
+class Choice(NamedTuple):
+    """A setting and the reason for it."""
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Request of the user for a model: the warm start's checkpoint or None, hours for all models or None, CPU even beside a GPU."""
+
+    warm_start: str | None
+    hours: float | None = None
+    cpu: bool = False
+
+
+def choose_start(request: Request, material: Material) -> Choice:
+    """Describe the warm start; warn where little data begins from nothing."""
+    if request.warm_start:
+        return Choice(request.warm_start, "a trained model has only the voice left to learn")
+    few = material.minutes < 60
+    warning = f"; {material.minutes:.0f} minutes rarely suffice for that, leave --from none out" if few else ""
+    return Choice(None, f"--from none: all weights start at random{warning}")
+
+
+def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
+    """Return the model's own advice; a warning where data is very short."""
+    advice = spec.advise(material.minutes, request.warm_start is not None, gpu)
+    if material.minutes >= FEWEST_MINUTES:
+        return advice
+    return advice._replace(reason=f"{advice.reason} (less than {FEWEST_MINUTES:.0f} minutes: expect a rough voice)")
+
+
+def wanted_batch(advice: Advice, spec: ModelSpec, clips: int) -> int:
+    """Return the clips of a step, before memory limits them: the advice, and at most all clips."""
+    return min(advice.options.get("batch_size", spec.training.batch_size), clips)
+
+
+def choose_batch(wanted: int, figures: Figures) -> tuple[Choice, Choice]:
+    """Choose the batch size and the accumulation steps that fit into 90 % of the memory.
+
+    Raises DataError where not even one clip fits.
+    """
+    room = USABLE * figures.available // 100 - figures.always
+    largest = room // figures.clip if figures.clip > 0 else wanted
+    parts = [f"{count / 1e9:.2f} GB" for count in (figures.always, figures.clip, figures.available)]
+    memory = f"{parts[0]} and {parts[1]} for each of the longest clips, of {parts[2]}"
+    if largest < 1:
+        raise DataError(f"{figures.model}: not even one clip fits into memory ({memory}): prepare shorter clips")
+    if wanted <= largest:
+        small = figures.clips <= wanted
+        reason = f"all {figures.clips} clips in one step" if small else f"{wanted} clips a step suit this much data"
+        return Choice(wanted, f"{reason}; it fits: {memory}"), Choice(1, "the batch fits as a whole")
+    batch, accumulation = split_batch(wanted, int(largest))
+    return (
+        Choice(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
+        Choice(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
+    )
+
+
+def step_seconds(figures: Figures) -> float:
+    """Return the median of the measured steps. Raises DataError where none was measured."""
+    if not figures.step_seconds:
+        raise DataError(f"{figures.model}: no step was measured, since the batch does not fit into memory")
+    return statistics.median(figures.step_seconds)
+
+
+def expected_hours(epochs: int, steps_per_epoch: int, seconds: float) -> float:
+    """Return the hours of a run's steps; reports and checkpoints come on top."""
+    return epochs * steps_per_epoch * seconds / 3600
+
+
+def choose_epochs(advised: int, figures: Figures, hours: float | None) -> Choice:
+    """Choose the epochs: those advised, or as many as fit into a model's hours."""
+    steps, seconds = figures.steps_per_epoch, step_seconds(figures)
+    each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
+    if hours is None:
+        return Choice(advised, f"usual for this much data; {each}")
+    fitting = max(1, int(OVERHEAD * hours * 3600 / (steps * seconds)))
+    if fitting >= advised:
+        return Choice(advised, f"usual for this much data, and within {hours:.3g} hours; {each}")
+    return Choice(fitting, f"as many as {hours:.3g} hours allow, of {advised} that are usual; {each}")
+
+
+def hours_of(spec: ModelSpec, hours: float | None) -> float | None:
+    """Return a model's share of the budget."""
+    return None if hours is None else SHARES[spec.role] * hours
+
+
+def choose_schedule(epochs: int) -> Choice:
+    """Choose the schedule of the learning rate."""
+    return Choice("cosine", f"the rate falls to 0 over the {epochs} epochs; no epoch of a fall has to be guessed")
+
+
+def choose_reports(epochs: int) -> Choice:
+    """Choose the epochs between two reports."""
+    every = max(1, round(epochs / REPORTS))
+    return Choice(every, f"about {min(epochs, REPORTS)} reports in {epochs} epochs")
+
+
+def choose_measure(spec: ModelSpec, counts_words: bool) -> Choice:
+    """Choose the measure that selects the best checkpoint and ends the run."""
+    if counts_words:
+        return Choice("wer", "the recogniser is installed: the fewest wrong words win")
+    measure = WITHOUT_PACKAGES[spec.role]
+    return Choice(
+        measure,
+        f"no recogniser is installed (`bash scripts/evaluation.sh`): {measure.replace('_', ' ')} in place of words",
+    )
+
+
+def choose_patience() -> Choice:
+    """Choose the reports without a gain that end a run."""
+    return Choice(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
+
+
+def choose_ending(spec: ModelSpec, epochs: int, counts_words: bool) -> dict[str, Choice]:
+    """Choose the schedule, the reports, and the measure and patience that end a run, by the names of their settings."""
+    return {
+        "lr_schedule": choose_schedule(epochs),
+        "report_every": choose_reports(epochs),
+        "best_by": choose_measure(spec, counts_words),
+        "patience": choose_patience(),
+    }

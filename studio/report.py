@@ -1,0 +1,59 @@
+"""Messages of `studio.prepare`: recordings that are left out, counts, faults, and the next command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from common.errors import join_problems, printable
+from studio.alphabet import Alphabet
+from studio.project import PROJECTS, Project
+from studio.review import Edits, Row
+
+
+def print_problems(problems: Sequence[str]) -> None:
+    """Print the recordings that are left out, each with its reason."""
+    if problems:
+        print(printable(f"left out, {len(problems)} files:\n{join_problems(list(problems))}"))
+
+
+def minutes(rows: Sequence[Row]) -> float:
+    """Return the length of clips in minutes."""
+    return sum(float(row.end) - float(row.start) for row in rows) / 60
+
+
+def print_summary(
+    project: Project, edits: Edits, training: Sequence[Row], validation: Sequence[Row], alphabet: Alphabet
+) -> None:
+    """Print counts, minutes, the faults by name, and the commands that come next."""
+    n_recordings = len({row.recording for row in edits.rows})
+    print(f"{project.name}: {len(edits.rows)} clips of {n_recordings} recordings, {minutes(edits.rows):.1f} minutes")
+    for name, rows in (("training", training), ("validation", validation)):
+        print(f"  {name}: {len(rows)} clips, {minutes(rows):.1f} minutes")
+    print(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")
+    names = Counter(fault.split(" (")[0] for row in edits.rows for fault in row.faults.split("; ") if fault)
+    if names:
+        print("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
+    wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
+    if wrong:
+        print(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")
+    if edits.n_edited:
+        print(f"  edited by hand: {edits.n_edited} clips")
+    if edits.lost:
+        print(
+            f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"
+        )
+    _print_alphabet(project, alphabet)
+    place = "" if project.projects == PROJECTS else f" --projects {project.projects}"
+    print(f"review: {project.review}, the worst clips first; after an edit:")
+    print(f"    python -m studio.prepare --name {project.name}{place} --apply")
+    print(f"next:\n    python -m studio.plan {project.name}{place}")
+
+
+def _print_alphabet(project: Project, alphabet: Alphabet) -> None:
+    for note in alphabet.notes:
+        print(f"  note: {note}")
+    if alphabet.symbols:
+        print(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {alphabet.cleaner}")
+    elif alphabet.notes:
+        print(f"  train.py needs --text-cleaners {alphabet.cleaner}")

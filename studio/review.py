@@ -1,0 +1,189 @@
+"""The review of clips: a table that people edit, clips.tsv, and the edits in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common.errors import DataError, join_problems
+from common.files import atomic_write, decode_lines, parse_json
+
+YES, NO = "yes", "no"
+COLUMNS = ("use", "clip", "recording", "start", "end", "text", "source", "recognised", "words_wrong", "faults")
+EDITABLE = ("use", "text")
+ANSWERS = {YES: YES, "y": YES, "true": YES, "1": YES, "x": YES, NO: NO, "n": NO, "false": NO, "0": NO, "": NO}
+
+
+class Row(NamedTuple):
+    """A clip in the review: the columns of COLUMNS, as text."""
+
+    use: str
+    clip: str
+    recording: str
+    start: str
+    end: str
+    text: str
+    source: str
+    recognised: str
+    words_wrong: str
+    faults: str
+
+    @property
+    def key(self) -> str:
+        """Identity of the clip: an edit belongs to these samples of this recording."""
+        return f"{self.clip} {self.start} {self.end}"
+
+
+def worst_first(rows: Sequence[Row]) -> list[Row]:
+    """Sort rows: those with faults first, by the share of wrong words, then by the number of faults, then by name."""
+
+    def badness(row: Row) -> tuple[bool, float, int, str]:
+        wrong = float(row.words_wrong or 0)
+        return not row.faults, -wrong, -row.faults.count(";"), row.clip
+
+    return sorted(rows, key=badness)
+
+
+def share(value: float) -> str:
+    """Format a share of wrong words; "" for nan."""
+    return "" if math.isnan(value) else f"{value:.3f}"
+
+
+def write_review(path: Path, rows: Sequence[Row]) -> None:
+    """Write the table. Raises OSError."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(rows)
+    with atomic_write(path) as file:
+        file.write(text.getvalue().encode())
+
+
+def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
+    """Read the table after people have edited it; columns may stand in another order, and spreadsheets may quote cells.
+
+    Args:
+        path: clips.tsv.
+        proposals: the rows as the command wrote them; only the columns of EDITABLE may differ from them.
+
+    Returns the rows by line from 1.
+
+    Raises:
+        DataError: lines that are no rows of the table, all of them in one message.
+    """
+    reader, heading = _open_table(path)
+    rows: dict[int, Row] = {}
+    known = {row.clip: row for row in proposals}
+    faults: list[str] = []
+    seen: dict[str, int] = {}
+    for cells in reader:
+        line = reader.line_num
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(heading):
+            faults.append(f"{path}:{line}: {len(cells)} cells, expected {len(heading)}")
+            continue
+        row = Row(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
+        faults += [
+            f"{path}:{line}: {problem}" for problem in _problems_of(row, known, seen.setdefault(row.clip, line), line)
+        ]
+        rows[line] = row._replace(use=ANSWERS.get(row.use.lower(), NO))
+    if faults:
+        raise DataError(join_problems(faults))
+    return rows
+
+
+def _open_table(path: Path) -> tuple[Any, list[str]]:
+    """Return the reader of a table's rows and its heading. Raises DataError for bytes that are no text, and missing columns."""
+    lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
+    if problems:
+        reasons = [f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()]
+        raise DataError(join_problems(reasons))
+    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
+    heading = [name.strip() for name in next(reader, [])]
+    if missing := ", ".join(name for name in COLUMNS if name not in heading):
+        raise DataError(f"{path}:1: no column {missing}; expected the columns {', '.join(COLUMNS)}, divided by tabs")
+    return reader, heading
+
+
+def _problems_of(row: Row, known: dict[str, Row], first_line: int, line: int) -> list[str]:
+    problems = []
+    if row.use.lower() not in ANSWERS:
+        problems.append(f"use: {row.use!r}, expected {YES} or {NO}")
+    if first_line != line:
+        problems.append(f"clip: {row.clip} is in line {first_line} already")
+    if "|" in row.text:
+        problems.append("text: '|' in it, which divides the columns of a filelist")
+    if ANSWERS.get(row.use.lower()) == YES and not row.text:
+        problems.append(f"text: empty; write the words of the clip, or {NO} into the column use")
+    if row.clip not in known:
+        return [*problems, f"clip: {row.clip!r} is not one of this project's"]
+    proposal = known[row.clip]
+    for name in COLUMNS:
+        found, expected = getattr(row, name), " ".join(getattr(proposal, name).split())
+        if name not in EDITABLE and found != expected and not _is_same_number(found, expected):
+            problems.append(f"{name}: {found!r}, expected {expected!r}; only {' and '.join(EDITABLE)} may be edited")
+    return problems
+
+
+def _is_same_number(one: str, other: str) -> bool:
+    """Return True for numbers that a spreadsheet has formatted in another way."""
+    try:
+        return float(one.replace(",", ".")) == float(other)
+    except ValueError:
+        return False
+
+
+def store_proposals(path: Path, rows: Sequence[Row]) -> None:
+    """Store the rows without edits, so that a later run finds the edits. Raises OSError."""
+    with atomic_write(path) as file:
+        file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
+
+
+def read_proposals(path: Path) -> list[Row]:
+    """Read stored rows; none where the file is missing."""
+    try:
+        return [Row(*parse_json(line)) for line in path.read_bytes().splitlines()]
+    except (OSError, ValueError, TypeError, IndexError):
+        return []
+
+
+class Edits(NamedTuple):
+    """Rows with the edits of an earlier table, the number of edited rows, and those whose clips are gone."""
+
+    rows: list[Row]
+    n_edited: int
+    lost: list[str]
+
+
+def carry_edits(rows: Sequence[Row], edited: Sequence[Row], proposals: Sequence[Row]) -> Edits:
+    """Copy the cells that people changed into new rows.
+
+    Args:
+        rows: the rows of this run.
+        edited: the table before this run.
+        proposals: the same table before people edited it.
+    """
+    originals = {row.key: row for row in proposals}
+    new = {row.key: row for row in rows}
+    lost, n_edited = [], 0
+    for row in edited:
+        original = originals.get(row.key)
+        if original is None:
+            continue
+        changes = {
+            name: getattr(row, name)
+            for name in EDITABLE
+            if getattr(row, name) != " ".join(getattr(original, name).split())
+        }
+        if changes and row.key in new:
+            new[row.key] = new[row.key]._replace(**changes)
+            n_edited += 1
+        elif changes:
+            lost.append(row.clip)
+    return Edits(list(new.values()), n_edited, lost)

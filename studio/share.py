@@ -1,0 +1,63 @@
+"""Pack the voice of a project into one file: python -m studio.share NAME, after studio.train.
+
+Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samples. Unpacked, it is a folder for --voice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import zipfile
+from pathlib import Path
+
+from common.arguments import HelpFormatter
+from common.errors import DataError, exit_on_user_error
+from common.files import atomic_write
+from common.inference.voice_folder import read_voice_folder
+from models import REGISTRY
+from studio.commands import display_path
+from studio.project import PROJECTS, Project
+
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of every file: that of writing would make equal voices differ
+MODE = 0o644 << 16
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Write the file, and print its path and size."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    project = Project(name=args.name, projects=args.projects)
+    project.require(project.voice, "studio.train")
+    read_voice_folder(project.voice, REGISTRY.values())
+    path = args.output or project.root / f"{project.name}.zip"
+    pack(project.voice, path, project.name)
+    print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and name the folder with --voice")
+
+
+def pack(folder: Path, path: Path, name: str) -> None:
+    """Write the files of a folder into a zip file, under NAME/. Raises DataError where the system refuses."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    try:
+        with atomic_write(path) as target, zipfile.ZipFile(target, "w") as archive:
+            for file in files:
+                entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}", EARLIEST)
+                entry.external_attr, entry.compress_type = MODE, zipfile.ZIP_DEFLATED
+                archive.writestr(entry, file.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """Parse the command's flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m studio.share", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+    )
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the project whose voice is packed")
+    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
+    add("-o", "--output", type=Path, metavar="PATH", help="the file (default: PROJECT/NAME.zip)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

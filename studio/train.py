@@ -1,0 +1,107 @@
+"""Train the models of a project and write its voice: python -m studio.train NAME, after studio.plan.
+
+Trains each model in turn as plan.json says, with a quality report every few epochs. Ctrl-C saves and stops; the same command
+resumes. A model ends after its epochs, after some reports without a gain, or at its hours. PROJECT/voice/ is the result.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    from common.threads import limit_spinning
+
+    limit_spinning()  # takes effect before PyTorch is imported
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+from common.arguments import HelpFormatter
+from common.errors import DataError, exit_on_user_error
+from common.training.checkpoint import find_last
+from common.training.interrupt import StopRequest
+from models import REGISTRY
+from studio.commands import PREDICTED, display_path, train_words
+from studio.machine import counts_words
+from studio.plan_file import Plan, read_plan
+from studio.predicted import predict_mels
+from studio.process import Ending, run_training, wait_for_earlier
+from studio.progress import Progress, digest
+from studio.project import PROJECTS, Project
+from studio.voice import best_checkpoint, write_voice
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train what is left to train, then write the voice. Returns the exit code."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    project = Project(name=args.name, projects=args.projects)
+    plan = read_plan(project.require(project.plan, "studio.plan"))
+    check_packages(plan, project)
+    progress = Progress(project.root / "runs" / "progress.json")
+    with StopRequest() as stop:
+        for name in [name for name in REGISTRY if name in plan.models]:
+            if not train_model(name, plan, project, progress, stop):
+                print(f"stopped: python -m studio.train {args.name} goes on")
+                return stop.exit_code
+    write_voice(project, plan, progress)
+    print(
+        f"{display_path(project.voice)}: python inference.py --voice {display_path(project.voice)} -i phrases/phrase.txt"
+    )
+    return 0
+
+
+def check_packages(plan: Plan, project: Project) -> None:
+    """Raise DataError where the plan counts words and the recogniser is not installed."""
+    counting = [name for name, settings in plan.models.items() if settings.best_by == "wer"]
+    if counting and not counts_words():
+        raise DataError(
+            f"{project.plan}: models.{counting[0]}.best_by: wer needs the recogniser: `bash scripts/evaluation.sh` installs it, "
+            "or run studio.plan again for measures without packages"
+        )
+
+
+def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
+    """Train a model to the end of its plan, or go on. Returns False if a signal stopped it after a save."""
+    settings, folder = plan.models[name], project.run(name)
+    if settings.predicted_mels and not (project.root / PREDICTED / "validation.txt").exists():
+        predict_mels(project, best_checkpoint(project, acoustic_name(plan)), plan.cpu)
+    current = digest(name, plan, project)
+    if progress.of(name).finished == current:
+        print(f"{name}: trained already ({progress.of(name).reason})", flush=True)
+        return True
+    wait_for_earlier(folder, name)
+    left = math.inf if settings.hours is None else 3600 * settings.hours - progress.of(name).seconds
+    if left <= 0 and find_last(folder, name):
+        ending = Ending.BUDGET
+    else:
+        spend = lambda seconds: progress.spend(name, seconds)  # noqa: E731
+        ending = run_training(train_words(name, plan, project), plan.threads, max(left, 1.0), stop, spend)
+    if ending is Ending.STOPPED:
+        return False
+    reason = f"its budget of {settings.hours} hours" if ending is Ending.BUDGET else "all epochs, or no gain any more"
+    progress.finish(name, current, reason)
+    return True
+
+
+def acoustic_name(plan: Plan) -> str:
+    """Return the name of the plan's acoustic model. Raises DataError where it has none."""
+    names = [name for name in plan.models if REGISTRY[name].role == "acoustic"]
+    if not names:
+        raise DataError("predicted mels need an acoustic model in the plan")
+    return names[0]
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """Parse the command's flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m studio.train", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+    )
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the project that studio.plan has planned")
+    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        sys.exit(main())

@@ -1,0 +1,74 @@
+"""The folder of a voice, as inference.py --voice and the server read it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from common.errors import DataError
+from common.inference.voice_folder import default_vocoder, read_voice_folder, voice_name
+from models import REGISTRY
+from serving.config import ServingConfig
+from serving.voices import find_voices
+from tests.recipe import run, succeed, train_tiny_model
+
+SPECS = REGISTRY.values()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a tiny voice with both models."""
+    voice = tmp_path / "voice"
+    voice.mkdir()
+    for spec in SPECS:
+        shutil.copy(train_tiny_model(spec.name), voice / f"{spec.flag}.pt")
+    return voice
+
+
+def speak(tmp_path: Path, output: str, *words: object) -> np.ndarray:
+    (tmp_path / "phrase.txt").write_text("Good morning.\n")
+    words = (*words, "-i", tmp_path / "phrase.txt", "-o", tmp_path / output, "--seed", 3, "--cpu")
+    succeed("inference.py", *words, "--max-decoder-steps", 20)
+    return wavfile.read(tmp_path / output / "audio_0.wav")[1]
+
+
+def test_the_folder_speaks_as_its_two_checkpoints_do(folder: Path, tmp_path: Path) -> None:
+    named = [word for spec in SPECS for word in (f"--{spec.flag}", folder / f"{spec.flag}.pt")]
+    np.testing.assert_array_equal(speak(tmp_path, "a", "--voice", folder), speak(tmp_path, "b", *named))
+
+
+def test_without_a_vocoder_or_where_its_config_says_so_griffin_lim_speaks(folder: Path, tmp_path: Path) -> None:
+    (folder / "config.json").write_text('{"vocoder": "griffin-lim"}')
+    configured = speak(tmp_path, "a", "--voice", folder)
+    (folder / "config.json").unlink()
+    (folder / "waveglow.pt").unlink()
+    np.testing.assert_array_equal(speak(tmp_path, "b", "--voice", folder), configured)
+    named = speak(tmp_path, "c", "--tacotron2", folder / "tacotron2.pt", "--vocoder", "griffin-lim")
+    np.testing.assert_array_equal(named, configured)
+
+
+def test_mistakes_in_a_folder_name_the_file(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none: no such folder, so no acoustic model, expected tacotron2\.safetensors"):
+        read_voice_folder(tmp_path / "none", SPECS)
+    (folder / "config.json").write_text('{"vocoder": "hifi"}')
+    with pytest.raises(DataError, match=r"config\.json: vocoder: 'hifi', expected one of waveglow, griffin-lim"):
+        default_vocoder(folder, SPECS)
+    (folder / "config.json").write_text("[1]")
+    with pytest.raises(DataError, match=r"config\.json: a list, expected a JSON object"):
+        voice_name(folder)
+    result = run("inference.py", "-i", "phrases/phrase.txt", "--voice", folder)
+    assert result.code == 1 and result.err.startswith(f"error: {folder}/config.json: a list")
+
+
+def test_the_server_takes_the_folder_of_one_voice(folder: Path) -> None:
+    (folder / "config.json").write_text('{"name": "mine", "vocoder": "waveglow"}')
+    (voice,) = find_voices(ServingConfig(voices=folder, embedded=False))
+    assert (voice.name, voice.default_vocoder, list(voice.vocoders)) == ("mine", "waveglow", ["waveglow"])
+    assert voice.acoustic.path == folder / "tacotron2.pt"
+    (folder / "config.json").write_text('{"name": "embedded"}')
+    with pytest.raises(DataError, match="the name of the voice that comes with the code; rename it"):
+        find_voices(ServingConfig(voices=folder))

@@ -1,0 +1,77 @@
+"""The learning-rate range test against gradient descent on a quadratic, whose largest stable rate is 2/L."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError
+from common.training.rate_test import SAFETY, growing_rates, has_exploded, range_test
+from tests.recipe import flags, run, succeed
+
+
+class Quadratic:
+    """Gradient descent on f(x) = L x² / 2: x is multiplied by 1 - rate·L, which grows for rates above 2/L."""
+
+    def __init__(self, curvature: float) -> None:
+        self.curvature, self.x, self.steps = curvature, 1.0, 0
+
+    def __call__(self, rate: float) -> float:
+        loss = self.curvature * self.x**2 / 2
+        self.x -= rate * self.curvature * self.x
+        self.steps += 1
+        return loss
+
+
+@pytest.mark.parametrize("curvature", [0.5, 10.0, 3000.0])
+def test_the_lowest_loss_of_a_quadratic_is_at_the_stable_limit(curvature: float) -> None:
+    rates = growing_rates(1e-6, 1e3, 200)
+    problem = Quadratic(curvature)
+    result = range_test(problem, rates, smoothing=0.0)
+    spacing = rates[1] / rates[0]
+    assert 2 / curvature / spacing <= result.limit <= 2 / curvature
+    assert result.suggestion == pytest.approx(result.limit / SAFETY)
+    assert problem.steps < len(rates)  # it stopped at the explosion
+
+
+def test_rates_grow_by_one_factor() -> None:
+    assert growing_rates(1e-4, 1.0, 5) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1.0])
+
+
+def test_a_smoothed_loss_is_the_weighted_mean_of_the_losses() -> None:
+    losses = iter([4.0, 2.0, 6.0])
+    result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
+    assert [point.rate for point in result.points] == [0.1, 0.2]
+    # weights 1/4, 1/2 and then 1/8, 1/4, 1/2, over their sums
+    assert [point.smoothed for point in result.points] == pytest.approx([(1 + 1) / 0.75, (0.5 + 0.5 + 3) / 0.875])
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [([1.0], False), ([10, 5, 20], False), ([10, 5, 26], True), ([10, 10.5], False), ([-4, -6, 3], True)],
+)
+def test_an_explosion_is_a_rise_of_four_times_the_fall(losses: list[float], expected: bool) -> None:
+    assert has_exploded(losses) is expected
+
+
+def test_a_loss_that_is_not_finite_ends_the_test() -> None:
+    losses = iter([3.0, 2.0, math.inf])
+    assert range_test(lambda rate: next(losses), [1, 2, 3, 4], smoothing=0.0).limit == 1
+    with pytest.raises(DataError, match="no learning rate can be tested"):
+        range_test(lambda rate: math.nan, [1, 2])
+
+
+@pytest.mark.slow
+def test_the_flag_writes_a_plot_and_numbers_and_no_checkpoint(tmp_path: Path) -> None:
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--find-lr")
+    numbers = json.loads((tmp_path / "learning_rate_WaveGlow.json").read_text())
+    assert f"--learning-rate {numbers['suggestion']:.2g}" in out
+    assert (tmp_path / "learning_rate_WaveGlow.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob("*.pt"))
+    lowest = min(numbers["points"], key=lambda point: point["smoothed"])
+    assert numbers["limit"] == lowest["rate"]
+    both = run("train.py", *flags("WaveGlow", tmp_path), "--find-lr", "--dry-run")
+    assert both.code == 2 and "--find-lr ends with a plot" in both.err

@@ -1,0 +1,170 @@
+"""The gate in front of small ASGI apps: the key, sizes, the status in the log and the metrics, and the log's lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.config import ServingConfig
+from serving.gate import Gate, JsonFormatter, has_key
+from serving.metrics import Metrics
+from tests.serving.conftest import run
+
+
+def basic(words: str) -> str:
+    return "Basic " + base64.b64encode(words.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("Bearer secret", True),
+        ("bearer  secret ", True),  # the scheme has no case (RFC 9110, 11.1)
+        ("BASIC " + basic("me:secret")[6:], True),
+        (basic("secret"), False),
+        (basic("secret:"), False),
+        (basic("me:secre"), False),
+        ("Bearer", False),
+        ("Bearer ", False),
+        ("Bearer s", False),
+        ("Bearer secret2", False),
+        ("Token secret", False),
+        ("secret", False),
+    ],
+)
+def test_only_the_whole_key_opens(value: str, expected: bool) -> None:
+    assert has_key(Headers({"authorization": value}), "secret") is expected
+    assert not has_key(Headers({}), "secret")
+
+
+async def answer_200(scope: Scope, receive: Receive, send: Send) -> None:
+    """Read the body, then answer."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def status_of(status: int) -> ASGIApp:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+
+    return answer
+
+
+async def leave(scope: Scope, receive: Receive, send: Send) -> None:
+    scope["log"]["disconnected"] = True
+
+
+def call(app: ASGIApp, messages: list[Message], **scope: Any) -> tuple[list[Message], Metrics]:
+    """The messages that the gate sends, and its metrics."""
+    sent: list[Message] = []
+    metrics = Metrics()
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/x", "headers": [], "query_string": b""} | scope
+    run(Gate(app, ServingConfig(max_body=10, api_key=scope.pop("key", None)), metrics)(scope, receive, send))
+    return sent, metrics
+
+
+def errors(metrics: Metrics, status: int) -> float:
+    return metrics.registry.get_sample_value("tts_errors_total", {"status": str(status)}) or 0.0
+
+
+@pytest.mark.parametrize(("size", "path", "status"), [(10, "/v1/x", 200), (11, "/v1/x", 413), (11, "/page", 200)])
+def test_a_stated_size_is_limited_under_v1(size: int, path: str, status: int) -> None:
+    headers = [(b"content-length", str(size).encode())]
+    sent, _ = call(answer_200, [{"type": "http.request", "body": b""}], path=path, headers=headers)
+    assert sent[0]["status"] == status
+
+
+@pytest.mark.parametrize("size", [10, 11])
+def test_a_size_that_is_not_stated_is_counted(size: int) -> None:
+    pieces: list[Message] = [{"type": "http.request", "body": b"a" * 5, "more_body": True}]
+    pieces.append({"type": "http.request", "body": b"a" * (size - 5), "more_body": False})
+    if size == 10:
+        assert call(answer_200, pieces)[0][0]["status"] == 200
+        return
+    with pytest.raises(HTTPException) as caught:
+        call(answer_200, pieces)
+    assert caught.value.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("app", "status", "counted"), [(status_of(399), 399, 0), (status_of(400), 400, 1), (leave, 499, 1)]
+)
+def test_the_status_is_logged_and_errors_are_counted(
+    app: ASGIApp, status: int, counted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="serving.access"):
+        _, metrics = call(app, [])
+    (record,) = caplog.records
+    assert record.fields["status"] == status  # type: ignore[attr-defined]
+    assert errors(metrics, status) == counted
+
+
+def socket_app(*messages: Message) -> Callable[..., Any]:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
+
+    return app
+
+
+@pytest.mark.parametrize(("accepted", "status"), [(True, 101), (False, 403)])
+def test_a_socket_that_was_open_is_no_error(accepted: bool, status: int, caplog: pytest.LogCaptureFixture) -> None:
+    messages: list[Message] = [{"type": "websocket.accept"}] if accepted else []
+    with caplog.at_level(logging.INFO, logger="serving.access"):
+        _, metrics = call(socket_app(*messages, {"type": "websocket.close", "code": 1000}), [], type="websocket")
+    assert caplog.records[0].fields["status"] == status  # type: ignore[attr-defined]
+    assert errors(metrics, 403) == (not accepted)
+
+
+def test_a_socket_without_the_key_is_closed_by_policy() -> None:
+    """1008 of RFC 6455, 7.4.1."""
+    sent, _ = call(answer_200, [{"type": "websocket.connect"}], type="websocket", key="k")
+    (close,) = sent
+    assert (close["type"], close["code"]) == ("websocket.close", 1008) and "key is missing" in close["reason"]
+
+
+def test_the_first_of_several_parts_counts(caplog: pytest.LogCaptureFixture) -> None:
+    streams = [SimpleNamespace(first=first, samples=10, sampling_rate=20) for first in (0.5, None, 0.25)]
+    with caplog.at_level(logging.INFO, logger="serving.access"):
+        call(status_of(200), [], streams=streams)
+    fields = caplog.records[0].fields  # type: ignore[attr-defined]
+    assert (fields["first_byte"], fields["audio_seconds"]) == (0.25, 1.5)
+
+
+def test_a_line_of_the_log_has_utc_and_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        record = logging.LogRecord("serving", logging.INFO, "", 0, "two\nlines é", (), None)
+        record.created, record.msecs = 86400.007, 7.0
+        record.fields = {"status": 200}
+        line = JsonFormatter().format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert line.isascii() and "\n" not in line
+    assert json.loads(line) == {
+        "time": "1970-01-02T00:00:00.007Z",
+        "level": "INFO",
+        "message": "two\nlines é",
+        "status": 200,
+    }

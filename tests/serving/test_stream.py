@@ -1,0 +1,86 @@
+"""The stream of a request without an engine: limits of its values, its time, and its first part."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+
+from serving.config import ServingConfig
+from serving.errors import RequestError
+from serving.stream import SpeechRequest, SpeechStream, check
+from tests.serving.conftest import collect, run
+
+CONFIG = ServingConfig(max_characters=4)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"text": "abcd"},
+        {"seed": 0},
+        {"seed": 2**32 - 1},
+        {"sigma": 0.0, "denoising_strength": 0.0},
+        {"sigma": 10.0, "denoising_strength": 10.0},
+    ],
+)
+def test_the_ends_of_each_range_are_allowed(values: dict) -> None:
+    check(SpeechRequest(**({"text": "Two."} | values)), CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("values", "param", "code"),
+    [
+        ({"text": "abcde"}, "input", "text_too_long"),
+        ({"text": "\n\t"}, "input", "empty_text"),
+        ({"seed": 2**32}, "seed", "out_of_range"),
+        ({"sigma": 10.1}, "sigma", "out_of_range"),
+        ({"denoising_strength": float("nan")}, "denoising_strength", "out_of_range"),
+    ],
+)
+def test_values_beyond_them_are_named(values: dict, param: str, code: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        check(SpeechRequest(**({"text": "Two."} | values)), CONFIG)
+    assert (caught.value.status, caught.value.param, caught.value.code) == (400, param, code)
+
+
+def make_stream(timeout: float) -> SpeechStream:
+    return SpeechStream(SpeechRequest(text="Two."), "embedded", 22050, 1, timeout)
+
+
+def test_audio_that_is_there_is_given_after_the_time_has_passed() -> None:
+    """A slow reader receives all that was computed in time."""
+
+    async def call() -> torch.Tensor:
+        stream = make_stream(0.01)
+        for item in (torch.ones(2), torch.zeros(1), None):
+            stream.put(item)
+        await asyncio.sleep(0.05)
+        return await collect(stream)
+
+    assert run(call()).tolist() == [1, 1, 0]
+
+
+def test_a_stream_without_audio_ends_by_its_time_and_leaves() -> None:
+    async def call() -> None:
+        stream = make_stream(0.01)
+        released: list[SpeechStream] = []
+        stream.on_cancel = released.append
+        with pytest.raises(RequestError, match=r"within 0.01 seconds \(--timeout\)") as caught:
+            await anext(stream)
+        assert caught.value.status == 504 and stream.cancelled and released == [stream]
+
+    run(call())
+
+
+def test_the_time_of_the_first_part_stays() -> None:
+    async def call() -> None:
+        stream = make_stream(60)
+        stream.put(torch.zeros(3))
+        first = stream.first
+        await asyncio.sleep(0.01)
+        stream.put(torch.zeros(4))
+        assert first is not None and stream.first == first and stream.samples == 7
+
+    run(call())

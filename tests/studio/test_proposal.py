@@ -1,0 +1,133 @@
+"""Decisions of a plan for several machines and amounts of data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from common.errors import DataError
+from models import REGISTRY
+from studio import proposal
+from studio.machine import Figures
+from studio.material import Material
+from studio.proposal import Request
+
+ACOUSTIC, VOCODER = (next(spec for spec in REGISTRY.values() if spec.role == role) for role in ("acoustic", "vocoder"))
+GB = 10**9
+
+
+def material(minutes: float = 30, clips: int = 400) -> Material:
+    return Material(
+        minutes=minutes, clips=clips, validation_clips=20, longest_seconds=12, characters=50, sampling_rate=22050
+    )
+
+
+def figures(
+    clips: int = 400, always: float = 1, clip: float = 0.5, available: float = 16, seconds: float = 2
+) -> Figures:
+    """Measurements in GB and seconds."""
+    return Figures(
+        model="M",
+        parameters=1,
+        device="D",
+        clips=clips,
+        batch_size=16,
+        clips_per_step=16,
+        steps_per_epoch=max(1, clips // 16),
+        always=int(always * GB),
+        clip=int(clip * GB),
+        available=int(available * GB),
+        step_seconds=[seconds] * 10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("available", "batch", "accumulation", "reason"),
+    [
+        (80, 16, 1, "16 clips a step suit this much data; it fits: 1.00 GB and 0.50 GB for each"),
+        (10.1, 16, 1, "16 clips a step suit this much data"),  # 0.9 x 10.1 = 9.09 >= 1 + 16 x 0.5
+        (8, 8, 2, "16 clips do not fit, 12 do"),  # (7.2 - 1) / 0.5 = 12.4; 8 x 2 keeps the step
+        (2, 1, 16, "16 clips do not fit, 1 do"),
+    ],
+)
+def test_the_batch_fits_into_90_per_cent_of_the_memory(
+    available: float, batch: int, accumulation: int, reason: str
+) -> None:
+    chosen, steps = proposal.choose_batch(16, figures(available=available))
+    assert (chosen.value, steps.value) == (batch, accumulation)
+    assert reason in chosen.reason
+
+
+def test_a_machine_without_room_for_a_clip_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"M: not even one clip fits into memory \(1\.00 GB and 0\.50 GB"):
+        proposal.choose_batch(16, figures(available=1.5))
+
+
+def test_fewer_clips_than_a_batch_are_one_step() -> None:
+    advice = ACOUSTIC.advise(3, True, False)
+    assert proposal.wanted_batch(advice, ACOUSTIC, 5) == 5
+    choice, _ = proposal.choose_batch(5, figures(clips=5, available=80))
+    assert choice.value == 5 and choice.reason.startswith("all 5 clips in one step")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "warm", "gpu", "expected", "reason"),
+    [
+        (8, True, False, {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
+        (30, True, False, {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150}, "suffice to train all weights"),
+        (30, False, False, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
+        (1500, False, True, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
+    ],
+)
+def test_data_and_start_decide_the_acoustic_model(
+    minutes: float, warm: bool, gpu: bool, expected: dict, reason: str
+) -> None:
+    request = Request(warm_start="start.pt" if warm else None)
+    advice = proposal.advise(ACOUSTIC, material(minutes), request, gpu)
+    assert expected.items() <= advice.options.items()
+    assert reason in advice.reason
+    assert ("freeze" in advice.options) == (warm and minutes < 20)
+    assert ("decoder_rnn_dim" in advice.options) == (not warm and not gpu)  # a start has its own sizes
+
+
+def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
+    cpu, gpu = (VOCODER.advise(30, False, on_gpu).options for on_gpu in (False, True))
+    assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
+    assert "wn_channels" not in VOCODER.advise(30, True, False).options
+
+
+def test_very_short_data_gets_a_warning() -> None:
+    short = material(2)
+    advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a"), True)
+    assert "less than 5 minutes: expect a rough voice" in advice.reason
+    assert "2 minutes rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
+
+
+def test_a_budget_limits_the_epochs() -> None:
+    measured = figures()  # 25 steps of 2 s: 50 s an epoch
+    assert proposal.choose_epochs(150, measured, None).value == 150
+    limited = proposal.choose_epochs(150, measured, 1.0)
+    assert limited.value == int(0.85 * 3600 / 50) == 61
+    assert limited.reason == "as many as 1 hours allow, of 150 that are usual; an epoch is 25 steps of 2.00 s"
+    assert proposal.choose_epochs(150, measured, 0.001).value == 1
+    assert proposal.choose_epochs(10, measured, 100.0).value == 10
+    assert proposal.expected_hours(61, 25, 2.0) == pytest.approx(61 * 50 / 3600)
+    assert proposal.hours_of(ACOUSTIC, 10) + proposal.hours_of(VOCODER, 10) == pytest.approx(10)
+
+
+def test_the_median_step_counts_and_none_is_an_error() -> None:
+    assert proposal.step_seconds(replace(figures(), step_seconds=[1.0, 2.0, 30.0])) == 2.0
+    with pytest.raises(DataError, match="no step was measured"):
+        proposal.step_seconds(replace(figures(), step_seconds=[]))
+
+
+def test_without_a_recogniser_other_measures_select_and_the_reason_says_so() -> None:
+    assert proposal.choose_measure(ACOUSTIC, True).value == "wer"
+    for spec, measure in ((ACOUSTIC, "coverage"), (VOCODER, "mel_distance")):
+        choice = proposal.choose_measure(spec, False)
+        assert choice.value == measure and "no recogniser is installed" in choice.reason
+
+
+def test_a_run_has_about_twenty_reports() -> None:
+    assert [proposal.choose_reports(epochs).value for epochs in (1, 10, 200, 1000)] == [1, 1, 10, 50]
