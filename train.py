@@ -209,7 +209,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         state.totals = EpochTotals()
         saved = ""
         if last or stopping or epoch % args.epochs_per_checkpoint == 0:
-            saved = save(state, args)
+            saved = save(state, args, final=last)
             timer.restart()
         if stopping and not last:
             log.say(f"stopped: {saved}")
@@ -231,14 +231,22 @@ def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_
     raise state.fault
 
 
-def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True, alone: bool = False) -> str:
-    """Write a checkpoint, unless the run only measures speed. Returns a sentence on how to resume from it.
+def save(
+    state: TrainState,
+    args: argparse.Namespace,
+    epoch_complete: bool = True,
+    alone: bool = False,
+    final: bool = False,
+) -> str:
+    """Write a checkpoint, unless the run only measures speed; the final one also as weights alone, in safetensors.
 
-    `alone` is that of snapshot.save.
+    `alone` is that of snapshot.save. Returns a sentence on how to resume from it.
     """
     if args.bench_class.startswith("perf"):
         return f"--bench-class {args.bench_class} saves nothing"
     path = snapshot.save(state, args, epoch_complete, alone)
+    if final:
+        snapshot.save_final_weights(state, args)
     return f"saved {path}; add --resume-from-last to the same command to go on"
 
 

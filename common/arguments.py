@@ -22,8 +22,13 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or action.default is False or action.default in ([], ""):
-            return action.help
+            return help_text(action)
         return super()._get_help_string(action)
+
+
+def help_text(action: argparse.Action) -> str | None:
+    """Return a flag's help without the default that BooleanOptionalAction of Python 3.10 adds to it."""
+    return action.help and action.help.removesuffix(" (default: %(default)s)")
 
 
 class IgnoreFlag(argparse.Action):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+from common.arguments import help_text
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
 from common.training_arguments import parse_training_arguments
@@ -113,6 +114,7 @@ def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
     """Make a table's row of one flag; its default moves from the help text into a column of its own."""
     if action.dest in MACHINE_DEFAULTS and isinstance(action.default, int):
         action.default = MACHINE_DEFAULTS[action.dest]
+    action.help = help_text(action)
     text = argparse.HelpFormatter(parser.prog)._expand_help(action)
     default = show(action.default)
     if written := re.search(r"\s*\(default: ((?:[^()]|\([^()]*\))*)\)", text):

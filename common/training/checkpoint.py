@@ -9,6 +9,7 @@ from __future__ import annotations
 import _codecs
 import errno
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -51,6 +52,11 @@ def best_path(output_dir: Path, model_name: str) -> Path:
     return Path(output_dir) / f"checkpoint_{model_name}_best.pt"
 
 
+def final_weights_path(output_dir: Path, model_name: str, epoch: int) -> Path:
+    """Return the path of the weights for inference that the end of a run writes beside its last checkpoint."""
+    return checkpoint_path(output_dir, model_name, epoch).with_suffix(SAFETENSORS)
+
+
 def find_last(output_dir: Path, model_name: str) -> Path | None:
     """Find the newest checkpoint: the link's target, or else the file of the highest epoch; None where there is none."""
     return next(iter(find_all(output_dir, model_name)), None)
@@ -70,13 +76,19 @@ def prune(output_dir: Path, model_name: str, epochs: list[int], keep: int) -> li
     """Delete the checkpoints of these epochs, in order of their saving, except the last `keep`. Returns the epochs that remain."""
     for epoch in epochs[:-keep]:
         checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
+        final_weights_path(output_dir, model_name, epoch).unlink(missing_ok=True)
     return epochs[-keep:]
 
 
-def _epochs(output_dir: Path, model_name: str) -> list[int]:
+def find_final_weights(output_dir: Path, model_name: str) -> list[Path]:
+    """List the files of final_weights_path, the highest epoch first."""
+    return [final_weights_path(output_dir, model_name, epoch) for epoch in _epochs(output_dir, model_name, SAFETENSORS)]
+
+
+def _epochs(output_dir: Path, model_name: str, suffix: str = ".pt") -> list[int]:
     """List the epochs that have a checkpoint, the highest first."""
-    name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+)\.pt")
-    found = (name.fullmatch(path.name) for path in Path(output_dir).glob("*.pt"))
+    name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+){re.escape(suffix)}")
+    found = (name.fullmatch(path.name) for path in Path(output_dir).glob(f"*{suffix}"))
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
@@ -93,6 +105,11 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
             save_tensors(checkpoint, file)
         if link is not None:
             _update_link(Path(link), path)
+
+
+def has_safetensors() -> bool:
+    """True where the package safetensors is installed."""
+    return importlib.util.find_spec("safetensors") is not None
 
 
 def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from common.errors import DataError, UsageError, printable
 from common.files import make_folder, move_aside, parse_json
-from common.training.checkpoint import best_path, find_all, some
+from common.training.checkpoint import best_path, find_all, find_final_weights, some
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
 
@@ -128,7 +128,7 @@ def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = F
     and the next run begins anew. Raises DataError where the system refuses.
     """
     best = best_path(folder, model_name)
-    found = [*find_all(folder, model_name), *([best] if best.exists() else [])]
+    found = [*find_all(folder, model_name), *([best] if best.exists() else []), *find_final_weights(folder, model_name)]
     if resume_from_last and found == [best]:
         try:
             moved = move_aside(best)

@@ -113,9 +113,9 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
-@pytest.mark.parametrize("name", ["7", "best", "last"])
+@pytest.mark.parametrize("name", ["7.pt", "best.pt", "last.pt", "7.safetensors"])
 def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path, name: str) -> None:
-    path = tmp_path / f"checkpoint_WaveGlow_{name}.pt"
+    path = tmp_path / f"checkpoint_WaveGlow_{name}"
     path.write_bytes(b"days of work")
     for words in (
         [],
