@@ -92,6 +92,8 @@ def propose(
     options = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}
     if not request.warm_start:  # a warm start has its own settings of audio
         options |= {name: value for name, value in audio.items() if value != getattr(AudioConfig, name)}
+    if "text_cleaners" in spec.stored_options:
+        options |= material.text_options
     draft = draft_of(spec, request, options, wanted, material)
     drafted = replace(plan, models={spec.name: draft})
     figures = measure(trial_words(spec.name, drafted, project), plan.threads)
