@@ -28,6 +28,7 @@ from common import precision
 from common.arguments import (
     HelpFormatter,
     actions_of,
+    add_deterministic_argument,
     add_retired_arguments,
     batch_size,
     file_suffix,
@@ -91,7 +92,7 @@ def main(argv: list[str] | None = None) -> None:
     """Read phrases, load a voice, synthesise batch by batch, write."""
     args, config = parse_args(sys.argv[1:] if argv is None else argv)
     texts = read_phrases(args.input)
-    with session(args.cpu, timeout=LONGEST_WAIT) as dist:
+    with precision.deterministic(args.deterministic), session(args.cpu, timeout=LONGEST_WAIT) as dist:
         run(args, config, texts, dist)
 
 
@@ -128,7 +129,9 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
             sentences.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
         for line in sentences:
             log.say(line)
-        job = Job(args, voice, dist, log, manifest, len(lines), precision.balance_threads(dist.device))
+        job = Job(
+            args, voice, dist, log, manifest, len(lines), precision.balance_threads(dist.device, args.deterministic)
+        )
         with lines_of(args.input):
             totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
@@ -305,6 +308,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--stream", type=Path, metavar="PATH", help=f"{live}; e.g. --stream >(aplay -f S16_LE -r 22050)")
     scripts = "run the plain models as TorchScript, as --cpu did in the published recipe"
     add("--torchscript", action="store_true", help=scripts)
+    add_deterministic_argument(parser)
     add("--include-warmup", action="store_true", help="synthesise the first batch once before the run that is timed")
     log_file = "its name inside --output, unless it begins with --output; a training run's log there is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)

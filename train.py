@@ -61,7 +61,12 @@ def main(argv: list[str] | None = None) -> int:
     """Parse the flags, join the process group and train to --epochs. Returns the exit code."""
     args, spec = parse_training_arguments(sys.argv[1:] if argv is None else argv, REGISTRY, __doc__ or "")
     timeout = timedelta(minutes=args.timeout_minutes)
-    with distributed.session(args.cpu, args.shard, timeout) as dist, StopRequest() as stop, lock(args, dist):
+    with (
+        precision.deterministic(args.deterministic),
+        distributed.session(args.cpu, args.shard, timeout) as dist,
+        StopRequest() as stop,
+        lock(args, dist),
+    ):
         finished = run(args, spec, dist, stop)
     return 0 if finished else stop.exit_code
 
@@ -75,7 +80,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     """Build or restore the state and train. Returns False if a signal ended the run early, after a save."""
     precision.configure(args.cudnn_enabled, args.cudnn_benchmark, not args.no_tf32)
     precision.keep_freed_memory(dist.device)
-    threads = precision.balance_threads(dist.device)
+    threads = precision.balance_threads(dist.device, args.deterministic)
     start = snapshot.find(args, spec.name, dist)
     resumes_here = start.path is not None and start.path.parent.resolve() == args.output.resolve()
     writes = not (args.dry_run or args.find_lr or args.bench_class.startswith("perf"))
@@ -204,7 +209,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
         state.totals = EpochTotals()
         saved = ""
         if last or stopping or epoch % args.epochs_per_checkpoint == 0:
-            saved = save(state, args)
+            saved = save(state, args, final=last)
             timer.restart()
         if stopping and not last:
             log.say(f"stopped: {saved}")
@@ -226,14 +231,22 @@ def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_
     raise state.fault
 
 
-def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True, alone: bool = False) -> str:
-    """Write a checkpoint, unless the run only measures speed. Returns a sentence on how to resume from it.
+def save(
+    state: TrainState,
+    args: argparse.Namespace,
+    epoch_complete: bool = True,
+    alone: bool = False,
+    final: bool = False,
+) -> str:
+    """Write a checkpoint, unless the run only measures speed; the final one also as weights alone, in safetensors.
 
-    `alone` is that of snapshot.save.
+    `alone` is that of snapshot.save. Returns a sentence on how to resume from it.
     """
     if args.bench_class.startswith("perf"):
         return f"--bench-class {args.bench_class} saves nothing"
     path = snapshot.save(state, args, epoch_complete, alone)
+    if final:
+        snapshot.save_final_weights(state, args)
     return f"saved {path}; add --resume-from-last to the same command to go on"
 
 
@@ -267,7 +280,8 @@ def update_best_checkpoint(
         return True
     if state.best.by != args.best_by:  # values of different measures do not compare
         state.best = Best(by=args.best_by)
-    if update_best(state, BEST_BY[args.best_by] * measures[args.best_by]) and not args.bench_class.startswith("perf"):
+    better = update_best(state, BEST_BY[args.best_by] * measures[args.best_by], measures.get("loss", math.inf))
+    if better and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return may_continue(state, args, log)
 

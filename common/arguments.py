@@ -22,8 +22,13 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or action.default is False or action.default in ([], ""):
-            return action.help
+            return help_text(action)
         return super()._get_help_string(action)
+
+
+def help_text(action: argparse.Action) -> str | None:
+    """Return a flag's help without the default that BooleanOptionalAction of Python 3.10 adds to it."""
+    return action.help and action.help.removesuffix(" (default: %(default)s)")
 
 
 class IgnoreFlag(argparse.Action):
@@ -41,6 +46,17 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
     parser = argparse.ArgumentParser(add_help=False)
     add_arguments(parser)
     return parser._actions
+
+
+def add_deterministic_argument(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the flag that makes results repeat bit for bit."""
+    group.add_argument(
+        "--deterministic",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="equal seeds give equal bits on one machine with the same versions: on a GPU by slower algorithms that add in a fixed "
+        "order, on a CPU by a fixed number of threads",
+    )
 
 
 def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,11 @@ NO_ROOM = (  # messages of full memory that have no exception of their own
     "DefaultCPUAllocator: not enough memory",
     "_STATUS_ALLOC_FAILED",  # a GPU library without room for its own state
 )
+NO_ROOM_AT_END = (
+    "could not create a primitive"  # oneDNN's, which has chosen an algorithm and has no room for its code or scratch
+)
+CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one of two values that repeat results
+NOT_DETERMINISTIC = "does not have a deterministic implementation"  # in PyTorch's message, after the operator
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -66,6 +72,34 @@ def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> 
     torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Context in which a GPU repeats its results bit for bit, if `wanted`; enter it before the first product on a GPU.
+
+    Raises UsageError where an operator has no deterministic algorithm on the device.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault(CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE)
+    options: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), options.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    options.fill_uninitialized_memory = False  # no code reads memory that it has not written
+    try:
+        yield
+    except RuntimeError as error:
+        if NOT_DETERMINISTIC not in str(error):
+            raise
+        operator = str(error).split(NOT_DETERMINISTIC)[0].strip()
+        raise UsageError(
+            f"--deterministic: {operator} has no deterministic algorithm here; leave the flag out"
+        ) from None
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        options.fill_uninitialized_memory = before[1]
+
+
 def keep_freed_memory(device: torch.device) -> None:
     """On a CPU, set glibc's malloc to reuse freed memory; does nothing with other C libraries.
 
@@ -78,9 +112,9 @@ def keep_freed_memory(device: torch.device) -> None:
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def balance_threads(device: torch.device) -> ThreadBalance | None:
+def balance_threads(device: torch.device, fixed: bool = False) -> ThreadBalance | None:
     """Return what adapts PyTorch's threads to the load; None on a GPU, and where the user fixed their number."""
-    if device.type != "cpu" or FIXED in os.environ:
+    if fixed or device.type != "cpu" or FIXED in os.environ:
         return None
     return ThreadBalance(torch.get_num_threads(), torch.set_num_threads)
 
@@ -209,13 +243,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     """True for every error by which PyTorch, its libraries and Python report full memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in NO_ROOM)
+    message = str(error)
+    no_room = any(words in message for words in NO_ROOM) or message.endswith(NO_ROOM_AT_END)
+    return isinstance(error, RuntimeError) and no_room
 
 
 def free_cached_memory(device: torch.device) -> None:
-    """Give the blocks that PyTorch holds without use back to the GPU; does nothing on a CPU."""
+    """Give the blocks that PyTorch holds without use back to the GPU; on a CPU, those that glibc's malloc holds to the system."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def draw_seed() -> int:

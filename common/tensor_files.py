@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -25,6 +25,16 @@ PROBLEMS_SHOWN = 4
 
 class DamagedFileError(ValueError):
     """Content that differs from its checksum, or tensors that cannot be in the file as they are described."""
+
+
+def save_tensors(value: Any, file: BinaryIO) -> None:
+    """Write tensors to an open file. Raises OSError where the system refuses, in place of torch.save's RuntimeError."""
+    try:
+        torch.save(value, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def load_tensors(path: Path, map_location: str | torch.device = "cpu", safe: Sequence[Any] = ()) -> Any:

@@ -10,6 +10,7 @@ from common.arguments import (
     HelpFormatter,
     actions_of,
     add_audio_arguments,
+    add_deterministic_argument,
     add_plain_argument,
     add_retired_arguments,
     config_file_words,
@@ -290,6 +291,7 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="let cuDNN search for the fastest algorithms; for inputs of equal size",
     )
+    add_deterministic_argument(group)
 
 
 def _add_scale(group: argparse._ArgumentGroup) -> None:
@@ -413,6 +415,8 @@ def _wrong_numbers(args: argparse.Namespace) -> list[str]:
 def _wrong_pairs(args: argparse.Namespace) -> list[str]:
     """List the flags that lack a flag they need, or exclude another one."""
     pairs = {
+        "--deterministic: --cudnn-benchmark chooses algorithms by their time; leave one of them out": args.deterministic
+        and args.cudnn_benchmark,
         "--amp-dtype: of no use without --amp": args.amp_dtype and not args.amp,
         "--cpu-offload: of no use without --shard": args.cpu_offload and not args.shard,
         "--shard: has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out": args.shard

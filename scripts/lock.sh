@@ -28,9 +28,9 @@ lock() {
 }
 
 cat $locks/*.txt >"$common" 2>/dev/null || true # versions to keep
-compile "$common" requirements.txt requirements-{exports,serving,triton}.txt tests/requirements.txt "$@"
+compile "$common" requirements.txt requirements-{exports,serving,studio,triton}.txt tests/requirements.txt "$@"
 lock requirements-eval.txt requirements-eval.txt --no-deps # as it is installed
 lock requirements-tests.txt tests/requirements.txt --constraints "$common"
-for name in requirements.txt requirements-{exports,serving,triton}.txt; do
+for name in requirements.txt requirements-{exports,serving,studio,triton}.txt; do
   lock $name $name --constraints "$common"
 done

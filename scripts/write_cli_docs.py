@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+from common.arguments import help_text
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
 from common.training_arguments import parse_training_arguments
@@ -45,11 +46,15 @@ COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
     "python -m serving": "serving.arguments",
+    "python -m studio.plan": "studio.plan",
+    "python -m studio.train": "studio.train",
+    "python -m studio.share": "studio.share",
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
     "python -m exports.triton_client": "exports.triton_client",
     "python -m serving.conversation": "serving.conversation",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
+    "python -m studio.prepare": "studio.prepare_arguments",
     "python -m common.data.mels": "common.data.mels",
     "python -m scripts.dataset_report": "scripts.dataset_report",
     "python -m common.checkpoint inspect": "common.checkpoint inspect",
@@ -61,6 +66,7 @@ COMMANDS = {
     "python -m benchmarks.wer": "benchmarks.wer",
     "python -m benchmarks.exports": "benchmarks.exports",
     "python -m benchmarks.load": "benchmarks.load",
+    "python -m benchmarks.prepare": "benchmarks.prepare",
 }
 
 
@@ -108,6 +114,7 @@ def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
     """Make a table's row of one flag; its default moves from the help text into a column of its own."""
     if action.dest in MACHINE_DEFAULTS and isinstance(action.default, int):
         action.default = MACHINE_DEFAULTS[action.dest]
+    action.help = help_text(action)
     text = argparse.HelpFormatter(parser.prog)._expand_help(action)
     default = show(action.default)
     if written := re.search(r"\s*\(default: ((?:[^()]|\([^()]*\))*)\)", text):

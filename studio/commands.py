@@ -73,7 +73,7 @@ def option_words(options: dict[str, Any]) -> list[str]:
     return words
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path relative to the current folder where it lies in it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

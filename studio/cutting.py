@@ -20,7 +20,7 @@ SHORTER_PAUSES = (0.12, 0.08)  # seconds; within speech that is too long for a c
 QUIET = 0.05  # seconds over which the level decides where a forced cut goes
 LONG_PAUSE = 0.6  # seconds; within a clip a longer one costs
 # Costs of a division.
-PER_CLIP, TOO_SHORT, TOO_LONG, NO_SENTENCE_END, FORCED = 0.3, 20.0, 50.0, 1.0, 3.0
+PER_CLIP, TOO_SHORT, TOO_LONG, NO_SENTENCE_END, FORCED = 0.3, 20.0, 50.0, 3.0, 4.0
 COMFORTABLE = (2.5, 9.0)  # seconds; costs grow outside
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import soundfile
 
 from common.data.filelist import check_files, read_filelist
 from common.errors import DataError
+from common.files import parse_json
+from studio.alphabet import ENGLISH
 from studio.project import Project
 
 
@@ -22,6 +25,7 @@ class Material:
     longest_seconds: float
     characters: int  # different ones in the texts
     sampling_rate: int
+    text_options: dict[str, str] = field(default_factory=dict)  # of train.py, for texts that are not English
 
 
 def read_material(project: Project) -> Material:
@@ -40,7 +44,29 @@ def read_material(project: Project) -> Material:
         longest_seconds=max(seconds),
         characters=len(set().union(*(row.text for row in training))),
         sampling_rate=rates[0],
+        text_options=read_text_options(project),
     )
+
+
+def read_text_options(project: Project) -> dict[str, str]:
+    """Return the cleaner and the alphabet that `studio.prepare` chose for texts that are not English; {} for English.
+
+    Raises DataError for a project.json that is damaged, and for an alphabet that is missing.
+    """
+    if not project.settings.exists():  # filelists that were written by hand
+        return {}
+    try:
+        settings: Any = parse_json(project.settings.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{project.settings}: no JSON ({error}); run python -m studio.prepare again") from None
+    cleaner = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
+    if not isinstance(cleaner, str):
+        raise DataError(f"{project.settings}: text_cleaners: {cleaner!r}, expected the name of a cleaner")
+    if cleaner == ENGLISH:
+        return {}
+    if not settings.get("symbols_file"):
+        return {"text_cleaners": cleaner}
+    return {"text_cleaners": cleaner, "symbols_file": str(project.require(project.symbols, "studio.prepare"))}
 
 
 def clip_length(path: Path) -> tuple[float, int]:

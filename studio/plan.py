@@ -27,7 +27,7 @@ from common.errors import DataError, UsageError, exit_on_user_error
 from common.spec import ModelSpec
 from models import REGISTRY
 from studio import proposal
-from studio.commands import data_words, option_words, shown, train_words
+from studio.commands import data_words, display_path, option_words, train_words
 from studio.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
 from studio.material import Material, read_material
 from studio.plan_file import ModelPlan, Plan, write_plan
@@ -46,16 +46,16 @@ def main(argv: list[str] | None = None) -> None:
     gpu = not args.cpu and precision.gpu_count() > 0
     plan = Plan(seed=args.seed, threads=usable_threads(), cpu=args.cpu, models={})
     for spec in REGISTRY.values():
-        wishes = proposal.Wishes(warm_start=_text(starts[spec.name]), hours=args.hours, cpu=args.cpu)
+        request = proposal.Request(warm_start=_text(starts[spec.name]), hours=args.hours, cpu=args.cpu)
         print(f"{spec.name}: measuring ten steps …", flush=True)
-        settings, figures = propose(spec, material, wishes, plan, project, gpu, _audio(starts))
+        settings, figures = propose(spec, material, request, plan, project, gpu, _audio(starts))
         plan = replace(plan, models={**plan.models, spec.name: settings})
         if args.find_lr:
             plan = with_tested_rate(spec, plan, project)
         plan = replace(plan, notes=plan.notes | {spec.name: asdict(figures)})
         print("\n".join(describe(spec, plan, project, figures)), flush=True)
     write_plan(project.plan, replace(plan, notes={"material": asdict(material), "machine": plan.notes}))
-    print(f"{shown(project.plan)}: edit it, then run python -m studio.train {args.name}")
+    print(f"{display_path(project.plan)}: edit it, then run python -m studio.train {args.name}")
 
 
 def check_rate(material: Material, starts: Starts) -> None:
@@ -72,46 +72,45 @@ def _audio(starts: Starts) -> dict[str, Any]:
 
 
 def _text(path: Path | None) -> str | None:
-    return None if path is None else shown(path)
+    return None if path is None else display_path(path)
 
 
 def propose(
     spec: ModelSpec,
     material: Material,
-    wishes: proposal.Wishes,
+    request: proposal.Request,
     plan: Plan,
     project: Project,
     gpu: bool,
     audio: dict[str, Any],
 ) -> tuple[ModelPlan, Figures]:
     """Decide the settings of a model, and measure its steps with them."""
-    advice = proposal.advise(spec, material, wishes, gpu)
+    advice = proposal.advise(spec, material, request, gpu)
     wanted = proposal.wanted_batch(advice, spec, material.clips)
     usual = {"epochs": spec.training.epochs, "learning_rate": spec.training.learning_rate, "warmup_steps": 0}
     named = {name: advice.options.get(name, value) for name, value in usual.items()}
     options = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}
-    if not wishes.warm_start:  # a warm start has its own settings of audio
+    if not request.warm_start:  # a warm start has its own settings of audio
         options |= {name: value for name, value in audio.items() if value != getattr(AudioConfig, name)}
-    draft = draft_of(spec, wishes, options, wanted, material)
+    if "text_cleaners" in spec.stored_options:
+        options |= material.text_options
+    draft = draft_of(spec, request, options, wanted, material)
     drafted = replace(plan, models={spec.name: draft})
     figures = measure(trial_words(spec.name, drafted, project), plan.threads)
     batch, accumulation = proposal.choose_batch(wanted, figures)
     if not figures.step_seconds:
         draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
         figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
-    hours = proposal.hours_of(spec, wishes.hours)
+    hours = proposal.hours_of(spec, request.hours)
     epochs = proposal.choose_epochs(named["epochs"], figures, hours)
     choices = {
-        "warm_start": proposal.choose_start(wishes, material),
+        "warm_start": proposal.choose_start(request, material),
         "batch_size": batch,
         "grad_accumulation_steps": accumulation,
         "epochs": epochs,
         "learning_rate": proposal.Choice(named["learning_rate"], "usual for such a start; --find-lr tests it"),
-        "lr_schedule": proposal.choose_schedule(epochs.value),
         "warmup_steps": proposal.Choice(named["warmup_steps"], "the first steps of Adam are small"),
-        "report_every": proposal.choose_reports(epochs.value),
-        "best_by": proposal.choose_measure(spec, counts_words()),
-        "patience": proposal.choose_patience(),
+        **proposal.choose_ending(spec, epochs.value, counts_words()),
     }
     values = {name: choice.value for name, choice in choices.items()}
     reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}
@@ -119,11 +118,11 @@ def propose(
 
 
 def draft_of(
-    spec: ModelSpec, wishes: proposal.Wishes, options: dict[str, Any], batch: int, material: Material
+    spec: ModelSpec, request: proposal.Request, options: dict[str, Any], batch: int, material: Material
 ) -> ModelPlan:
     """Return settings that suffice to measure steps."""
     return ModelPlan(
-        warm_start=wishes.warm_start,
+        warm_start=request.warm_start,
         batch_size=batch,
         grad_accumulation_steps=1,
         epochs=spec.training.epochs,
@@ -160,7 +159,7 @@ def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
         raise DataError(f"--find-lr failed: {message_of(done.stderr)}")
     result = json.loads((folder / f"learning_rate_{spec.name}.json").read_text())
     settings = plan.models[spec.name]
-    plot = shown(folder / f"learning_rate_{spec.name}.png")
+    plot = display_path(folder / f"learning_rate_{spec.name}.png")
     reason = f"a tenth of {result['limit']:.2g}, where the range test had its lowest loss: {plot}"
     rate = float(f"{result['suggestion']:.2g}")
     settings = replace(settings, learning_rate=rate, reasons=settings.reasons | {"learning_rate": reason})

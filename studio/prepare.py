@@ -36,14 +36,14 @@ from studio.review import (
     write_review,
 )
 from studio.sources import find_sources
-from studio.speakers import SEPARATION, SEVERAL, describe_voices, find_voices
+from studio.speakers import ALIKE, SEVERAL, describe_voices, find_voices
 from studio.texts import ClipText, needs_words, texts_of
 from studio.transcripts import Transcript, find_transcripts
 
 PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
 
 
-class Cut(NamedTuple):
+class Material(NamedTuple):
     """All recordings with their clips, their transcripts by name, and problems of recordings that are left out."""
 
     recordings: list[CutRecording]
@@ -54,7 +54,7 @@ class Cut(NamedTuple):
 def main(argv: list[str] | None = None) -> None:
     """Prepare a project, or apply the edits of its review."""
     options = options_of(argv)
-    with _locked(options.project):
+    with _lock(options.project):
         if options.apply:
             apply_edits(options)
         else:
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 @contextmanager
-def _locked(project: Project) -> Iterator[None]:
+def _lock(project: Project) -> Iterator[None]:
     """Refuse a second run on the same project, and remove the half-written files of a killed one."""
     for folder in (project.root, project.clips, project.state):
         make_folder(folder)
@@ -115,7 +115,7 @@ def apply_edits(options: PrepareOptions) -> None:
     report.print_summary(project, Edits(rows, edits.n_edited, []), training, validation, alphabet)
 
 
-def cut_all(options: PrepareOptions) -> Cut:
+def cut_all(options: PrepareOptions) -> Material:
     """Cut all recordings of the folder. Raises DataError where the folder has none that can be read."""
     project, folder = options.project, options.folder
     assert folder is not None
@@ -137,10 +137,10 @@ def cut_all(options: PrepareOptions) -> Cut:
     problems = listing.problems + [result for result in results if isinstance(result, str)]
     if not recordings:
         raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
-    return Cut(recordings, transcripts, problems)
+    return Material(recordings, transcripts, problems)
 
 
-def transcribe_all(cut: Cut, options: PrepareOptions) -> dict[str, list[ClipText]]:
+def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[ClipText]]:
     """Return the texts of all clips by recording. Raises DataError where words are needed that nothing can recognise."""
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
@@ -160,7 +160,7 @@ def transcribe_all(cut: Cut, options: PrepareOptions) -> dict[str, list[ClipText
     }
 
 
-def find_other_voice(cut: Cut, options: PrepareOptions) -> set[str]:
+def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
     """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
     if options.several_speakers:
         return set()
@@ -173,15 +173,17 @@ def find_other_voice(cut: Cut, options: PrepareOptions) -> set[str]:
     if len(others) >= SEVERAL * len(clips):
         names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
         raise DataError(
-            f"several speakers: {len(others)} of {len(clips)} clips differ from the others in pitch or timbre by"
-            f" {voices.separation:.0f} deviations (expected less than {SEPARATION:g}): {', '.join(names[:10])}"
-            f"{' …' * (len(names) > 10)}\nA voice is learned from one speaker and one microphone: move the others' recordings to"
-            " another folder, or go on with all of them by --allow-several-speakers"
+            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (likeness"
+            f" {voices.likeness:.2f}, expected at least {ALIKE:g}): {', '.join(names[:10])}{' …' * (len(names) > 10)}\n"
+            "A voice is learned from one speaker: move the others' recordings to another folder, or go on with all by"
+            " --allow-several-speakers"
         )
     return others
 
 
-def propose(cut: Cut, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions) -> list[Row]:
+def propose(
+    cut: Material, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
+) -> list[Row]:
     """Return a row for every clip with its faults; `others` are the clips in another voice."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]

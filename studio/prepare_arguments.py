@@ -58,7 +58,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         action="store_true",
         help="read the edits of clips.tsv and write the filelists again; needs no FOLDER",
     )
-    add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     _add_cutting(parser.add_argument_group("clips"))
     _add_texts(parser.add_argument_group("texts"))
     _add_faults(parser.add_argument_group("faults: from these limits on a clip has one"))

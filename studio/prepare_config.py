@@ -57,5 +57,5 @@ class FaultLimits:
     min_snr: float = 20.0
     min_bandwidth: float = 5000.0  # Hz; telephone speech ends at 4000
     loudness: float = 8.0  # from the median of all clips
-    max_words_wrong: float = 0.3  # share of a transcript's words
+    max_words_wrong: float = 0.4  # share of a transcript's words
     pace: float = 2.5  # times the median letters a second, or less than one part in as many

@@ -65,6 +65,8 @@ def run_training(
         process.kill()
         raise
     spend(time.monotonic() - saved)
+    if ending is not Ending.FINISHED and process.returncode == -signal.SIGTERM:
+        return ending  # it had not begun to train, so there is nothing to save
     if process.returncode:
         raise DataError(_failure(process.returncode))
     return ending

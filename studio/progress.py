@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from common.errors import DataError
 from common.files import atomic_write, parse_json
@@ -77,13 +78,17 @@ def read_reports(folder: Path) -> list[Report]:
         return []
     found: dict[int, dict[str, float]] = {}
     for record in read_log(path):
-        step = record.get("step")
-        values: dict[str, float] = (
-            record["data"] if record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1 else {}
-        )
-        kept = {name: value for name, value in values.items() if name.startswith("evaluation_") or name == "val_loss"}
-        if kept:
-            found[step[0]] = found.get(step[0], {}) | kept  # a resumed run repeats the last epochs
+        step: Any = record.get("step")
+        is_epoch = record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1
+        if not is_epoch:
+            continue
+        measures = {
+            name: value
+            for name, value in record["data"].items()
+            if name.startswith("evaluation_") or name == "val_loss"
+        }
+        if measures:
+            found[step[0]] = found.get(step[0], {}) | measures  # a resumed run repeats the last epochs
     return [
         Report(epoch=epoch, values={name.removeprefix("evaluation_"): value for name, value in values.items()})
         for epoch, values in sorted(found.items())

@@ -1,4 +1,4 @@
-"""The decisions of a plan, as pure functions: the data, the machine and the wishes in, settings with reasons out."""
+"""The decisions of a plan, as pure functions: the data, the machine and the request in; settings with reasons out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studio.machine import Figures
 from studio.material import Material
 
 REPORTS = 20  # in a run
-PATIENCE = 6  # reports without a gain
+PATIENCE = 10  # reports without a gain
 LINES = 12  # of a report, at most
 SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
 OVERHEAD = 0.85  # share of the budget for steps; reports and checkpoints take the rest
@@ -29,26 +29,26 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """Wishes of the user for a model: the warm start's checkpoint or None, hours for all models or None, CPU even beside a GPU."""
+class Request:
+    """Request of the user for a model: the warm start's checkpoint or None, hours for all models or None, CPU even beside a GPU."""
 
     warm_start: str | None
     hours: float | None = None
     cpu: bool = False
 
 
-def choose_start(wishes: Wishes, material: Material) -> Choice:
+def choose_start(request: Request, material: Material) -> Choice:
     """Describe the warm start; warn where little data begins from nothing."""
-    if wishes.warm_start:
-        return Choice(wishes.warm_start, "a trained model has only the voice left to learn")
+    if request.warm_start:
+        return Choice(request.warm_start, "a trained model has only the voice left to learn")
     few = material.minutes < 60
     warning = f"; {material.minutes:.0f} minutes rarely suffice for that, leave --from none out" if few else ""
     return Choice(None, f"--from none: all weights start at random{warning}")
 
 
-def advise(spec: ModelSpec, material: Material, wishes: Wishes, gpu: bool) -> Advice:
+def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
     """Return the model's own advice; a warning where data is very short."""
-    advice = spec.advise(material.minutes, wishes.warm_start is not None, gpu)
+    advice = spec.advise(material.minutes, request.warm_start is not None, gpu)
     if material.minutes >= FEWEST_MINUTES:
         return advice
     return advice._replace(reason=f"{advice.reason} (less than {FEWEST_MINUTES:.0f} minutes: expect a rough voice)")
@@ -135,3 +135,13 @@ def choose_measure(spec: ModelSpec, counts_words: bool) -> Choice:
 def choose_patience() -> Choice:
     """Choose the reports without a gain that end a run."""
     return Choice(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
+
+
+def choose_ending(spec: ModelSpec, epochs: int, counts_words: bool) -> dict[str, Choice]:
+    """Choose the schedule, the reports, and the measure and patience that end a run, by the names of their settings."""
+    return {
+        "lr_schedule": choose_schedule(epochs),
+        "report_every": choose_reports(epochs),
+        "best_by": choose_measure(spec, counts_words),
+        "patience": choose_patience(),
+    }

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, parse_json
@@ -76,20 +76,11 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
     Raises:
         DataError: lines that are no rows of the table, all of them in one message.
     """
-    lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
-    if problems:
-        raise DataError(
-            join_problems([f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()])
-        )
-    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
+    reader, heading = _open_table(path)
     rows: dict[int, Row] = {}
     known = {row.clip: row for row in proposals}
     faults: list[str] = []
     seen: dict[str, int] = {}
-    heading = [name.strip() for name in next(reader, [])]
-    if set(COLUMNS) - set(heading):
-        missing = ", ".join(name for name in COLUMNS if name not in heading)
-        raise DataError(f"{path}:1: no column {missing}; expected the columns {', '.join(COLUMNS)}, divided by tabs")
     for cells in reader:
         line = reader.line_num
         if not any(cell.strip() for cell in cells):
@@ -105,6 +96,19 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
     if faults:
         raise DataError(join_problems(faults))
     return rows
+
+
+def _open_table(path: Path) -> tuple[Any, list[str]]:
+    """Return the reader of a table's rows and its heading. Raises DataError for bytes that are no text, and missing columns."""
+    lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
+    if problems:
+        reasons = [f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()]
+        raise DataError(join_problems(reasons))
+    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
+    heading = [name.strip() for name in next(reader, [])]
+    if missing := ", ".join(name for name in COLUMNS if name not in heading):
+        raise DataError(f"{path}:1: no column {missing}; expected the columns {', '.join(COLUMNS)}, divided by tabs")
+    return reader, heading
 
 
 def _problems_of(row: Row, known: dict[str, Row], first_line: int, line: int) -> list[str]:

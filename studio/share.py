@@ -15,7 +15,7 @@ from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
 from common.inference.voice_folder import read_voice_folder
 from models import REGISTRY
-from studio.commands import shown
+from studio.commands import display_path
 from studio.project import PROJECTS, Project
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of every file: that of writing would make equal voices differ
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> None:
     read_voice_folder(project.voice, REGISTRY.values())
     path = args.output or project.root / f"{project.name}.zip"
     pack(project.voice, path, project.name)
-    print(f"{shown(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and name the folder with --voice")
+    print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and name the folder with --voice")
 
 
 def pack(folder: Path, path: Path, name: str) -> None:

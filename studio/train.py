@@ -21,7 +21,7 @@ from common.errors import DataError, exit_on_user_error
 from common.training.checkpoint import find_last
 from common.training.interrupt import StopRequest
 from models import REGISTRY
-from studio.commands import PREDICTED, shown, train_words
+from studio.commands import PREDICTED, display_path, train_words
 from studio.machine import counts_words
 from studio.plan_file import Plan, read_plan
 from studio.predicted import predict_mels
@@ -44,7 +44,9 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"stopped: python -m studio.train {args.name} goes on")
                 return stop.exit_code
     write_voice(project, plan, progress)
-    print(f"{shown(project.voice)}: python inference.py --voice {shown(project.voice)} -i phrases/phrase.txt")
+    print(
+        f"{display_path(project.voice)}: python inference.py --voice {display_path(project.voice)} -i phrases/phrase.txt"
+    )
     return 0
 
 

@@ -22,6 +22,7 @@ LANGUAGE = re.compile(r"\.[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})?$")  # as in talk.en.
 TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
 TAG = re.compile(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}|\[[^\[\]]{0,200}\]|[♪♫]")  # markup, and notes such as [music]
+FLASH = 0.05  # seconds; automatic subtitles show a line alone for less before they roll on
 ID_COLUMNS = ("id", "file", "filename", "file_name", "path", "audio", "audio_path", "audio_file", "wav", "clip")
 TEXT_COLUMNS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
 SENTENCE_ENDS = ".!?…。！？।"
@@ -127,7 +128,8 @@ def parse_subtitles(lines: Sequence[str], problems: dict[int, str]) -> list[Cue]
             problems[index] = f"{line.strip()[:60]!r} begins before the subtitle above it: sort them by time"
         else:
             words = _words_below(lines, index)
-            fresh = words[1:] if words and words[0] == last_line else words
+            is_repetition = len(words) > 1 or end - start < FLASH  # a person may well say a word twice
+            fresh = words[1:] if words and words[0] == last_line and is_repetition else words
             last_line = words[-1] if words else last_line
             if text := plain_text(" ".join(fresh)):
                 cues.append(Cue(start, end, text))

@@ -22,10 +22,17 @@ SMALL = {
 }
 
 
+# Limits the texts of reports: a young model does not stop by itself, and would run for minutes.
+LIMIT = {"max_frames_per_symbol": 20.0}
+
+
 def advise(minutes: float, warm: bool, gpu: bool) -> Advice:
     """Choose settings by the minutes of data, for fine-tuning or for training from nothing."""
-    if warm:
-        return _fine_tuning(minutes)
+    advice = _fine_tuning(minutes) if warm else _from_nothing(minutes, gpu)
+    return advice._replace(options=advice.options | LIMIT)
+
+
+def _from_nothing(minutes: float, gpu: bool) -> Advice:
     if minutes < 60:
         options = {"batch_size": 16, "epochs": 300, "learning_rate": 2e-3, "n_frames_per_step": 3, **GUIDED, **SMALL}
         return Advice(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from common.training.checkpoint import load_checkpoint
-from tests.recipe import train_tiny_model
+from tests.recipe import ROOT, train_tiny_model
 from tests.test_errors import speech, stderr_of
 
 pytestmark = pytest.mark.slow
@@ -33,3 +36,46 @@ def test_finite_weights_that_overflow_are_named_with_the_line(
         "take another checkpoint"
     )
     assert not list((tmp_path / "speech").glob("*.wav"))
+
+
+IN_LITTLE_MEMORY = """
+import os, resource, sys
+import torch
+from common import precision
+from synthesizer import SynthesisConfig, Synthesizer
+
+torch.set_num_threads(1)
+precision.keep_freed_memory(torch.device("cpu"))
+voice = Synthesizer.embedded(config=SynthesisConfig(seed=1), device="cpu")
+lines = voice.lines(["It is half past nine, and the train to the north leaves from platform four."] * 24)
+alone = voice.speak_batch(lines[:1]).speeches[0].audio
+for room in range(20, 120, 16):  # MB above the memory of the voice and one line
+    if os.fork() == 0:
+        size = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (size + room * 10**6, resource.RLIM_INFINITY))
+        speeches, _, halved = voice.speak_batch(lines)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        equal = speeches[0] is None or torch.allclose(speeches[0].audio, alone, atol=1e-3)
+        print(room, int(halved), sum(speech is not None for speech in speeches), int(equal), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the size of the process in /proc")
+def test_a_batch_that_the_system_has_no_memory_for_runs_in_halves() -> None:
+    """The limit of address space grows until all lines fit at once; oneDNN and malloc report full memory in their own ways."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_LITTLE_MEMORY],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    rooms = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert len(rooms) == 7
+    assert all(equal for *_, equal in rooms)
+    assert any(halved and spoken for _, halved, spoken, _ in rooms), rooms
+    assert rooms[-1][1:3] == (0, 24), rooms  # room for all at once

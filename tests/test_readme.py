@@ -47,6 +47,8 @@ FOLDERS_OF_USERS = (
     "OUT/",
     "wavs/",
     "recordings/",
+    "clips.tsv",
+    "state/",
     "checkpoints/",
     "spoken/",
     "FOLDER/",
@@ -92,7 +94,12 @@ def script_and_arguments(words: list[str]) -> tuple[str, list[str]]:
 
 
 def parse_training(arguments: list[str]) -> object:
-    return parse_training_arguments(arguments, REGISTRY, "")
+    """Parse the flags of train.py; a voice in the box stands for the checkpoint of --warm-start, which is read here."""
+    words = list(arguments)
+    if "--warm-start" in words:
+        model = words[words.index("-m") + 1]
+        words[words.index("--warm-start") + 1] = str(ROOT / "voice" / f"{model.lower()}.safetensors")
+    return parse_training_arguments(words, REGISTRY, "")
 
 
 def parse_platform(script: str, arguments: list[str]) -> object:

@@ -23,7 +23,7 @@ from common.data.parallel import in_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.spec import from_options
-from common.tensor_files import DamagedFileError, load_tensors
+from common.tensor_files import DamagedFileError, load_tensors, save_tensors
 
 # M mels, T frames
 
@@ -54,7 +54,7 @@ def save_mel(path: Path, mel: Tensor) -> None:
     """Write a log-mel (M, T), whole or not at all."""
     try:
         with atomic_write(path) as file:
-            torch.save(mel.float().cpu().contiguous(), file)
+            save_tensors(mel.float().cpu().contiguous(), file)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from error
 

@@ -24,7 +24,10 @@ def adopt_settings(
     `given` has the options that the user names. A named size that differs from the file's is a UsageError that names both, unless
     --ignore-layers leaves weights out. Named settings that are no size, dropout for example, replace the file's.
     """
-    checkpoint = load_checkpoint(_source(args, spec))
+    source = _source(args, spec)
+    if not source.is_file():
+        return  # the warm start itself names the file that is missing
+    checkpoint = load_checkpoint(source)
     stored, config = checkpoint.get("data", {}), checkpoint.get("config", {})
     text_and_audio = {*spec.stored_options, *(field.name for field in fields(AudioConfig))}
     for name in text_and_audio & set(stored) & set(vars(args)) - set(given):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _codecs
 import errno
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
 from common.files import atomic_link, atomic_write, remove_leftovers
-from common.tensor_files import DamagedFileError, checksum, load_tensors
+from common.tensor_files import DamagedFileError, checksum, load_tensors, save_tensors
 from common.training import checkpoint_fields
 
 WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
@@ -51,6 +52,11 @@ def best_path(output_dir: Path, model_name: str) -> Path:
     return Path(output_dir) / f"checkpoint_{model_name}_best.pt"
 
 
+def final_weights_path(output_dir: Path, model_name: str, epoch: int) -> Path:
+    """Return the path of the weights for inference that the end of a run writes beside its last checkpoint."""
+    return checkpoint_path(output_dir, model_name, epoch).with_suffix(SAFETENSORS)
+
+
 def find_last(output_dir: Path, model_name: str) -> Path | None:
     """Find the newest checkpoint: the link's target, or else the file of the highest epoch; None where there is none."""
     return next(iter(find_all(output_dir, model_name)), None)
@@ -70,13 +76,19 @@ def prune(output_dir: Path, model_name: str, epochs: list[int], keep: int) -> li
     """Delete the checkpoints of these epochs, in order of their saving, except the last `keep`. Returns the epochs that remain."""
     for epoch in epochs[:-keep]:
         checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
+        final_weights_path(output_dir, model_name, epoch).unlink(missing_ok=True)
     return epochs[-keep:]
 
 
-def _epochs(output_dir: Path, model_name: str) -> list[int]:
+def find_final_weights(output_dir: Path, model_name: str) -> list[Path]:
+    """List the files of final_weights_path, the highest epoch first."""
+    return [final_weights_path(output_dir, model_name, epoch) for epoch in _epochs(output_dir, model_name, SAFETENSORS)]
+
+
+def _epochs(output_dir: Path, model_name: str, suffix: str = ".pt") -> list[int]:
     """List the epochs that have a checkpoint, the highest first."""
-    name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+)\.pt")
-    found = (name.fullmatch(path.name) for path in Path(output_dir).glob("*.pt"))
+    name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+){re.escape(suffix)}")
+    found = (name.fullmatch(path.name) for path in Path(output_dir).glob(f"*{suffix}"))
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
@@ -90,9 +102,14 @@ def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None
     with _explain_write_errors(path, advice):
         remove_leftovers(path.parent)
         with atomic_write(path) as file:
-            torch.save(checkpoint, file)
+            save_tensors(checkpoint, file)
         if link is not None:
             _update_link(Path(link), path)
+
+
+def has_safetensors() -> bool:
+    """True where the package safetensors is installed."""
+    return importlib.util.find_spec("safetensors") is not None
 
 
 def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
@@ -104,7 +121,7 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
     with _explain_write_errors(path, "free the disk or choose another place"):
         if path.suffix != SAFETENSORS:
             with atomic_write(path) as file:
-                torch.save(dict(checkpoint), file)
+                save_tensors(dict(checkpoint), file)
             return
         package = _safetensors(path, ".torch")
         described = {key: json.dumps(checkpoint[key], default=plain) for key in DESCRIBED if key in checkpoint}
@@ -240,12 +257,8 @@ def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
     """Convert an error of writing `path` to a DataError that ends in advice."""
     try:
         yield
-    except (OSError, RuntimeError) as error:
-        # On a full disk torch.save raises a RuntimeError, whose context is the system's error.
-        cause = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(cause, OSError):
-            raise
-        raise DataError(f"{path}: cannot write the checkpoint ({cause.strerror}); {advice}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot write the checkpoint ({error.strerror}); {advice}") from error
 
 
 def _update_link(link: Path, target: Path) -> None:

@@ -107,8 +107,14 @@ def is_totals(value: Any) -> bool:
 
 
 def is_best(value: Any) -> bool:
-    """True for the best validation: its loss, epoch, validations since then, and measure."""
-    tests = {"loss": is_number, "epoch": is_epoch, "since": is_count, "by": lambda name: isinstance(name, str)}
+    """True for the best validation: its loss, epoch, validations since then, measure, and the loss that decides between equals."""
+    tests = {
+        "loss": is_number,
+        "tie": is_number,
+        "epoch": is_epoch,
+        "since": is_count,
+        "by": lambda name: isinstance(name, str),
+    }
     return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
 
 

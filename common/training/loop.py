@@ -97,6 +97,7 @@ class Best(NamedTuple):
     epoch: int = -1
     since: int = 0
     by: str = "loss"
+    tie: float = math.inf  # the validation loss, which decides between equal values of a measure
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 
 from common.errors import DataError, UsageError, printable
 from common.files import make_folder, move_aside, parse_json
-from common.training.checkpoint import best_path, find_all, some
+from common.training.checkpoint import best_path, find_all, find_final_weights, some
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
 
@@ -34,11 +34,9 @@ def occupy(folder: Path, model_name: str) -> Iterator[None]:
         make_folder(folder)
         descriptor = _lock(path, model_name)
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror}); choose another --output") from None
+        raise DataError(_unwritable(folder, error)) from None
     try:
-        record = {"host": socket.gethostname(), "pid": os.getpid()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(record).encode(), 0)
+        _write_owner(descriptor, folder)
         yield
     finally:
         path.unlink(missing_ok=True)  # before the lock ends, so that no other run has locked this file
@@ -48,22 +46,50 @@ def occupy(folder: Path, model_name: str) -> Iterator[None]:
                 place.rmdir()
 
 
+def _unwritable(folder: Path, error: OSError) -> str:
+    return f"{folder}: cannot be written ({error.strerror}); choose another --output"
+
+
+def _write_owner(descriptor: int, folder: Path) -> None:
+    record = {"host": socket.gethostname(), "pid": os.getpid()}
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(record).encode(), 0)
+    except OSError as error:  # a full disk has room for an empty file
+        raise DataError(_unwritable(folder, error)) from None
+
+
 def _lock(path: Path, model_name: str) -> int:
-    """Open and lock the file; returns its descriptor. lockf's lock does not pass to loader processes, which may live on."""
+    """Open and lock the file; returns its descriptor. lockf's lock does not pass to loader processes, which may live on.
+
+    Where the file system has no locks, the new file itself is the lock.
+    """
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        descriptor, is_new = _open(path)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if is_new and not isinstance(error, TAKEN):
+                return descriptor
             owner = _owner(descriptor)
             os.close(descriptor)
             if isinstance(error, TAKEN) or _may_run(owner):
                 raise UsageError(_in_use(path, model_name, owner)) from None
-            path.unlink(missing_ok=True)  # no locks on this file system, and the owner has ended
+            path.unlink(missing_ok=True)  # its owner has ended
             continue
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
         os.close(descriptor)  # its owner has just removed it
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Open the file of a lock. Returns its descriptor, and True if it is new."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        with suppress(FileExistsError):
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666), True
+        with suppress(FileNotFoundError):  # its owner has just removed it
+            return os.open(path, flags), False
 
 
 def _owner(descriptor: int) -> dict[str, Any]:
@@ -75,9 +101,9 @@ def _owner(descriptor: int) -> dict[str, Any]:
 
 
 def _may_run(owner: dict[str, Any]) -> bool:
-    """Return False if the owner is a process of this host that has ended."""
+    """Return False if the owner is a process of this host that has ended. One without a name has just begun."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
-        return bool(owner)
+        return True
     try:
         os.kill(owner["pid"], 0)
     except (ProcessLookupError, OverflowError):
@@ -102,7 +128,7 @@ def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = F
     and the next run begins anew. Raises DataError where the system refuses.
     """
     best = best_path(folder, model_name)
-    found = [*find_all(folder, model_name), *([best] if best.exists() else [])]
+    found = [*find_all(folder, model_name), *([best] if best.exists() else []), *find_final_weights(folder, model_name)]
     if resume_from_last and found == [best]:
         try:
             moved = move_aside(best)

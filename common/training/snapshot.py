@@ -21,12 +21,15 @@ from common.training.checkpoint import (
     best_path,
     checkpoint_path,
     current_layout,
+    final_weights_path,
     find_all,
+    has_safetensors,
     last_link,
     load_checkpoint,
     load_weights,
     prune,
     save_checkpoint,
+    save_copy,
 )
 from common.training.distributed import Dist
 from common.training.loop import Best, EpochTotals, TrainState
@@ -89,6 +92,16 @@ def save_best(state: TrainState, args: argparse.Namespace) -> None:
     checkpoint["state_dict"] = sharding.gather_full(state.eval_weights.state_dict())
     if state.dist.is_main:
         save_checkpoint(best_path(args.output, state.spec.name), checkpoint)
+
+
+def save_final_weights(state: TrainState, args: argparse.Namespace) -> None:
+    """Write the weights that inference uses to checkpoint_{model}_{epoch}.safetensors; every process has to call it.
+
+    Without the package safetensors nothing is written.
+    """
+    checkpoint = _describe(state, args) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
+    if state.dist.is_main and has_safetensors():
+        save_copy(final_weights_path(args.output, state.spec.name, state.epoch), checkpoint)
 
 
 def _describe(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -115,10 +116,13 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
         log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)
 
 
-def update_best(state: TrainState, loss: float) -> bool:
-    """Record a validation's loss in the state. Returns True if it is the lowest so far."""
-    if loss < state.best.loss:
-        state.best = Best(loss, state.epoch, by=state.best.by)
+def update_best(state: TrainState, loss: float, tie: float = math.inf) -> bool:
+    """Record a validation's loss in the state. Returns True if it is the lowest so far; of equal ones, if `tie` is.
+
+    A few lines have few wrong words, so many checkpoints share a word error rate.
+    """
+    if (loss, tie) < (state.best.loss, state.best.tie):
+        state.best = Best(loss, state.epoch, by=state.best.by, tie=tie)
         return True
     state.best = state.best._replace(since=state.best.since + 1)
     return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.arguments import given_options, log_path
+from common.arguments import HelpFormatter, given_options, log_path
 from common.errors import UsageError
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
@@ -288,3 +288,12 @@ def test_mixed_precision_can_be_turned_off_again():
 )
 def test_a_log_file_that_begins_with_the_output_folder_is_meant_as_it_stands(output, log_file, wanted):
     assert log_path(Path(output), log_file) == Path(wanted)
+
+
+def test_a_switch_that_is_off_has_no_default_in_its_help() -> None:
+    """Python 3.10 writes "(default: False)" into the help of every BooleanOptionalAction."""
+    parser = argparse.ArgumentParser(formatter_class=HelpFormatter)
+    parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=False, help="mixed precision")
+    parser.add_argument("--cudnn", action=argparse.BooleanOptionalAction, default=True, help="fast operators")
+    assert "(default: False)" not in parser.format_help()
+    assert parser.format_help().count("(default: True)") == 1

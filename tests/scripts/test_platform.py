@@ -122,7 +122,7 @@ def test_platform_contains_these_scripts_and_their_launcher():
         f"{machine}_{model.lower()}_{precision}_{gpus}NGPU_train.sh" for machine, model, precision, gpus in PLATFORM
     }
     assert len(names) == 24
-    assert {path.name for path in (ROOT / "platform").iterdir()} == names | {"launch.sh"}
+    assert {path.name for path in (ROOT / "platform").iterdir()} == names | {"launch.sh", "locks"}
 
 
 @pytest.mark.parametrize("amp", [True, False])

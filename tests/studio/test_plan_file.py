@@ -1,4 +1,4 @@
-"""plan.json: what is written is read again, and bad values are named by file and field."""
+"""plan.json: a plan that is written reads back equal, and bad values are named by file and field."""
 
 from __future__ import annotations
 

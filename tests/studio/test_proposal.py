@@ -11,7 +11,7 @@ from models import REGISTRY
 from studio import proposal
 from studio.machine import Figures
 from studio.material import Material
-from studio.proposal import Wishes
+from studio.proposal import Request
 
 ACOUSTIC, VOCODER = (next(spec for spec in REGISTRY.values() if spec.role == role) for role in ("acoustic", "vocoder"))
 GB = 10**9
@@ -83,8 +83,8 @@ def test_fewer_clips_than_a_batch_are_one_step() -> None:
 def test_data_and_start_decide_the_acoustic_model(
     minutes: float, warm: bool, gpu: bool, expected: dict, reason: str
 ) -> None:
-    wishes = Wishes(warm_start="start.pt" if warm else None)
-    advice = proposal.advise(ACOUSTIC, material(minutes), wishes, gpu)
+    request = Request(warm_start="start.pt" if warm else None)
+    advice = proposal.advise(ACOUSTIC, material(minutes), request, gpu)
     assert expected.items() <= advice.options.items()
     assert reason in advice.reason
     assert ("freeze" in advice.options) == (warm and minutes < 20)
@@ -98,11 +98,10 @@ def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
 
 
 def test_very_short_data_gets_a_warning() -> None:
-    assert (
-        "less than 5 minutes: expect a rough voice"
-        in proposal.advise(ACOUSTIC, material(2), Wishes(warm_start="a"), True).reason
-    )
-    assert "2 minutes rarely suffice" in proposal.choose_start(Wishes(warm_start=None), material(2)).reason
+    short = material(2)
+    advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a"), True)
+    assert "less than 5 minutes: expect a rough voice" in advice.reason
+    assert "2 minutes rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
 
 
 def test_a_budget_limits_the_epochs() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
+from common.files import atomic_write, remove_leftovers
 from common.training.run_folder import occupy, refuse_checkpoints
 from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
 
@@ -61,6 +64,48 @@ def test_the_lock_of_a_killed_run_stops_no_other(tmp_path: Path, holder: subproc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse locks as some network file systems do."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path) -> None:
+    path = tmp_path / ".WaveGlow.lock"
+    with occupy(tmp_path, "WaveGlow"):
+        assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
+        in_use = f"process {os.getpid()} on {socket.gethostname()}"
+        with pytest.raises(UsageError, match=in_use), occupy(tmp_path, "WaveGlow"):
+            pass
+        assert path.exists()
+    assert not path.exists()
+    path.write_text(json.dumps({"host": "another", "pid": 1}))
+    elsewhere = rf"process 1 on another: .*if it has ended, delete {path}"
+    with pytest.raises(UsageError, match=elsewhere), occupy(tmp_path, "WaveGlow"):
+        pass
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    path.write_text(json.dumps({"host": socket.gethostname(), "pid": ended.pid}))
+    with occupy(tmp_path, "WaveGlow"):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_files_are_written_and_no_writers_file_is_removed(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"whole")
+        (temporary,) = [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
+        remove_leftovers(tmp_path)
+        assert temporary.exists()
+    assert (tmp_path / "file").read_bytes() == b"whole"
+
+
 def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / ".WaveGlow.lock").symlink_to(tmp_path / "victim")
     with pytest.raises(DataError, match="cannot be written"), occupy(tmp_path, "WaveGlow"):
@@ -68,9 +113,9 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     assert not (tmp_path / "victim").exists()
 
 
-@pytest.mark.parametrize("name", ["7", "best", "last"])
+@pytest.mark.parametrize("name", ["7.pt", "best.pt", "last.pt", "7.safetensors"])
 def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path, name: str) -> None:
-    path = tmp_path / f"checkpoint_WaveGlow_{name}.pt"
+    path = tmp_path / f"checkpoint_WaveGlow_{name}"
     path.write_bytes(b"days of work")
     for words in (
         [],

@@ -1,0 +1,158 @@
+"""The review, the filelists, the alphabet and the stored results of a studio project."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError, UsageError
+from studio.alphabet import choose_alphabet, symbols_file
+from studio.ledger import Ledger
+from studio.lists import held_out_clips
+from studio.prepare_arguments import options_of
+from studio.prepare_config import CuttingConfig
+from studio.review import Row, carry_edits, read_review, worst_first, write_review
+from studio.sources import find_sources
+from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
+
+GERMAN = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich."
+RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю."
+JAPANESE = "".join(chr(0x4E00 + n) for n in range(300))
+
+
+def row(clip: str, recording: str = "a.wav", start: float = 0.0, **cells: str) -> Row:
+    base = Row(
+        "yes", clip, recording, f"{start:.3f}", f"{start + 3:.3f}", f"Text of {clip}.", "a.txt", "text", "0.100", ""
+    )
+    return base._replace(**cells)
+
+
+def rows_of(n_recordings: int, n_clips: int) -> list[Row]:
+    return [row(f"r{r:02}_{c:03}", f"r{r:02}.wav", 4.0 * c) for r in range(n_recordings) for c in range(n_clips)]
+
+
+def test_many_recordings_are_kept_apart() -> None:
+    rows = rows_of(20, 10)
+    chosen = held_out_clips(rows, 0.05)
+    assert 10 <= len(chosen) <= 20
+    recordings = {r.recording for r in rows if r.clip in chosen}
+    assert chosen == {r.clip for r in rows if r.recording in recordings}
+    assert chosen == held_out_clips(rows[:], 0.05)
+
+
+def test_few_recordings_are_divided_by_time() -> None:
+    rows = rows_of(2, 50)
+    chosen = held_out_clips(rows, 0.06)
+    assert chosen == {f"r{r:02}_{c:03}" for r in range(2) for c in range(47, 50)}
+
+
+def test_one_huge_recording_among_many_does_not_take_all() -> None:
+    rows = [*rows_of(1, 500), *(row(f"s{n}", f"s{n}.wav") for n in range(11))]
+    assert 1 <= len(held_out_clips(rows, 1)) <= 2
+    with pytest.raises(DataError, match=r"511 usable clips, expected more than the 600"):
+        held_out_clips(rows, 600)
+
+
+def test_the_worst_rows_come_first() -> None:
+    rows = [row("a"), row("b", words_wrong="0.900"), row("c", words_wrong="", faults="noise; pace")]
+    rows.append(row("d", words_wrong="0.500", faults="words"))
+    assert [r.clip for r in worst_first(rows)] == ["d", "c", "b", "a"]
+
+
+def test_edits_move_to_the_same_clip_alone(tmp_path: Path) -> None:
+    old = [row("a"), row("b"), row("c", start=9.0)]
+    edited = [old[0]._replace(use="no"), old[1], old[2]._replace(text="By hand.")]
+    write_review(tmp_path / "clips.tsv", edited)
+    found = list(read_review(tmp_path / "clips.tsv", old).values())
+    assert found == edited
+    new = [row("a", text="New proposal."), row("b", text="New too."), row("c", start=8.0)]
+    result = carry_edits(new, found, old)
+    assert [(r.use, r.text) for r in result.rows] == [
+        ("no", "New proposal."),
+        ("yes", "New too."),
+        ("yes", "Text of c."),
+    ]
+    assert (result.n_edited, result.lost) == (1, ["c"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "clips.tsv:1: no column use, clip"),
+        ("use\tclip\n", "no column recording"),
+        ("\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_review(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "clips.tsv").write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=message):
+        read_review(tmp_path / "clips.tsv", [])
+
+
+def test_english_needs_no_alphabet() -> None:
+    assert choose_alphabet(["A café, and José's piñata." + " Plain words" * 40], "en") == ("english_cleaners", None, [])
+
+
+@pytest.mark.parametrize("text", [GERMAN, RUSSIAN])
+def test_other_alphabets_have_all_letters(text: str, tmp_path: Path) -> None:
+    alphabet = choose_alphabet([text] * 3 + ["7 mal"], "xx")
+    (tmp_path / "symbols.txt").write_bytes(symbols_file(alphabet.symbols or []))
+    symbols = read_symbols(tmp_path / "symbols.txt")
+    assert dropped_symbols(text, [alphabet.cleaner], alphabet_of(symbols)) == []
+    assert alphabet.cleaner == "basic_cleaners" and symbols[:2] == ["_", " "]
+    assert any("does not spell the digits 7" in note for note in alphabet.notes)
+
+
+def test_signs_for_words_are_transliterated() -> None:
+    alphabet = choose_alphabet([JAPANESE], "ja")
+    assert (alphabet.cleaner, alphabet.symbols) == ("transliteration_cleaners", None)
+    assert "too many to learn" in alphabet.notes[0]
+
+
+def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "words.jsonl"
+    with Ledger(path) as ledger:
+        ledger.add("a", "one")
+        ledger.add("b", ["ü", 2])
+    content = path.read_bytes()
+    for cut in range(len(content)):  # killed after any byte
+        path.write_bytes(content[:cut])
+        with Ledger(path) as ledger:
+            assert ledger.values == dict(list({"a": "one", "b": ["ü", 2]}.items())[: content[:cut].count(b"\n")])
+            ledger.add("c", 3)
+        assert [json.loads(line)[0] for line in path.read_text().splitlines()][-1] == "c"
+
+
+def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
+    names = [
+        "a b.wav",
+        "a_b.wav",
+        "A-B.flac",
+        "über/日本.wav",
+        "日本.mp3",
+        "c.wav",
+        "c.ogg",
+        ".hidden.wav",
+        "notes.txt",
+    ]
+    random.Random(0).shuffle(names)
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    listing = find_sources(tmp_path)
+    slugs = [source.slug.lower() for source in listing.sources]
+    assert len(slugs) == len(set(slugs)) == 7
+    assert all(slug.isascii() and "/" not in slug for slug in slugs)
+    assert listing.others == {".txt": 1}
+
+
+def test_limits_that_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="--max-duration 1: expected more than --min-duration 1"):
+        CuttingConfig(max_duration=1.0)
+    with pytest.raises(UsageError, match=r"project '\.\./x'"):
+        options_of(["--name", "../x", "--apply"])
+    with pytest.raises(UsageError, match="expected a URL"):
+        options_of([str(Path(__file__).parent), "--name", "x", "--transcriber", "localhost:8000"])

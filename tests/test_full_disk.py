@@ -1,0 +1,153 @@
+"""A full disk and a read-only folder: one message, nothing half-written, and older files as they were."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.audio.audio_processing import save_audio
+from common.data.mels import save_mel
+from common.data.reports import save_figure
+from common.errors import DataError
+from common.files import TEMPORARY
+from common.training.checkpoint import load_checkpoint, save_checkpoint, save_copy
+from common.training.nvlog import read_log
+from tests.recipe import ROOT, flags, train_tiny_model
+from tests.test_scale import ENVIRONMENT
+
+pytestmark = pytest.mark.slow
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting a small file system needs privileges: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(disk: Path, free: int) -> None:
+    """Leave so many bytes of a file system free."""
+    state = os.statvfs(disk)
+    (disk / "filler").write_bytes(bytes(state.f_bavail * state.f_frsize - free))
+
+
+def call(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, script, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+
+
+def assert_one_error(done: subprocess.CompletedProcess[str], message: str) -> None:
+    assert done.returncode == 1, done
+    assert re.search(message, done.stderr), done.stderr
+    assert done.stderr.count("error: ") == 1 and "Traceback" not in done.stderr, done.stderr
+
+
+def assert_no_half_files(folder: Path) -> None:
+    assert [path.name for path in folder.rglob("*") if TEMPORARY.fullmatch(path.name)] == []
+    for path in folder.glob("checkpoint_*.pt"):
+        load_checkpoint(path)
+
+
+WRITES = {
+    "checkpoint": lambda path: save_checkpoint(path, {"state_dict": {"a": torch.zeros(300_000)}}),
+    "checkpoint.safetensors": lambda path: save_copy(path, {"state_dict": {"a": torch.zeros(300_000)}}),
+    "sound.wav": lambda path: save_audio(path, torch.zeros(500_000), 22050),
+    "sound.flac": lambda path: save_audio(path, torch.rand(500_000) - 0.5, 22050),
+    "mel.pt": lambda path: save_mel(path, torch.rand(80, 2000)),
+    "picture.png": lambda path: save_figure(path, noise_figure()),
+}
+
+
+def noise_figure():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 9), dpi=100)
+    figure.figimage(torch.rand(900, 900).numpy())
+    return figure
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_on_a_full_disk_leaves_the_old_file(disk: Path, name: str) -> None:
+    path = disk / name
+    path.write_bytes(b"older")
+    for free in (0, 4096, 100_000):
+        fill(disk, free)
+        with pytest.raises(DataError, match=rf"^{path}: .*No space left on device"):
+            WRITES[name](path)
+        assert path.read_bytes() == b"older"
+        assert sorted(entry.name for entry in disk.iterdir()) == sorted(["filler", name])
+        (disk / "filler").unlink()
+    WRITES[name](path)
+    assert path.stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("free", [0, 20_000, 200_000, 1_500_000])
+@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> None:
+    """The log, the curves or a checkpoint meets the end of the disk first."""
+    words = [*flags(model, disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
+    first = call("train.py", *words, "--epochs", 1)
+    assert first.returncode == 0, first.stderr
+    whole = {path.name: path.read_bytes() for path in disk.glob("checkpoint_*_0.pt")}
+    fill(disk, free)
+    done = call("train.py", *words, "--epochs", 400, "--resume-from-last")
+    assert_one_error(
+        done, rf"^error: {disk}\S*: cannot (write|be written|move|be renamed).*\(No space left on device\)"
+    )
+    assert_no_half_files(disk)
+    assert {name: (disk / name).read_bytes() for name in whole} == whole
+    read_log(disk / "nvlog.json")
+    (disk / "filler").unlink()
+    newest = max(load_checkpoint(path)["epoch"] for path in disk.glob("checkpoint_*_[0-9]*.pt"))
+    again = call("train.py", *words, "--epochs", newest + 2, "--resume-from-last", "--keep-checkpoints", 1)
+    assert again.returncode == 0, again.stderr
+    assert f"resuming at epoch {newest + 1}" in again.stdout
+
+
+@pytest.mark.parametrize("free", [0, 5_000, 30_000, 60_000])
+def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int) -> None:
+    """Log, record, sounds or pictures; --resume finishes the run."""
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("Two.\n" * 12)
+    words = ["-i", phrases, "-o", disk, "--cpu", "--seed", 1, "-bs", 1, "--tacotron2", train_tiny_model("Tacotron2")]
+    words += ["--waveglow", train_tiny_model("WaveGlow")]
+    fill(disk, free)
+    assert_one_error(call("inference.py", *words), rf"^error: {disk}\S*: .*\(No space left on device\)")
+    assert_no_half_files(disk)
+    (disk / "filler").unlink()
+    again = call("inference.py", *words, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert len(list(disk.glob("*.wav"))) == len(list(disk.glob("*.png"))) == 12
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "inference"])
+def test_a_read_only_folder_is_one_error(disk: Path, tmp_path: Path, command: str) -> None:
+    """Mounted read-only, since permissions do not bind root."""
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("Two.\n")
+    voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow"), "--cpu"]
+    training = flags("WaveGlow", tmp_path / "lists")
+    training[training.index("-o") + 1] = str(disk)
+    commands: dict[str, list[object]] = {
+        "train": ["train.py", *training, "--epochs", 1],
+        "resume": ["train.py", *training, "--epochs", 2, "--resume-from-last"],
+        "inference": ["inference.py", "-i", phrases, "-o", disk, *voice],
+    }
+    if command == "resume":
+        assert call("train.py", *training, "--epochs", 1).returncode == 0
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    script, *words = commands[command]
+    assert_one_error(call(str(script), *words), rf"^error: {disk}\S*: cannot .*\(Read-only file system\)")
