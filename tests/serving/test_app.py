@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+import torch
 from fastapi import FastAPI
 
 from common.audio.audio_processing import load_audio, to_pcm
@@ -117,6 +119,27 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
         "type": "speech.audio.done",
         "usage": {"input_tokens": 4, "output_tokens": frames, "total_tokens": frames + 4},
     }
+
+
+class BrokenVocoder:
+    """A vocoder that fails after its first part."""
+
+    def with_settings(self, seed: int, sigma: float, strength: float) -> BrokenVocoder:
+        return self
+
+    def stream(self, *args: object) -> Iterator[torch.Tensor]:
+        yield torch.zeros(100)
+        raise RuntimeError("shapes")
+
+
+def test_a_fault_among_events_is_the_last_event() -> None:
+    with running_engine() as engine:
+        _, neural = engine.voices.all_loaded()
+        neural.vocoder = BrokenVocoder()
+        response = speak(app_of(engine), stream_format="sse", vocoder="waveglow")
+    first, last = [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n") if line]
+    assert base64.b64decode(first["audio"]) == bytes(200)
+    assert last["type"] == "error" and last["error"]["code"] == "internal" and "shapes" not in response.text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.slow
 PATH = "/v1/audio/speech/stream"
 SENTENCES = ["Yes!", "It is nine.", "Good morning."]
 TEXT = " ".join(SENTENCES)
+PATIENCE = 120  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +218,39 @@ def test_the_number_of_connections_and_their_idle_time_are_limited() -> None:
         with client.websocket_connect(PATH) as socket:  # the place is free again
             socket.send_json({"type": "end", "text": "Two."})
             assert receive_until(socket, "done")[1]
+
+
+def test_a_slow_reader_of_audio_is_not_idle() -> None:
+    """The audio is computed sooner than the client reads it; the idle time begins after its last part.
+
+    ASGI's own messages, since a client of this process cannot read slowly.
+    """
+    text = "It is late and the ferry waits until noon and then it leaves\n"
+    sent: list[dict] = []
+
+    async def call() -> None:
+        messages = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": json.dumps(message)}]
+
+        async def receive() -> dict:
+            if messages:
+                return messages.pop(0)
+            await asyncio.sleep(PATIENCE)
+            return {"type": "websocket.disconnect"}
+
+        async def send(event: dict) -> None:
+            await asyncio.sleep(0.25)  # less than a stall
+            sent.append(event)
+
+        headers: list = []
+        scope = {"type": "websocket", "path": PATH, "headers": headers, "query_string": b"", "subprotocols": []}
+        await asyncio.wait_for(make_app(engine, engine.config)(scope, receive, send), PATIENCE)
+
+    message = {"type": "text", "text": text, "seed": 3}
+    with running_engine(idle_timeout=0.5, seed=3, page=False) as engine:
+        run(call())
+    audio = b"".join(event["bytes"] for event in sent if event.get("bytes") is not None)
+    assert audio == to_pcm(reference(text.strip(), 3)).tobytes()
+    assert sent[-1]["type"] == "websocket.close" and "0.5 seconds" in sent[-1]["reason"]
 
 
 def test_the_reason_of_a_close_is_whole_characters_of_at_most_123_bytes(client: TestClient) -> None:
