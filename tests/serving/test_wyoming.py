@@ -91,12 +91,15 @@ def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
     def value(name: str, **labels: str) -> float:
         return engine.metrics.registry.get_sample_value(name, labels) or 0.0
 
+    async def wait_for_free_queue() -> None:
+        while value("tts_queue_length"):
+            await asyncio.sleep(0.05)
+
     async def steps(client: Any) -> None:
         await client.write_event(Synthesize(LONG * 20).event())
         await read_until(client, "audio-chunk")
         await client.disconnect()
-        while value("tts_queue_length"):
-            await asyncio.sleep(0.05)
+        await asyncio.wait_for(wait_for_free_queue(), PATIENCE)
 
     before = value("tts_requests_total", voice="embedded", result="cancelled")
     with_client(engine, steps)
