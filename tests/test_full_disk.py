@@ -97,7 +97,7 @@ def test_a_write_on_a_full_disk_leaves_the_old_file(disk: Path, name: str) -> No
 @pytest.mark.parametrize("free", [0, 20_000, 200_000, 1_500_000])
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> None:
-    """Whichever file meets the end of the disk first: log, curves or a checkpoint."""
+    """The log, the curves or a checkpoint may be the first to meet the end of the disk."""
     words = [*flags(model, disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
     first = call("train.py", *words, "--epochs", 1)
     assert first.returncode == 0, first.stderr
@@ -111,10 +111,10 @@ def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> 
     assert {name: (disk / name).read_bytes() for name in whole} == whole
     read_log(disk / "nvlog.json")
     (disk / "filler").unlink()
-    kept = max(load_checkpoint(path)["epoch"] for path in disk.glob("checkpoint_*_[0-9]*.pt"))
-    again = call("train.py", *words, "--epochs", kept + 2, "--resume-from-last", "--keep-checkpoints", 1)
+    newest = max(load_checkpoint(path)["epoch"] for path in disk.glob("checkpoint_*_[0-9]*.pt"))
+    again = call("train.py", *words, "--epochs", newest + 2, "--resume-from-last", "--keep-checkpoints", 1)
     assert again.returncode == 0, again.stderr
-    assert f"resuming at epoch {kept + 1}" in again.stdout
+    assert f"resuming at epoch {newest + 1}" in again.stdout
 
 
 @pytest.mark.parametrize("free", [0, 5_000, 30_000, 60_000])
