@@ -44,7 +44,7 @@ class Codec(NamedTuple):
 CODECS = {
     "wav": Codec("audio/wav"),
     "pcm": Codec("audio/pcm"),
-    "mp3": Codec("audio/mpeg", "mp3", "libmp3lame", options=(("write_xing", "0"),)),  # Xing's header needs the length
+    "mp3": Codec("audio/mpeg", "mp3", "libmp3lame"),
     "opus": Codec("audio/ogg", "ogg", "libopus", 48_000, (("page_duration", str(OGG_PAGE)),)),
     "aac": Codec("audio/aac", "adts", "aac"),
     "flac": Codec("audio/flac", "flac", "flac"),

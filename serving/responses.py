@@ -85,11 +85,7 @@ async def wait_for_disconnect(receive: Receive) -> None:
 async def audio_chunks(stream: SpeechStream, encoder: Encoder) -> Chunks:
     """Yield the bytes of a stream's file. Raises RequestError as the stream does."""
     async for audio in stream:
-        try:
-            chunk = encoder.encode(audio)
-        except ValueError as error:  # samples that are not finite
-            raise RequestError(500, str(error), code="bad_audio") from None
-        if chunk:
+        if chunk := encoder.encode(audio):
             yield chunk
     if last := encoder.finish():
         yield last

@@ -106,7 +106,7 @@ class Session:
         receiving = asyncio.ensure_future(self.socket.receive())
         try:
             while not (await asyncio.wait({receiving}, timeout=limit))[0]:
-                if not self.waiting and (self.stream is None or self.stream.ended):
+                if not self.waiting and (self.stream is None or self.stream.cancelled):  # all is sent
                     raise RequestError(408, f"no message for {limit:g} seconds (--idle-timeout)", code="idle")
             return receiving.result()
         finally:

@@ -73,3 +73,12 @@ def test_problems_of_a_file_are_listed_together(tmp_path):
         Knowledge(file)
     with pytest.raises(DataError, match="no such file; expected a text file"):
         Knowledge(tmp_path / "missing.txt")
+
+
+def test_a_question_of_its_own_comes_before_a_follow_up(tmp_path):
+    """Both entries fit in full: the first with the words of the question before, the second alone."""
+    file = tmp_path / "answers.txt"
+    file.write_text("What is the capital of France?|Paris.\nWhat is a capital?|A city.\n")
+    knowledge = Knowledge(file)
+    assert ask(knowledge, "What is a capital?", Turn("What is France?", "A country.")) == "A city."
+    assert ask(knowledge, "And the capital?", Turn("What is France?", "A country.")) == "Paris."

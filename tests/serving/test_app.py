@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import soundfile
+import torch
 from fastapi import FastAPI
 
 from common.audio.audio_processing import load_audio, to_pcm
@@ -105,6 +107,7 @@ def test_speed_and_rate(app: FastAPI) -> None:
 def test_events_are_those_of_openai(app: FastAPI) -> None:
     response = speak(app, stream_format="sse")
     assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.headers["cache-control"] == "no-cache"
     lines = [line for line in response.text.split("\n\n") if line]
     events = [json.loads(line.removeprefix("data: ")) for line in lines]
     *deltas, done = events
@@ -116,6 +119,27 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
         "type": "speech.audio.done",
         "usage": {"input_tokens": 4, "output_tokens": frames, "total_tokens": frames + 4},
     }
+
+
+class BrokenVocoder:
+    """A vocoder that fails after its first part."""
+
+    def with_settings(self, seed: int, sigma: float, strength: float) -> BrokenVocoder:
+        return self
+
+    def stream(self, *args: object) -> Iterator[torch.Tensor]:
+        yield torch.zeros(100)
+        raise RuntimeError("shapes")
+
+
+def test_a_fault_among_events_is_the_last_event() -> None:
+    with running_engine() as engine:
+        _, neural = engine.voices.all_loaded()
+        neural.vocoder = BrokenVocoder()
+        response = speak(app_of(engine), stream_format="sse", vocoder="waveglow")
+    first, last = [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n") if line]
+    assert base64.b64decode(first["audio"]) == bytes(200)
+    assert last["type"] == "error" and last["error"]["code"] == "internal" and "shapes" not in response.text
 
 
 @pytest.mark.parametrize(
@@ -181,10 +205,29 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
     assert error_of(call(app, "POST", BATCH, json={"input": ["Two.", " "]}), 400)["param"] == "input"
 
 
+def test_the_files_of_a_batch_and_its_errors(app: FastAPI) -> None:
+    body = {"input": ["Two.", "{HH AH0 XX9}"], "seed": 3, "response_format": "opus"}
+    with zipfile.ZipFile(io.BytesIO(call(app, "POST", BATCH, json=body).content)) as archive:
+        assert archive.namelist() == ["audio_0.ogg", "error_1.json"]
+        error = json.loads(archive.read("error_1.json"))["error"]
+        assert error["code"] == "invalid_text" and "XX9" in error["message"]
+        assert soundfile.info(io.BytesIO(archive.read("audio_0.ogg"))).subtype == "OPUS"
+
+
+def test_a_batch_larger_than_the_queue_can_never_be_accepted() -> None:
+    """So it is the client's mistake, 400, in place of 503 that asks it to try again."""
+    config = ServingConfig(cpu=True, max_queue=2)
+    app = app_of(Engine(Voices(config), config))
+    assert (
+        "3 texts, expected at most 2" in error_of(call(app, "POST", BATCH, json={"input": ["a"] * 3}), 400)["message"]
+    )
+
+
 def test_models_and_voices(app: FastAPI) -> None:
     models = call(app, "GET", "/v1/models").json()
     assert models["object"] == "list" and models["data"][0]["id"] == "tacotron2"
-    assert call(app, "GET", "/v1/models/tts-1").json()["object"] == "model"
+    for name in ("tts-1", "gpt-4o-mini-tts-2025-12-15"):  # with a date as well
+        assert call(app, "GET", f"/v1/models/{name}").json()["id"] == name
     assert error_of(call(app, "GET", "/v1/models/nothing"), 404)["code"] == "model_not_found"
     (voice,) = call(app, "GET", "/v1/voices").json()["data"]
     assert voice == {
@@ -201,6 +244,7 @@ def test_health_and_readiness(app: FastAPI) -> None:
     config = ServingConfig(cpu=True)
     engine = Engine(Voices(config), config)
     cold = app_of(engine)
+    assert call(cold, "GET", "/healthz").status_code == 500  # no thread yet
     assert call(cold, "GET", "/readyz").status_code == 503
     response = speak(cold)
     assert error_of(response, 503)["code"] == "not_ready" and response.headers["retry-after"] == "5"
@@ -331,5 +375,8 @@ def test_a_voice_with_a_name_beyond_latin(tmp_path: Path) -> None:
     """The header has it in percent-encoding."""
     (tmp_path / "Жанна").symlink_to(EMBEDDED)
     with running_engine(voices=tmp_path) as engine:
-        response = speak(make_app(engine, engine.config), voice="Жанна")
+        app = make_app(engine, engine.config)
+        response = speak(app, voice="Жанна")
+        voices = call(app, "GET", "/v1/voices").json()["data"]
+    assert [(voice["id"], voice["default"]) for voice in voices] == [("embedded", True), ("Жанна", False)]
     assert response.status_code == 200 and response.headers["x-voice"] == "%D0%96%D0%B0%D0%BD%D0%BD%D0%B0"

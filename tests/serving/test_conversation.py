@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+import torch
 from scipy.signal import resample_poly
 
 from common.audio.audio_processing import read_audio
 from common.errors import DataError, UsageError
+from common.inference.stages import TEXT_PAUSE
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
 from serving.answers import Turn
-from serving.conversation import NO_WORDS, Conversation, main
-from synthesizer import SynthesisConfig, Synthesizer
+from serving.conversation import NO_WORDS, Conversation, main, speak
+from serving.conversation_settings import ConversationConfig
+from synthesizer import Line, SynthesisConfig, Synthesizer
 from tacotron2.text.sentences import sentence_ends
 from tests.recipe import ROOT, run, skip_without_evaluators
 from tests.serving.chat_endpoint import Endpoint, chunk
@@ -83,6 +87,41 @@ def test_a_chat_model_answers_by_speech(questions, recogniser, tmp_path):
 def test_a_question_without_words_leaves_the_turns(recogniser):
     turns = [Turn("Hello.", "Good morning.")]
     assert list(Conversation().answer("", turns, sentence_ends)) == [NO_WORDS] and len(turns) == 1
+
+
+def test_faint_noise_has_no_words(recogniser):
+    noise = np.random.default_rng(0).uniform(-1, 1, 22050).astype(np.float32)
+    assert Conversation().transcribe(0.0049 * noise, 22050) == "" == Conversation().transcribe(noise[:0], 22050)
+
+
+class Echo:
+    """A source of answers: yields the question in pieces, and stores the turns that came with it."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+
+    def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
+        self.turns = list(turns)
+        yield from (" You said: ", question, ".\n")
+
+
+@pytest.mark.parametrize("remembered", [0, 1, 2, 5])
+def test_the_latest_turns_alone_are_passed_on(recogniser, remembered):
+    conversation = Conversation(ConversationConfig(remembered_turns=remembered))
+    conversation.answerer = Echo()
+    turns = [Turn("One", "A."), Turn("Two", "B."), Turn("Three", "C.")]
+    assert list(conversation.answer("Four", turns, sentence_ends)) == ["You said: Four."]
+    assert conversation.answerer.turns == turns[:3][3 - min(3, remembered) :]
+    assert turns[3:] == [Turn("Four", "You said: Four.")]
+
+
+def test_each_sentence_has_a_number_of_its_own():
+    """Equal sentences of one answer draw different noise, as sentences of the WebSocket do."""
+    voice = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu")
+    audio = speak(iter(["Two.", "Two."]), voice)
+    parts = [part for number in range(2) for part in voice.stream_line(Line("Two.", 3, number), TEXT_PAUSE)]
+    assert torch.equal(audio, torch.cat(parts))
+    assert not torch.equal(*(torch.cat(list(voice.stream_line(Line("Two.", 3, number)))) for number in range(2)))
 
 
 def test_mistakes_are_one_error_without_a_traceback(questions, tmp_path):

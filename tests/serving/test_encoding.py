@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from common.audio.audio_processing import load_audio, to_pcm
-from serving.encoding import CODECS, RATES, Encoder, tempo_factors, wav_header
+from serving.encoding import CODECS, RATES, Encoder, Filter, tempo_factors, wav_header
 from tests.serving.conftest import decode
 
 RATE, SECONDS, PITCH = 22050, 2.0, 440.0
@@ -115,3 +115,37 @@ def test_a_stream_without_audio_is_a_file_without_samples(name: str) -> None:
 def test_samples_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match="NaN or infinite"):
         Encoder("mp3", RATE).encode(torch.tensor([float("nan")]))
+
+
+def test_samples_through_the_filters_are_rounded_and_clipped() -> None:
+    """At the audio's own rate and speed, the filters change nothing: to_pcm is the reference, above full scale as well."""
+    audio = 1.5 * torch.randn(5000).clamp(-1, 1)
+    filters = Filter(RATE, 1.0, RATE)
+    samples = [filters.process(part.numpy()) for part in audio.split(999)]
+    np.testing.assert_array_equal(np.concatenate([*samples, filters.finish()]), to_pcm(audio))
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "aac"])
+def test_lossy_formats_have_64_kbit_a_second(name: str) -> None:
+    noise = 0.1 * torch.randn(10 * RATE).clamp(-3, 3)
+    assert len(encode(name, noise)) * 8 / 10 == pytest.approx(64_000, rel=0.25)
+
+
+def test_the_last_samples_reach_the_file() -> None:
+    """An impulse 5 ms before the end, through Opus's change of rate."""
+    audio = torch.zeros(2 * RATE)
+    audio[-110:-100] = 0.9
+    samples, rate = decode(encode("opus", audio))
+    assert np.abs(samples[round(1.98 * rate) :]).max() > 0.2
+    assert len(samples) >= 2 * rate
+
+
+def test_an_mp3_states_no_length() -> None:
+    """LAME's Xing or Info frame, which a stream cannot fill in, would be a frame of silence with a wrong length."""
+    data = encode("mp3", tone())
+    assert b"Xing" not in data[:500] and b"Info" not in data[:500]
+
+
+def test_fields_of_the_wav_header() -> None:
+    """WAVE's fmt chunk: PCM, one channel, rate, bytes a second, bytes a frame, bits a sample."""
+    assert struct.unpack("<HHIIHH", wav_header(RATE)[20:36]) == (1, 1, RATE, 2 * RATE, 2, 16)

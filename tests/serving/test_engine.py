@@ -94,6 +94,7 @@ def test_a_seed_is_drawn_unless_the_server_has_one(engine: Engine) -> None:
     with running_engine(seed=8) as other:
         audio, stream = speak(other, text="Two.")
         assert stream.seed == 8 and torch.equal(audio, reference("Two.", 8))
+        assert speak(other, text="Two.", seed=0)[1].seed == 0  # the request's own comes first
 
 
 def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
@@ -168,7 +169,10 @@ def test_a_cancelled_request_is_not_computed_to_its_end(engine: Engine) -> None:
         await until(lambda: stream.ended)
         return stream
 
+    durations = sample(engine, "tts_first_byte_seconds_count"), sample(engine, "tts_request_seconds_count")
     stream = run(call())
+    run(until(lambda: sample(engine, "tts_active_requests") == 0))
+    assert durations == (sample(engine, "tts_first_byte_seconds_count"), sample(engine, "tts_request_seconds_count"))
     assert 0 < stream.samples < whole / 2
     assert sample(engine, "tts_requests_total", {"voice": "embedded", "result": "cancelled"}) >= 1
     assert sample(engine, "tts_queue_length") == 0
@@ -200,9 +204,36 @@ def test_a_request_that_is_cancelled_while_it_waits_leaves_its_place_at_once() -
         waiting.cancel()
         await until(lambda: waiting.ended)
         assert not first.ended and waiting.samples == 0 and sample(engine, "tts_queue_length") == 1
+        assert sample(engine, "tts_requests_total", {"voice": "embedded", "result": "cancelled"}) == 1
         first.cancel()
 
     with running_engine(batching=False) as engine:
+        run(call())
+
+
+def test_no_more_requests_than_the_limit_are_computed_at_once() -> None:
+    async def call() -> set[float]:
+        streams = [asyncio.ensure_future(collect(engine.submit(SpeechRequest(text=LONG, seed=1)))) for _ in range(4)]
+        active = set()
+        while not all(stream.done() for stream in streams):
+            active.add(sample(engine, "tts_active_requests"))
+            await asyncio.sleep(0.01)
+        await until(lambda: sample(engine, "tts_active_requests") == 0)
+        return active
+
+    with running_engine(max_batch=2) as engine:
+        active = run(call())
+    assert 2 in active and max(active) == 2
+
+
+def test_the_time_of_a_request_that_nobody_reads_passes() -> None:
+    async def call() -> None:
+        stream = engine.submit(SpeechRequest(text=LONG * 20, seed=1))
+        await until(lambda: stream.ended)
+        assert sample(engine, "tts_requests_total", {"voice": "embedded", "result": "timeout"}) == 1
+        assert len(stream.speeches) < len(stream.pieces)
+
+    with running_engine(timeout=0.5) as engine:
         run(call())
 
 
@@ -278,7 +309,7 @@ def test_stopping_finishes_accepted_requests_and_refuses_new_ones() -> None:
         await asyncio.sleep(0)
         with pytest.raises(RequestError) as caught:
             engine.submit(SpeechRequest(text="Two."))
-        assert caught.value.status == 503 and not engine.ready
+        assert caught.value.status == 503 and not engine.ready and sample(engine, "tts_ready") == 0
         for text, stream in zip(TEXTS, streams, strict=True):
             assert torch.equal(await collect(stream), reference(text, 1))
         assert await stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 
 import pytest
 
@@ -32,6 +33,9 @@ def test_samples_are_read_once_and_in_order(monkeypatch):
             answer = await reading
             assert (answer.content, answer.headers["X-Sampling-Rate"]) == (b"abcd", "22050")
             assert not channel.left
+            assert answer.headers["content-type"] == "application/octet-stream"
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["x-accel-buffering"] == "no"  # a proxy would delay the first sound
             assert (await client.get(f"/page/audio/{channel.token}")).status_code == 404
             unread = relay.open(22050)
             unread.put(b"abc")
@@ -41,6 +45,14 @@ def test_samples_are_read_once_and_in_order(monkeypatch):
             assert (await client.get("/page/audio/guess")).status_code == 404
 
     asyncio.run(run())
+
+
+def test_tokens_have_128_random_bits():
+    from serving.page.relay import Relay
+
+    relay = Relay()
+    tokens = {relay.open(22050).token for _ in range(100)}
+    assert len(tokens) == 100 and all(len(base64.urlsafe_b64decode(token + "==")) == 16 for token in tokens)
 
 
 def test_a_reader_who_leaves_is_noted():

@@ -39,3 +39,14 @@ def test_lines_without_words_are_left_out() -> None:
     cutter = SentenceCutter(sentence_ends)
     assert cutter.add("One.\n\n ... \nTwo.\n") == ["One.", "Two."]
     assert cutter.add("?!") == [] and cutter.finish() == []
+
+
+def test_a_number_is_a_word() -> None:
+    cutter = SentenceCutter(sentence_ends)
+    assert cutter.add("12.\n") == ["12."]
+
+
+@pytest.mark.parametrize("text", ["One.\tTw", "Yes!No", "One. Tw"])
+def test_half_a_word_completes_nothing(text: str) -> None:
+    cutter = SentenceCutter(sentence_ends)
+    assert cutter.add(text) == [] and len(cutter) == len(text)

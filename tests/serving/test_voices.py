@@ -10,6 +10,7 @@ import torch
 from common.errors import DataError, UsageError
 from common.inference.config import GRIFFIN_LIM
 from serving.config import ServingConfig
+from serving.errors import RequestError
 from serving.voices import Voices, VoiceSettings, find_voices
 from synthesizer import EMBEDDED, Line
 from tests.recipe import train_tiny_model
@@ -43,7 +44,7 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     assert voices.vocoders("anna") == [GRIFFIN_LIM]
     assert voices.vocoders("ben") == ["waveglow", GRIFFIN_LIM]
     assert voices.vocoders("embedded") == [GRIFFIN_LIM, "waveglow"]  # listeners understand it better so
-    assert voices_of(tmp_path, default_voice="ben").names[0] == "ben"
+    assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna"]
     assert voices_of(tmp_path, embedded=False).names == ["anna", "ben"]
     assert voices_of(tmp_path, vocoder=GRIFFIN_LIM).vocoders("ben")[0] == GRIFFIN_LIM
     assert voices_of(tmp_path, vocoder="waveglow").vocoders("anna") == [GRIFFIN_LIM]
@@ -57,6 +58,47 @@ def test_the_best_checkpoint_of_a_training_comes_before_its_last(tmp_path: Path)
     (folder / "checkpoint_Tacotron2_best.pt").unlink()
     (files,) = find_voices(ServingConfig(voices=tmp_path, embedded=False))
     assert files.acoustic.path == folder / "checkpoint_Tacotron2_last.pt"
+
+
+def test_names_of_openai_stand_for_the_default_voice_unless_a_folder_has_one(tmp_path: Path) -> None:
+    embedded(tmp_path / "nova")
+    voices = voices_of(tmp_path)
+    assert voices.resolve("nova") == "nova"
+    assert {voices.resolve(name) for name in ("alloy", "", None)} == {"embedded"}
+    with pytest.raises(RequestError, match="'Nova' is not one of embedded, nova") as caught:
+        voices.resolve("Nova")
+    assert (caught.value.status, caught.value.code) == (404, "voice_not_found")
+
+
+def test_a_folder_with_checkpoints_is_a_voice_of_its_name(tmp_path: Path) -> None:
+    folder = make_voice(
+        tmp_path / "ben",
+        tacotron2__pt=EMBEDDED / "tacotron2.safetensors",
+        waveglow__pt=EMBEDDED / "waveglow.safetensors",
+    )
+    (folder / "notes").mkdir()  # no voice
+    voices = voices_of(folder)
+    assert voices.names == ["embedded", "ben"]
+    assert voices.vocoder_of("ben", None) == voices.vocoder_of("ben", "") == "waveglow"
+    assert voices.vocoder_of("ben", GRIFFIN_LIM) == GRIFFIN_LIM
+    with pytest.raises(RequestError, match="'flute' is not one of this voice's, waveglow, griffin-lim") as caught:
+        voices.vocoder_of("ben", "flute")
+    assert (caught.value.status, caught.value.code) == (400, "vocoder_not_found")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["half", "int8", "plain"])
+def test_settings_of_the_server_reach_each_voice(name: str) -> None:
+    voices = Voices(ServingConfig(cpu=True, **{name: True}))
+    voices.load("cpu")
+    configs = [voice.config for voice in voices.all_loaded()]
+    assert len(configs) == 2
+    for config in configs:
+        assert {other: getattr(config, other) for other in ("half", "int8", "plain")} == {
+            "half": name == "half",
+            "int8": name == "int8",
+            "plain": name == "plain",
+        }
 
 
 def test_mistakes_name_the_folder(tmp_path: Path) -> None:

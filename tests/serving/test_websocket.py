@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.slow
 PATH = "/v1/audio/speech/stream"
 SENTENCES = ["Yes!", "It is nine.", "Good morning."]
 TEXT = " ".join(SENTENCES)
+PATIENCE = 120  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,42 @@ def test_a_cancellation_ends_the_speech_and_not_the_connection(client: TestClien
     assert events[-1]["sentences"] < 8
     assert len(before) < 60 and b"".join(after)
     assert engine.metrics.registry.get_sample_value("tts_queue_length") == 0
+
+
+def test_no_audio_of_a_cancelled_sentence_follows_the_confirmation(client: TestClient) -> None:
+    """At another speed the filters hold samples; those are dropped as well."""
+    with client.websocket_connect(PATH) as socket:
+        socket.send_json({"type": "start", "seed": 3, "speed": 0.5})
+        socket.send_json({"type": "text", "text": "It is late and the ferry waits. " * 3})
+        while not isinstance(receive(socket), bytes):
+            pass
+        socket.send_json({"type": "cancel"})
+        receive_until(socket, "cancelled")
+        socket.send_json({"type": "end", "text": "Yes!"})
+        event = receive(socket)
+        assert isinstance(event, dict) and event["text"] == "Yes!"
+        receive_until(socket, "done")
+
+
+def test_the_seed_and_the_limit_of_the_server() -> None:
+    with running_engine(seed=8, max_characters=12) as engine:
+        client = TestClient(make_app(engine, engine.config))
+        for settings, seed in (({}, 8), ({"seed": 0}, 0)):
+            with client.websocket_connect(PATH) as socket:
+                socket.send_json({"type": "start", **settings})
+                started = receive(socket)
+                assert isinstance(started, dict) and started["seed"] == seed
+                socket.send_json({"type": "end", "text": "It is nine. "})  # 12 characters
+                assert receive_until(socket, "done")[1]
+
+
+def test_a_binary_message_is_a_mistake_of_the_client(client: TestClient) -> None:
+    with client.websocket_connect(PATH) as socket:
+        socket.send_bytes(b"Yes!")
+        events, _ = receive_until(socket, "error")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            receive(socket)
+    assert events[-1]["error"]["code"] == "invalid_message" and closed.value.code == 1008
 
 
 def test_speed_and_rate(client: TestClient) -> None:
@@ -180,6 +218,39 @@ def test_the_number_of_connections_and_their_idle_time_are_limited() -> None:
         with client.websocket_connect(PATH) as socket:  # the place is free again
             socket.send_json({"type": "end", "text": "Two."})
             assert receive_until(socket, "done")[1]
+
+
+def test_a_slow_reader_of_audio_is_not_idle() -> None:
+    """The audio is computed sooner than the client reads it; the idle time begins after its last part.
+
+    ASGI's own messages, since a client of this process cannot read slowly.
+    """
+    text = "It is late and the ferry waits until noon and then it leaves\n"
+    sent: list[dict] = []
+
+    async def call() -> None:
+        messages = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": json.dumps(message)}]
+
+        async def receive() -> dict:
+            if messages:
+                return messages.pop(0)
+            await asyncio.sleep(PATIENCE)
+            return {"type": "websocket.disconnect"}
+
+        async def send(event: dict) -> None:
+            await asyncio.sleep(0.25)  # less than a stall
+            sent.append(event)
+
+        headers: list = []
+        scope = {"type": "websocket", "path": PATH, "headers": headers, "query_string": b"", "subprotocols": []}
+        await asyncio.wait_for(make_app(engine, engine.config)(scope, receive, send), PATIENCE)
+
+    message = {"type": "text", "text": text, "seed": 3}
+    with running_engine(idle_timeout=0.5, seed=3, page=False) as engine:
+        run(call())
+    audio = b"".join(event["bytes"] for event in sent if event.get("bytes") is not None)
+    assert audio == to_pcm(reference(text.strip(), 3)).tobytes()
+    assert sent[-1]["type"] == "websocket.close" and "0.5 seconds" in sent[-1]["reason"]
 
 
 def test_the_reason_of_a_close_is_whole_characters_of_at_most_123_bytes(client: TestClient) -> None:

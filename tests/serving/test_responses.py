@@ -1,0 +1,115 @@
+"""Answers over ASGI from streams that a test feeds: errors at each stage, clients that leave, and archives."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from starlette.types import Message
+
+from common.audio.audio_processing import to_pcm
+from serving.encoding import Encoder
+from serving.errors import RequestError, timeout_error
+from serving.responses import StreamedResponse, audio_chunks, error_event, zip_chunks
+from serving.stream import SpeechRequest, SpeechStream
+from tests.serving.conftest import run
+
+PART = torch.linspace(-1, 1, 100)
+
+
+class Answer(NamedTuple):
+    sent: list[Message]
+    log: dict[str, Any]
+    stream: SpeechStream
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+
+def make_stream(*items: Any) -> SpeechStream:
+    stream = SpeechStream(SpeechRequest(text="Two."), "embedded", 22050, 1, 60)
+    for item in items:
+        stream.put(item)
+    return stream
+
+
+def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError], bytes] | None = None) -> Answer:
+    """Answer with the audio of a stream; `leaves`: the client leaves while more audio is due."""
+
+    async def call() -> Answer:
+        stream = make_stream(*items)
+        chunks = audio_chunks(stream, Encoder("pcm", 22050))
+        answer = StreamedResponse(chunks, stream.cancel, "audio/pcm", {}, error_chunk)
+        scope: dict[str, Any] = {"type": "http"}
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            await asyncio.sleep(0.05 if leaves else 60)
+            return {"type": "http.disconnect"}
+
+        async def collect(message: Message) -> None:
+            sent.append(message)
+
+        await answer(scope, receive, collect)
+        return Answer(sent, scope.get("log", {}), stream)
+
+    result: Answer = run(call())
+    return result
+
+
+def test_a_complete_answer_has_a_mark_of_its_end() -> None:
+    answer = send(PART, PART[:3], None)
+    assert answer.sent[0]["status"] == 200 and answer.body == to_pcm(torch.cat([PART, PART[:3]])).tobytes()
+    assert [message["more_body"] for message in answer.sent[1:]] == [True, True, False]
+    assert "disconnected" not in answer.log and answer.stream.cancelled
+
+
+def test_an_error_before_the_first_part_is_the_status() -> None:
+    answer = send(timeout_error(3))
+    assert answer.sent[0]["status"] == 504 and json.loads(answer.body)["error"]["code"] == "timeout"
+    assert "3 seconds" in answer.log["error"] and answer.stream.cancelled
+
+
+def test_an_error_after_it_leaves_the_answer_incomplete() -> None:
+    answer = send(PART, timeout_error(3))
+    assert answer.sent[0]["status"] == 200 and answer.sent[-1]["more_body"] is True
+    assert answer.body == to_pcm(PART).tobytes() and "3 seconds" in answer.log["error"]
+
+
+def test_an_error_among_events_is_the_last_event() -> None:
+    answer = send(PART, timeout_error(3), error_chunk=error_event)
+    assert answer.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    event = json.loads(answer.sent[-2]["body"].decode().removeprefix("data: "))
+    assert event == {"type": "error", **timeout_error(3).body()}
+    assert answer.sent[-2]["body"].endswith(b"\n\n")
+
+
+def test_a_client_that_leaves_ends_the_computation_and_is_noted() -> None:
+    answer = send(PART, leaves=True)
+    assert answer.stream.cancelled and answer.log == {"disconnected": True}
+    assert answer.sent[-1]["more_body"] is True
+
+
+@pytest.mark.parametrize("ending", ["wav", "pcm"])
+def test_an_archive_has_an_error_in_place_of_a_stream_that_fails(ending: str) -> None:
+    """Each file leaves as soon as it is complete, so the first chunk has the first file's name."""
+
+    async def call() -> list[bytes]:
+        streams = [make_stream(PART, timeout_error(3)), make_stream(PART, None)]
+        return [chunk async for chunk in zip_chunks(streams, [Encoder(ending, 22050) for _ in streams], ending)]
+
+    first, *rest = run(call())
+    assert b"error_0.json" in first and b"audio_1" not in first
+    with zipfile.ZipFile(io.BytesIO(first + b"".join(rest))) as archive:
+        assert archive.testzip() is None and archive.namelist() == ["error_0.json", f"audio_1.{ending}"]
+        assert json.loads(archive.read("error_0.json")) == timeout_error(3).body()
+        contents = archive.read(f"audio_1.{ending}")
+    assert contents[-200:] == to_pcm(PART).tobytes()
+    assert ending == "pcm" or int.from_bytes(contents[40:44], "little") == 200

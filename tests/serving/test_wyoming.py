@@ -1,0 +1,103 @@
+"""Wyoming's client against a server in this process: the format of audio, errors within a stream, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from serving.engine import Engine
+from tests.serving.conftest import LONG, reference, run
+from tests.serving.test_server import free_port
+
+pytest.importorskip("wyoming", reason="wyoming, of requirements-serving.txt, is not installed")
+pytestmark = pytest.mark.slow
+PATIENCE = 60  # seconds
+
+
+def with_client(engine: Engine, steps: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+    """Run steps with a connected client, on a server of their own."""
+    from wyoming.client import AsyncTcpClient
+
+    from serving.wyoming import serve_wyoming
+
+    async def call() -> Any:
+        port = free_port()
+        server = await serve_wyoming(engine, "127.0.0.1", port)
+        try:
+            async with AsyncTcpClient("127.0.0.1", port) as client:
+                return await steps(client)
+        finally:
+            await server.stop()
+
+    return run(call())
+
+
+async def read_until(client: Any, kind: str) -> list[Any]:
+    events: list[Any] = []
+    while not events or events[-1].type != kind:
+        events.append(await asyncio.wait_for(client.read_event(), PATIENCE))
+    return events
+
+
+def test_audio_is_mono_of_16_bits(engine: Engine) -> None:
+    from wyoming.tts import Synthesize
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(Synthesize("Two.").event())
+        return await read_until(client, "audio-stop")
+
+    start, *chunks, _ = with_client(engine, steps)
+    layout = {"rate": 22050, "width": 2, "channels": 1}
+    assert start.type == "audio-start" and layout.items() <= start.data.items()
+    assert chunks and all(chunk.type == "audio-chunk" and layout.items() <= chunk.data.items() for chunk in chunks)
+    samples = sum(len(chunk.payload) // 2 for chunk in chunks)
+    assert abs(samples - len(reference("Two.", 3))) < 22050  # another seed
+
+
+def test_a_whole_text_is_spoken_after_an_error_within_a_stream(engine: Engine) -> None:
+    from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(SynthesizeStart().event())
+        await client.write_event(SynthesizeChunk("{HH AH0 XX9}\n").event())
+        error = (await read_until(client, "error"))[-1]
+        await client.write_event(Synthesize("Two.").event())
+        return [error, *await read_until(client, "audio-stop")]
+
+    error, *events = with_client(engine, steps)
+    assert "XX9" in error.data["text"] and error.data["code"] == "invalid_text"
+    assert any(len(event.payload or b"") > 0 for event in events)
+
+
+def test_a_stream_ends_with_both_marks(engine: Engine) -> None:
+    from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
+
+    async def steps(client: Any) -> list[Any]:
+        for event in (SynthesizeStart(), SynthesizeChunk("Yes!"), SynthesizeStop()):
+            await client.write_event(event.event())
+        return await read_until(client, "synthesize-stopped")
+
+    kinds = [event.type for event in with_client(engine, steps)]
+    assert kinds[0] == "audio-start" and kinds[-2:] == ["audio-stop", "synthesize-stopped"]
+    assert kinds.count("audio-stop") == 1
+
+
+def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:
+    from wyoming.tts import Synthesize
+
+    def value(name: str, **labels: str) -> float:
+        return engine.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    async def steps(client: Any) -> None:
+        await client.write_event(Synthesize(LONG * 20).event())
+        await read_until(client, "audio-chunk")
+        await client.disconnect()
+        while value("tts_queue_length"):
+            await asyncio.sleep(0.05)
+
+    before = value("tts_requests_total", voice="embedded", result="cancelled")
+    with_client(engine, steps)
+    assert value("tts_requests_total", voice="embedded", result="cancelled") == before + 1
