@@ -26,7 +26,7 @@ import torch
 from common import precision
 from common.arguments import HelpFormatter, given_options, positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.files import atomic_write
 from common.inference.arguments import (
     add_speaking_arguments,
@@ -47,6 +47,7 @@ from common.inference.evaluation import (
 )
 from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
+from common.parser import Parser
 from common.quality.page import page
 from common.quality.report import System, as_json, legend, table
 from common.training.checkup import held_out, is_mel, spread
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
     if args.int8 and (note := precision.int8_note(device)):
-        print(note)
+        print(printable(note))
     voices = load_voices(args, config, device)
     main_voice, rate = voices[""], voices[""].audio.sampling_rate
     items = read_items(args, main_voice)
@@ -76,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
     evaluators = Evaluators([name for name in MEASURED if name not in args.without])
     outputs = anchors(items, main_voice)
     for prefix, voice in voices.items():
-        print(f"{prefix}{voice_line(voice)}", flush=True)
+        print(printable(f"{prefix}{voice_line(voice)}"), flush=True)
         outputs |= synthesise(items, voice, prefix)
     systems = [
         evaluate_system(name, items, renditions, speed, evaluators, rate)
@@ -193,12 +194,12 @@ def write(
             file.write(page(title, systems, main_system, voice.audio.sampling_rate).encode())
     except OSError as error:
         raise DataError(f"{args.output}: cannot write the report ({error.strerror}); choose another --output") from None
-    print(f"{table(systems)}\n\n{legend()}\n\n{report}\n{numbers}")
+    print(printable(f"{table(systems)}\n\n{legend()}\n\n{report}\n{numbers}"))
 
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
     """Parse all flags, and build the config of the voices. Raises UsageError for values out of range."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="evaluate.py",
         usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)",
         description=__doc__,

@@ -55,6 +55,7 @@ from common.inference.manifest import (
 from common.inference.outputs import write_picture, write_sound
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
+from common.parser import Parser
 from common.threads import ThreadBalance
 from common.training.distributed import Dist, broadcast, gather, session
 from common.training.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
@@ -288,7 +289,7 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """All flags: inference's own, a checkpoint for each model, and the models' flags, which a checkpoint's settings replace."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="inference.py",
         usage="%(prog)s -i PHRASES [flags]  (-h lists them)",
         description=__doc__,

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
 from common.files import read_lines
+from common.parser import Parser
 from tacotron2.text.cleaners import english_cleaners
 
 SCRIPT = Path("studio/reading_script.txt")
@@ -91,9 +92,7 @@ def count_diphones(pronunciations: Pronunciations) -> Counter[Diphone]:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = Parser(description=__doc__, allow_abbrev=False, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", default=[SCRIPT], metavar="FILE", help="of texts, one a line")
     parser.add_argument("--choose", type=positive, metavar="N", help="print the N lines that cover the most diphones")
     return parser.parse_args(argv)

@@ -24,6 +24,7 @@ from benchmarks.machine import cpu_name
 from common.arguments import HelpFormatter, positive
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import SynthesisConfig
+from common.parser import Parser
 from exports import engines
 from exports.manifest import NAME, read_manifest
 from exports.targets import Source, export
@@ -187,7 +188,7 @@ def table(numbers: dict[str, Measurement], threads: int) -> str:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse all flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.exports",
         usage="%(prog)s [flags]  (-h lists them)",
         description=__doc__,

@@ -26,6 +26,7 @@ from benchmarks import gpu_page
 from common import precision
 from common.arguments import HelpFormatter, positive
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.parser import Parser
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -180,7 +181,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Flags; a GPU that is not there is an error."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="bash benchmarks/gpu.sh",
         description=(__doc__ or "").partition("\n")[0],
         formatter_class=HelpFormatter,

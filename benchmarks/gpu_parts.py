@@ -27,6 +27,7 @@ from common import precision
 from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
 from common.inference.vocoders import time_call
+from common.parser import Parser
 from common.spec import ModelSpec
 from common.training import plan, snapshot
 from common.training.distributed import Dist
@@ -183,7 +184,7 @@ def two_processes(args: argparse.Namespace) -> dict[str, Any]:
             process.join()
         if any(process.exitcode for process in processes):
             raise DataError(f"two processes ended with codes {[process.exitcode for process in processes]}")
-        together = [torch.load(Path(folder, f"{rank}.pt"), map_location="cpu") for rank in range(2)]
+        together = [torch.load(Path(folder, f"{rank}.pt"), map_location="cpu", weights_only=True) for rank in range(2)]
     state, _ = build(args, "--grad-accumulation-steps 2")
     batches = [to_device(_batch_of(args, rank), state.dist.device) for rank in range(2)]
     for _ in range(2):
@@ -226,9 +227,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 def main(argv: list[str] | None = None) -> None:
     """Run one part."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu_parts", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = Parser(prog="python -m benchmarks.gpu_parts", description=(__doc__ or "").partition("\n")[0])
     add = parser.add_argument
     add("part", choices=list(PARTS))
     add("--model", choices=list(REGISTRY), required=True)

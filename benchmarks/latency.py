@@ -47,6 +47,7 @@ from common.inference.arguments import add_vocoding_arguments, own_flags, synthe
 from common.inference.config import problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
+from common.parser import Parser
 from common.spec import ModelSpec
 from common.tables import markdown_table
 from common.training.nvlog import Log, NvLog
@@ -232,7 +233,7 @@ def table(summary: Mapping[str, float], batch_size: int, input_length: int, numb
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser: flags of the measurement, flags of inference.py, and the models' own."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.latency",
         usage="%(prog)s [flags]  (-h lists them)",
         description="Time speech synthesis as in the published latency tables; Ctrl-C prints the results so far.",

@@ -38,6 +38,7 @@ from common.arguments import HelpFormatter, positive
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import GRIFFIN_LIM
+from common.parser import Parser
 from common.tables import markdown_table
 from synthesizer import Line, SynthesisConfig, Synthesizer
 
@@ -233,7 +234,7 @@ def p99(values: Sequence[float]) -> float:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse all flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.load", description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument

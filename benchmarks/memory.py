@@ -21,6 +21,7 @@ from common import precision
 from common.arguments import positive
 from common.errors import exit_on_user_error
 from common.fast import Request, accelerate
+from common.parser import Parser
 from common.tables import text_table
 from common.training.memory import measure_peak, state_bytes
 from loss_functions import get_loss_function
@@ -32,7 +33,7 @@ TITLES = ("flows", "peak MB", "recomputed", "less", "gradients", "s a step", "re
 
 def main() -> None:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flows", type=positive, nargs="+", default=[4, 8, 12])
     parser.add_argument("--channels", type=positive, default=512)
     parser.add_argument("--layers", type=positive, default=8)

@@ -25,6 +25,7 @@ import soundfile
 from common.arguments import HelpFormatter, positive, seed
 from common.audio.silence import sound_bounds
 from common.errors import exit_on_user_error
+from common.parser import Parser
 from common.quality.words import word_errors
 from scripts import asterisk
 from studio import prepare
@@ -46,7 +47,7 @@ class Prompt(NamedTuple):
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.prepare", description=__doc__, allow_abbrev=False, formatter_class=_Formatter
     )
     add = parser.add_argument

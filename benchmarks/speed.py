@@ -39,6 +39,7 @@ from common.data.reports import save_figure
 from common.errors import INTERRUPTED, DataError, exit_on_user_error
 from common.files import atomic_write
 from common.inference.vocoders import time_call
+from common.parser import Parser
 from common.tables import markdown_table
 
 TITLES = ("measurement", "reference", "ours", "ratio", "limit", "share of it")
@@ -245,7 +246,7 @@ def log_progress(line: str) -> None:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse the flags; --rows and --growth become lists of names."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.speed",
         description=(__doc__ or "").partition("\n")[0],
         allow_abbrev=False,

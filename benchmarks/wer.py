@@ -25,6 +25,7 @@ from typing import NamedTuple
 from common.audio.audio_processing import read_audio
 from common.errors import DataError, exit_on_user_error
 from common.files import read_lines
+from common.parser import Parser
 from common.quality.recogniser import SIZES, Recogniser
 from common.quality.words import Edits, character_edits, normalise, word_edits
 
@@ -80,9 +81,7 @@ def report(pairs: list[Pair], transcripts: list[str]) -> None:
 
 
 def parse_args(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--audio", type=Path, nargs="+", help="a folder with audio_0.wav, audio_1.wav …, or files in order"
     )

@@ -12,6 +12,7 @@ from typing import Any
 from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import UsageError
 from common.files import parse_json
+from common.parser import Parser
 
 # Names of inference.py in the published recipe.
 ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
@@ -43,7 +44,7 @@ class IgnoreFlag(argparse.Action):
 
 def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list[argparse.Action]:
     """Return the flags that a function adds to a parser."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = Parser(add_help=False)
     add_arguments(parser)
     return parser._actions
 

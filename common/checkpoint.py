@@ -16,6 +16,7 @@ from torch import Tensor
 
 from common.arguments import HelpFormatter
 from common.errors import DataError, UsageError, exit_on_user_error, printable
+from common.parser import Parser
 from common.precision import apex_loss_scale
 from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
 
@@ -327,7 +328,7 @@ def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(prog="python -m common.checkpoint", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m common.checkpoint", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(name: str, does: str) -> argparse.ArgumentParser:

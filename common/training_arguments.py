@@ -20,6 +20,7 @@ from common.arguments import (
 )
 from common.errors import UsageError
 from common.inference.evaluation import MEASURED
+from common.parser import Parser
 from common.spec import ModelSpec, TrainingDefaults
 from common.training.adoption import adopt_settings
 from common.training.bad_steps import SkipConfig as Skip
@@ -340,7 +341,7 @@ def parse_training_arguments(
     argv: list[str], registry: dict[str, ModelSpec], description: str
 ) -> tuple[argparse.Namespace, ModelSpec]:
     """Parse train.py's command line. -m comes first, since the other flags and their defaults depend on the model."""
-    first = argparse.ArgumentParser(prog="train.py", description=description, allow_abbrev=False, add_help=False)
+    first = Parser(prog="train.py", description=description, allow_abbrev=False, add_help=False)
     first.add_argument("-m", "--model-name", choices=list(registry), help="the model to train; with -h, its flags")
     name = first.parse_known_args(argv)[0].model_name
     if name is None:
@@ -349,7 +350,7 @@ def parse_training_arguments(
             first.exit()
         first.error(f"the following arguments are required: -m/--model-name, one of {', '.join(registry)}")
     spec = registry[name]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="train.py",
         usage=f"%(prog)s -m {name} [flags]  (-h lists them)",  # a list of all flags would hide the message
         description=description,

@@ -20,6 +20,7 @@ from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
 from common.inference.outputs import write_picture, write_sound
+from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
 from exports.voice import load_voice
@@ -77,7 +78,7 @@ def parse_args(argv: list[str]) -> tuple[Command, argparse.Namespace, SynthesisC
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
+    return Parser(
         prog="python -m exports",
         usage=f"%(prog)s {usage}  (-h lists all flags)",
         description=__doc__,

@@ -18,6 +18,7 @@ import torch
 from common.arguments import HelpFormatter, seed
 from common.audio.audio_processing import save_audio
 from common.errors import DataError, exit_on_user_error
+from common.parser import Parser
 from exports.triton import STREAM, TTS
 
 PORTS = {"http": 8000, "grpc": 8001}
@@ -108,7 +109,7 @@ def _inputs(package: Any, text: str, seed: int, shape: list[int]) -> list[Any]:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse all flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m exports.triton_client",
         usage="%(prog)s TEXT -o FILE [flags]  (-h lists all flags)",
         description=__doc__,

@@ -18,6 +18,7 @@ from common.data.clip_report import Survey, survey
 from common.data.filelist import BadRows, Utterance
 from common.data.report_tables import describe
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.parser import Parser
 from common.spec import AcousticInference, ModelSpec, Options, from_options
 from models import REGISTRY
 
@@ -26,7 +27,7 @@ PICTURE = "dataset_report.png"
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m scripts.dataset_report",
         description=__doc__,
         allow_abbrev=False,

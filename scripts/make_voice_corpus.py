@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, read_lines
+from common.parser import Parser
 from scripts.make_corpus import (
     MAX_PEAK,
     ROOT,
@@ -86,9 +87,7 @@ def make(clips: list[Clip], output: Path, workers: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--text", type=Path, default=ROOT / "voice" / "text", help="folder of train.txt, everyday_train.txt and so on"
     )

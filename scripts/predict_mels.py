@@ -27,6 +27,7 @@ from common.data.filelist import check_files, lines_of, read_filelist
 from common.data.mel_settings import write_settings
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.parser import Parser
 from common.precision import pick_device, separate_rng
 from common.spec import Key, Options, from_options
 from common.training.checkpoint import load_checkpoint
@@ -82,7 +83,7 @@ def predict(model: Any, dataset: TextMelDataset, output: Path, batch_size: int, 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m scripts.predict_mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
     parser.add_argument("checkpoint", type=Path, help="of Tacotron 2")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, decode_lines, read_lines
+from common.parser import Parser
 
 CLIPS = 13100  # of LJSpeech-1.1
 SHOWN = 20  # most rows or clips of one kind in a message
@@ -116,7 +117,7 @@ def some(items: list[str]) -> list[str]:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.prepare_dataset", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m scripts.prepare_dataset", description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("corpus", type=Path, help="the unpacked folder, with metadata.csv and wavs/")
     parser.add_argument("--filelists", type=Path, default=Path("filelists"), help="folder of the lists")

@@ -37,6 +37,7 @@ from common.data.recordings import (
     read_list,
 )
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.parser import Parser
 from scripts import asterisk
 from scripts.prepare_dataset import has_lines, some, write_filelist
 
@@ -56,7 +57,7 @@ class Source(NamedTuple):
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="bash scripts/prepare_dataset.sh",
         description=__doc__,
         allow_abbrev=False,

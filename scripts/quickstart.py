@@ -23,6 +23,7 @@ from tqdm import tqdm
 from common.errors import exit_on_user_error
 from common.files import read_lines
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH
+from common.parser import Parser
 from common.training.nvlog import read_log
 
 VOICE = Path("voice/tacotron2.safetensors")
@@ -123,7 +124,7 @@ def main() -> None:
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = Parser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=10.0, help="of training, both models together")
     parser.add_argument(
         "--from-scratch", action="store_true", help="train WaveGlow from nothing, not from the voice's weights"

@@ -18,6 +18,7 @@ from unittest import mock
 from common.arguments import help_text
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
+from common.parser import Parser
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 
@@ -226,7 +227,7 @@ def purpose_of(script: Path) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     """Write the page, or compare it with the existing one."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.write_cli_docs", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="python -m scripts.write_cli_docs", description=__doc__, allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     args = parser.parse_args(argv)
     text = page()

@@ -14,6 +14,7 @@ from pathlib import Path
 from common.arguments import HelpFormatter, add_plain_argument, add_preparation_arguments, positive, seed
 from common.inference.arguments import vocoder_flags
 from common.inference.config import GRIFFIN_LIM
+from common.parser import Parser
 from models import REGISTRY
 from serving.config import API_KEY_VARIABLE, ServingConfig
 from serving.config import ServingConfig as D
@@ -22,9 +23,7 @@ from serving.conversation_settings import add_conversation_arguments, conversati
 
 def make_parser() -> argparse.ArgumentParser:
     """Build the parser of all flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m serving", description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(prog="python -m serving", description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False)
     add_address_arguments(parser.add_argument_group("address"))
     add_voice_arguments(parser.add_argument_group("voices"))
     add_limit_arguments(parser.add_argument_group("load and limits"))

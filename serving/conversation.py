@@ -33,6 +33,7 @@ from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, synthesis_config
 from common.inference.live import Live
 from common.inference.stages import TEXT_PAUSE, acoustic_stages
+from common.parser import Parser
 from common.quality.recogniser import Recogniser
 from models import REGISTRY
 from serving.answers import Answerer, ChatEndpoint, Knowledge, Turn
@@ -135,7 +136,7 @@ def outputs(args: argparse.Namespace) -> list[Path]:
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, ConversationConfig, SynthesisConfig]:
     """Parse all flags. Raises UsageError for values out of range."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m serving.conversation",
         usage="%(prog)s QUESTION … -o FILE [flags]  (-h lists all flags)",
         description=__doc__,

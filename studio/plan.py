@@ -24,6 +24,7 @@ from common import precision
 from common.arguments import HelpFormatter, seed
 from common.audio.stft import AudioConfig
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.parser import Parser
 from common.spec import ModelSpec
 from models import REGISTRY
 from studio import proposal
@@ -183,7 +184,7 @@ def describe(spec: ModelSpec, plan: Plan, project: Project, figures: Figures) ->
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse the command's flags. Raises UsageError for a budget out of range."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m studio.plan", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
     add = parser.add_argument

@@ -11,6 +11,7 @@ from typing import Any
 from common.arguments import HelpFormatter, positive, sampling_rate, seconds, share_or_number
 from common.audio.loudness import NORMALIZATIONS
 from common.errors import UsageError
+from common.parser import Parser
 from studio.prepare_config import KEY_VARIABLE, CuttingConfig, FaultLimits, TextConfig
 from studio.project import PROJECTS, Project
 
@@ -46,7 +47,7 @@ class PrepareOptions:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the flags of the command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m studio.prepare", description=DESCRIPTION, formatter_class=_Formatter, allow_abbrev=False
     )
     add = parser.add_argument

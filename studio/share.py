@@ -14,6 +14,7 @@ from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
 from common.inference.voice_folder import read_voice_folder
+from common.parser import Parser
 from models import REGISTRY
 from studio.commands import display_path
 from studio.project import PROJECTS, Project
@@ -48,7 +49,7 @@ def pack(folder: Path, path: Path, name: str) -> None:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m studio.share", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
     add = parser.add_argument

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
+from common.parser import Parser
 from common.training.checkpoint import find_last
 from common.training.interrupt import StopRequest
 from models import REGISTRY
@@ -93,7 +94,7 @@ def acoustic_name(plan: Plan) -> str:
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
     """Parse the command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m studio.train", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
     add = parser.add_argument

@@ -340,6 +340,32 @@ def test_no_flag_of_type_bool() -> None:
     assert offences(SOURCES, bool_types) == []
 
 
+def test_every_parser_is_of_the_class_that_spells_control_characters() -> None:
+    def plain_parsers(tree: ast.AST) -> list[tuple[int, str]]:
+        calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        return [(0, name) for name in calls if name.endswith("ArgumentParser")]
+
+    assert offences([source for source in SOURCES if source.name != "scripts/make_corpus.py"], plain_parsers) == []
+
+
+def test_every_file_of_torch_is_loaded_without_code() -> None:
+    def loads(tree: ast.AST) -> list[ast.Call]:
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        return [call for call in calls if ast.unparse(call.func) == "torch.load"]
+
+    def unsafe(tree: ast.AST) -> list[tuple[int, str]]:
+        return [
+            (call.lineno, ast.unparse(call))
+            for call in loads(tree)
+            if not any(word.arg == "weights_only" and ast.unparse(word.value) == "True" for word in call.keywords)
+        ]
+
+    assert offences(SOURCES, unsafe) == []
+    assert offences(SOURCES, lambda tree: [(n, m) for n, m in imports(tree) if m.split(".")[0] == "pickle"]) == []
+    (reader,) = [source for source in SOURCES if source.name == "common/tensor_files.py"]
+    assert loads(reader.tree)  # the search finds it where it is
+
+
 def test_importing_does_nothing() -> None:
     """At the top of a module: docstring, imports, definitions, assignments, and the two customary ifs."""
 

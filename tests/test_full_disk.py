@@ -97,7 +97,7 @@ def test_a_write_on_a_full_disk_leaves_the_old_file(disk: Path, name: str) -> No
 @pytest.mark.parametrize("free", [0, 20_000, 200_000, 1_500_000])
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> None:
-    """The log, the curves or a checkpoint meets the end of the disk first."""
+    """The log, the curves or a checkpoint may be the first to meet the end of the disk."""
     words = [*flags(model, disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
     first = call("train.py", *words, "--epochs", 1)
     assert first.returncode == 0, first.stderr

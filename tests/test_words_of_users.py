@@ -78,6 +78,14 @@ def test_errors_print_no_control_characters(capsys) -> None:
     assert capsys.readouterr().err == "error: no file \\x1b[2J\n"
 
 
+@pytest.mark.parametrize("script", ["train.py", "inference.py", "evaluate.py"])
+def test_the_parser_prints_no_control_characters(script: str) -> None:
+    words = ["-m", "WaveGlow"] if script == "train.py" else []
+    for refused in (["--seed", ESCAPE], [f"--{ESCAPE}"]):
+        result = run(script, *words, *refused)
+        assert result.code == 2 and "\x1b" not in result.err and "x1b[2J" in result.err
+
+
 @pytest.mark.slow
 def test_a_phrase_and_a_path_with_an_escape_reach_the_terminal_spelled(tmp_path: Path) -> None:
     result = run("inference.py", *speech(tmp_path, f"Two.{ESCAPE}"))

@@ -22,6 +22,7 @@ from common.data.mel_settings import check_settings, is_labelled, write_settings
 from common.data.parallel import in_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
+from common.parser import Parser
 from common.spec import from_options
 from common.tensor_files import DamagedFileError, load_tensors, save_tensors
 
@@ -128,7 +129,7 @@ def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m common.data.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
     parser.add_argument("--audio-filelist", type=Path, nargs="+", required=True, help="rows audio|text")
