@@ -11,9 +11,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Match
 
 from models import REGISTRY
 from serving.config import ServingConfig
@@ -32,7 +34,7 @@ from serving.responses import (
     zip_chunks,
 )
 from serving.schemas import BatchBody, SpeechBody
-from serving.stream import SpeechStream
+from serving.stream import SpeechRequest, SpeechStream, check
 from serving.websocket import speak_over_socket
 
 TITLE = "Speech server"
@@ -103,7 +105,10 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     most = min(engine.config.max_inputs, engine.config.max_queue)
     if len(body.input) > most:
         raise RequestError(400, f"input: {len(body.input)} texts, expected at most {most}", param="input")
-    streams = engine.submit_all([body.request(text) for text in body.input])
+    requests = [body.request(text) for text in body.input]
+    for number, item in enumerate(requests):
+        check_item(item, number, engine.config)
+    streams = engine.submit_all(requests)
     name, rate = body.response_format, streams[0].sampling_rate
     encoders = [Encoder(name, rate, body.speed, body.sample_rate) for _ in streams]
     note(request, streams, engine.config)
@@ -157,6 +162,18 @@ async def list_voices(request: Request) -> dict[str, Any]:
     return {"object": "list", "data": data}
 
 
+@api.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+async def refuse_path(request: Request) -> Response:
+    """Refuse an unknown path or method of the API. The page, which has all other paths, would answer in another shape."""
+    matches = [(route, route.matches(request.scope)[0]) for route in api.routes if isinstance(route, APIRoute)]
+    allowed = sorted({method for route, match in matches if match is Match.PARTIAL for method in route.methods or ()})
+    if allowed:
+        raise HTTPException(
+            405, f"method {request.method}: expected {' or '.join(allowed)}", {"Allow": ", ".join(allowed)}
+        )
+    raise HTTPException(404, f"path {quote_value(request.url.path)}: not found; /docs lists all")
+
+
 @health.get("/healthz")
 async def get_health(request: Request) -> Response:
     """Answer 200 while the process works; 500 where the thread of the models has failed."""
@@ -197,6 +214,15 @@ def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -
     request.scope["streams"] = streams  # for the end of the line, once they are over
 
 
+def check_item(request: SpeechRequest, number: int, config: ServingConfig) -> None:
+    """Raise RequestError, with the number of the text from 0, for values of a batch that cannot be used."""
+    try:
+        check(request, config)
+    except RequestError as error:
+        message = error.message.replace("input:", f"input.{number}:", 1)
+        raise RequestError(error.status, message, param=f"input.{number}", code=error.code) from None
+
+
 def cancel_all(streams: list[SpeechStream]) -> None:
     """End the computation of streams."""
     for stream in streams:
@@ -226,9 +252,11 @@ def handle_validation_error(request: Request, error: Exception) -> Response:
     problems, params = [], []
     for problem in error.errors():
         name = ".".join(str(part) for part in problem["loc"][1:]) or "body"
-        params.append(name)
+        params.append("body" if problem["type"] == "json_invalid" else name)
         if problem["type"] == "json_invalid":
             problems.append(f"body: not JSON, at character {name}: {problem.get('ctx', {}).get('error', '')}")
+        elif isinstance(problem.get("input"), bytes):
+            problems.append("body: not read as JSON; send the header Content-Type: application/json")
         elif problem["type"] == "missing":
             problems.append(f"{name}: missing")
         else:

@@ -63,7 +63,7 @@ class Encoder:
     """
 
     def __init__(self, name: str, rate: int, speed: float = 1.0, output_rate: int | None = None) -> None:
-        codec, self.rate = CODECS[name], output_rate or rate
+        codec, self.rate = CODECS[name], CODECS[name].rate or output_rate or rate
         self._filter = Filter(rate, speed, self.rate) if speed != 1.0 or self.rate != rate else None
         self._container = Container(codec, self.rate) if codec.container else None
         self._head = wav_header(self.rate) if name == "wav" else b""

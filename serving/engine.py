@@ -18,6 +18,7 @@ from weakref import WeakSet
 import torch
 
 from common import precision
+from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
 from common.inference.stages import Part, PartStream
 from serving.config import ServingConfig
@@ -81,7 +82,7 @@ class Engine:
     def check_ready(self) -> None:
         """Raise RequestError 503 while no requests are accepted."""
         if not self.ready:
-            raise not_ready_error()
+            raise not_ready_error(self._stopping or self._ready)
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
         """Start the thread. `on_failure` is called in it where voices cannot be loaded, or the thread ends by a fault; `failure`
@@ -104,7 +105,7 @@ class Engine:
         streams = [self._stream(request) for request in requests]
         with self._wake:
             if self._stopping or self.failure:  # since the check, so the thread may have ended
-                raise not_ready_error()
+                raise not_ready_error(is_stopping=True)
             if len(self._streams) + len(streams) > self.config.max_queue:
                 raise overload_error(self.config.max_queue)
             self._streams.update(streams)
@@ -161,6 +162,7 @@ class Engine:
                 warm_up(voice)
             self._ready = True
             self.metrics.ready.set(1)
+            log.info("ready", extra={"fields": {"voices": self.voices.names}})
             self._serve()
         except Exception as error:
             self._end_by(error)
@@ -211,7 +213,8 @@ class Engine:
             voice = self.voices.get(stream.voice, settings)
             stream.begin(voice)
         except (DataError, UsageError) as error:
-            self._finish(stream, RequestError(400, str(error), param="input", code="invalid_text"))
+            problem = "; ".join(error.problems.values()) if isinstance(error, BadRows) else str(error)
+            self._finish(stream, RequestError(400, f"input: {problem}", param="input", code="invalid_text"))
             return None
         except Exception as error:
             self._fail(stream, error)
@@ -280,7 +283,7 @@ class Engine:
         if stream.cancelled:
             self._finish(stream, None, "cancelled")
         elif self._aborting:
-            self._finish(stream, not_ready_error())
+            self._finish(stream, not_ready_error(is_stopping=True))
         elif time.monotonic() > stream.start + stream.timeout:
             self._finish(stream, timeout_error(stream.timeout))
         return stream.ended
@@ -299,7 +302,8 @@ class Engine:
         """End a stream, once: pass on its end or its error, and count it."""
         stream.ended = True
         if error is None and result == "ok" and not stream.samples:
-            error = RequestError(400, "input: the voice gives no audio for this text", param="input", code="no_audio")
+            message = "input: the voice gives no audio for this text; add words or a full stop"
+            error = RequestError(400, message, param="input", code="no_audio")
         self._release(stream)
         result = (error.code or "error") if error else result
         self.metrics.requests.labels(stream.voice, result).inc()

@@ -54,9 +54,11 @@ def overload_error(max_queue: int) -> RequestError:
     return RequestError(503, message, code="overloaded", headers={"Retry-After": "1"})
 
 
-def not_ready_error() -> RequestError:
-    """Return the error for a request that comes while the server stops or before it is ready."""
-    message = "the server is not ready: it starts or stops"
+def not_ready_error(is_stopping: bool) -> RequestError:
+    """Return the error for a request that comes while the server stops, or before its voices are loaded."""
+    message = (
+        "the server stops; try another one" if is_stopping else "the voices are being loaded; try again in some seconds"
+    )
     return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
 
 

@@ -13,6 +13,7 @@ import time
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from serving.config import ServingConfig
 from serving.errors import RequestError
@@ -21,6 +22,7 @@ from serving.responses import error_response
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
 API = "/v1/"
+DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
 log = logging.getLogger("serving.access")
@@ -124,12 +126,14 @@ class Answer:
 
 
 async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with an error; a WebSocket is closed before it opens."""
-    if scope["type"] == "websocket":
+    """Answer with an error. A WebSocket is refused before it opens, with 403 where the server cannot send the error itself."""
+    if scope["type"] == "http":
+        await error_response(error)(scope, receive, send)
+    elif DENIAL in scope.get("extensions", {}):
+        await WebSocket(scope, receive, send).send_denial_response(error_response(error))
+    else:
         await receive()
         await send({"type": "websocket.close", "code": 1008, "reason": error.reason})
-        return
-    await error_response(error)(scope, receive, send)
 
 
 def has_key(headers: Headers, key: str) -> bool:

@@ -157,7 +157,7 @@ class Session:
         assert self.cutter is not None
         most = self.engine.config.max_characters
         if (found := self.waiting + len(self.cutter) + added) > most:
-            message = f"text: {found} characters wait, expected at most {most} (--max-characters)"
+            message = f"text: {found} characters are not spoken yet, expected at most {most} (--max-characters)"
             raise RequestError(400, message, param="text", code="text_too_long")
 
     async def _speak(self) -> None:

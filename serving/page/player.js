@@ -69,6 +69,7 @@ window.ttsPlayer = (() => {
         rest = bytes.slice(even);
         if (even) schedule(bytes.slice(0, even), rate);
       }
+      if (sources.size === 0) show(""); // an error of the server, before any sound
     } catch (error) {
       if (own.signal.aborted) return;
       show(`The audio stopped early: ${error.message}`);

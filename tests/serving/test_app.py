@@ -171,8 +171,7 @@ def test_a_body_that_is_no_json(app: FastAPI) -> None:
 def test_unknown_names(app: FastAPI) -> None:
     assert error_of(speak(app, model="whisper-1"), 404)["code"] == "model_not_found"
     assert error_of(speak(app, voice="nobody"), 404)["code"] == "voice_not_found"
-    assert error_of(call(app, "GET", "/v1/other"), 404)["message"] == "Not Found"
-    assert error_of(call(app, "GET", SPEECH), 405)["message"] == "Method Not Allowed"
+    assert error_of(call(app, "GET", "/other"), 404)["message"] == "Not Found"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,8 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
         in error_of(call(app, "POST", BATCH, json={"input": ["a"] * 33}), 400)["message"]
     )
     assert error_of(call(app, "POST", BATCH, json={"input": []}), 400)["param"] == "input"
-    assert error_of(call(app, "POST", BATCH, json={"input": ["Two.", " "]}), 400)["param"] == "input"
+    error = error_of(call(app, "POST", BATCH, json={"input": ["Two.", " "]}), 400)
+    assert error["param"] == "input.1" and error["message"].startswith("input.1: empty")
 
 
 def test_the_files_of_a_batch_and_its_errors(app: FastAPI) -> None:
@@ -210,7 +210,7 @@ def test_the_files_of_a_batch_and_its_errors(app: FastAPI) -> None:
     with zipfile.ZipFile(io.BytesIO(call(app, "POST", BATCH, json=body).content)) as archive:
         assert archive.namelist() == ["audio_0.ogg", "error_1.json"]
         error = json.loads(archive.read("error_1.json"))["error"]
-        assert error["code"] == "invalid_text" and "XX9" in error["message"]
+        assert error["code"] == "invalid_text" and "XX9" in error["message"] and "item" not in error["message"]
         assert soundfile.info(io.BytesIO(archive.read("audio_0.ogg"))).subtype == "OPUS"
 
 
@@ -248,12 +248,34 @@ def test_health_and_readiness(app: FastAPI) -> None:
     assert call(cold, "GET", "/readyz").status_code == 503
     response = speak(cold)
     assert error_of(response, 503)["code"] == "not_ready" and response.headers["retry-after"] == "5"
+    assert "being loaded" in error_of(response, 503)["message"]
     assert error_of(call(cold, "GET", "/v1/voices"), 503)["code"] == "not_ready"
     engine.start()
     wait_until_ready(engine)
     assert call(cold, "GET", "/readyz").status_code == 200
     run(engine.stop())
     assert call(cold, "GET", "/readyz").status_code == 503 and call(cold, "GET", "/healthz").status_code == 200
+    assert "the server stops" in error_of(speak(cold), 503)["message"]
+
+
+def test_unknown_paths_and_methods_have_the_shape_of_errors_beside_a_page(app: FastAPI) -> None:
+    """A page is mounted at / and would answer them otherwise."""
+    response = call(app, "GET", "/v1/audio/speech")
+    assert error_of(response, 405)["message"] == "method GET: expected POST" and response.headers["allow"] == "POST"
+    assert "'/v1/nothing'" in error_of(call(app, "POST", "/v1/nothing"), 404)["message"]
+    assert error_of(call(app, "DELETE", "/v1/models/tts-1"), 405)["message"] == "method DELETE: expected GET"
+
+
+def test_a_body_without_its_type_is_named(app: FastAPI) -> None:
+    response = call(app, "POST", SPEECH, content=b'{"input": "Two."}', headers={"Content-Type": "text/plain"})
+    assert "Content-Type: application/json" in error_of(response, 400)["message"]
+    broken = call(app, "POST", SPEECH, content=b'{"input": "', headers={"Content-Type": "application/json"})
+    assert error_of(broken, 400)["param"] == "body"
+
+
+def test_the_header_names_the_rate_of_opus(app: FastAPI) -> None:
+    assert speak(app, response_format="opus").headers["x-sampling-rate"] == "48000"
+    assert speak(app, response_format="opus", sample_rate=16000).headers["x-sampling-rate"] == "48000"
 
 
 def test_metrics_count_requests_characters_audio_and_errors() -> None:

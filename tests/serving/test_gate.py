@@ -168,3 +168,11 @@ def test_a_line_of_the_log_has_utc_and_milliseconds(monkeypatch: pytest.MonkeyPa
         "message": "two\nlines é",
         "status": 200,
     }
+
+
+def test_a_socket_without_the_key_gets_the_error_where_the_server_can_send_one() -> None:
+    """uvicorn offers ASGI's extension for it; other servers close with 403."""
+    scope = {"type": "websocket", "extensions": {"websocket.http.response": {}}}
+    sent, _ = call(answer_200, [{"type": "websocket.connect"}], **scope, key="secret")
+    assert [message["type"] for message in sent] == ["websocket.http.response.start", "websocket.http.response.body"]
+    assert sent[0]["status"] == 401 and b"Authorization: Bearer KEY" in sent[1]["body"]

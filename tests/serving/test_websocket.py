@@ -152,7 +152,7 @@ def test_speed_and_rate(client: TestClient) -> None:
         ([{"type": "start", "speed": 9}], "speed"),
         ([{"type": "start", "voice": "nobody"}], "'nobody'"),
         ([{"type": "text", "text": "a"}, {"type": "start"}], "expected it first"),
-        ([{"type": "text", "text": "a" * 4097}], "4097 characters wait, expected at most 4096"),
+        ([{"type": "text", "text": "a" * 4097}], "4097 characters are not spoken yet, expected at most 4096"),
         ([{"type": "end", "text": "{HH AH0 XX9}"}], "XX9"),
     ],
 )
