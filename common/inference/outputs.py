@@ -15,6 +15,8 @@ def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMP
     """Save the sound of a text, and return a message about it. Raises DataError as save_audio does."""
     save_audio(path, speech.audio, speech.sampling_rate, sample_format)
     warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
+    if not len(speech.audio):
+        warning = "  (no audio: the voice stopped at once; add words or a full stop)"
     pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
     return f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s  {shorten(text)}{pieces}{warning}"
 
