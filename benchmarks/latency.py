@@ -43,7 +43,13 @@ from common.draws import Draws
 from common.errors import INTERRUPTED, UsageError, exit_on_user_error
 from common.fast import Request
 from common.files import move_aside
-from common.inference.arguments import add_vocoding_arguments, own_flags, synthesis_config
+from common.inference.arguments import (
+    add_vocoding_arguments,
+    add_voice_argument,
+    named_checkpoints,
+    own_flags,
+    synthesis_config,
+)
 from common.inference.config import problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
@@ -242,6 +248,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_measurement(parser)
     add = parser.add_argument
+    add_voice_argument(parser)
     for spec in REGISTRY.values():
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: random weights)")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
@@ -275,6 +282,8 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse the flags; returns all options, and those on the command line. Raises UsageError for values that cannot work."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    for flag, path in named_checkpoints(args, REGISTRY.values()).items():
+        setattr(args, flag, path)
     numbers = ("warmup", "sigma_infer", "denoising_strength")
     wrong = problems_below_zero({name: getattr(args, name) for name in numbers})
     trained = select_spec("acoustic", args).flag

@@ -28,10 +28,10 @@ MEGABYTE = 2**20
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB of its own."""
+    """A file system of 6 MB of its own."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], capture_output=True, text=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", place], capture_output=True, text=True)
     if mounted.returncode:
         pytest.skip(f"mounting a small file system needs privileges: {mounted.stderr.strip()}")
     yield place

@@ -112,7 +112,8 @@ def quickstart(tmp_path_factory) -> Quickstart:
 
 def test_training_leaves_checkpoints_links_logs_and_pictures(quickstart: Quickstart) -> None:
     left = {path.name for path in (quickstart.folder / "output").iterdir()}
-    checkpoints = {f"checkpoint_{model}_{name}.pt" for model in MODELS for name in ("0", "1", "best", "last")}
+    names = ("0.pt", "1.pt", "1.safetensors", "best.pt", "last.pt")
+    checkpoints = {f"checkpoint_{model}_{name}" for model in MODELS for name in names}
     assert left == {*checkpoints, "nvlog.json", "nvlog_1.json", "tensorboard"}  # a log a model
     for model in MODELS:
         link = quickstart.folder / "output" / f"checkpoint_{model}_last.pt"

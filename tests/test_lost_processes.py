@@ -44,8 +44,8 @@ def test_a_process_that_hangs_is_named_and_the_main_one_saves(tmp_path: Path, hu
     launch = start(*LAUNCHER, "train.py", *words, environment=ENVIRONMENT)
     wait_for_epoch_1(launch, tmp_path)
     by_rank = {rank_of(process): process for process in children(launch.pid)}
-    before = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"]
     os.kill(by_rank[hung], signal.SIGSTOP)
+    before = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"]
     _out, err = launch.communicate(timeout=300)
     assert launch.returncode == 1
     named = (

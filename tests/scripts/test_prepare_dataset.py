@@ -145,6 +145,7 @@ def project(tmp_path: Path) -> Path:
         "common/__init__.py",
         "common/errors.py",
         "common/files.py",
+        "common/parser.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
