@@ -111,7 +111,7 @@ def propose(
         "epochs": epochs,
         "learning_rate": proposal.Choice(named["learning_rate"], "usual for such a start; --find-lr tests it"),
         "warmup_steps": proposal.Choice(named["warmup_steps"], "the first steps of Adam are small"),
-        **proposal.choose_ending(spec, epochs.value, counts_words()),
+        **proposal.choose_ending(spec, material, epochs.value, counts_words()),
     }
     values = {name: choice.value for name, choice in choices.items()}
     reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}

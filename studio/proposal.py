@@ -47,8 +47,13 @@ def choose_start(request: Request, material: Material) -> Choice:
 
 
 def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
-    """Return the model's own advice; a warning where data is very short."""
+    """Return the model's own advice; a warning where data is very short. Another alphabet is trained as a whole."""
     advice = spec.advise(material.minutes, request.warm_start is not None, gpu)
+    if material.text_options and "freeze" in advice.options:
+        options = {name: value for name, value in advice.options.items() if name != "freeze"}
+        advice = advice._replace(
+            options=options, reason="the texts are not English: their reading is trained as well as the voice"
+        )
     if material.minutes >= FEWEST_MINUTES:
         return advice
     return advice._replace(reason=f"{advice.reason} (less than {FEWEST_MINUTES:.0f} minutes: expect a rough voice)")
@@ -121,15 +126,17 @@ def choose_reports(epochs: int) -> Choice:
     return Choice(every, f"about {min(epochs, REPORTS)} reports in {epochs} epochs")
 
 
-def choose_measure(spec: ModelSpec, counts_words: bool) -> Choice:
+def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Choice:
     """Choose the measure that selects the best checkpoint and ends the run."""
-    if counts_words:
+    if counts_words and not material.text_options:
         return Choice("wer", "the recogniser is installed: the fewest wrong words win")
     measure = WITHOUT_PACKAGES[spec.role]
-    return Choice(
-        measure,
-        f"no recogniser is installed (`bash scripts/evaluation.sh`): {measure.replace('_', ' ')} in place of words",
+    cause = (
+        "the recogniser reads English alone"
+        if counts_words
+        else "no recogniser is installed (`bash scripts/evaluation.sh`)"
     )
+    return Choice(measure, f"{cause}: {measure.replace('_', ' ')} in place of words")
 
 
 def choose_patience() -> Choice:
@@ -137,11 +144,11 @@ def choose_patience() -> Choice:
     return Choice(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
 
 
-def choose_ending(spec: ModelSpec, epochs: int, counts_words: bool) -> dict[str, Choice]:
+def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Choice]:
     """Choose the schedule, the reports, and the measure and patience that end a run, by the names of their settings."""
     return {
         "lr_schedule": choose_schedule(epochs),
         "report_every": choose_reports(epochs),
-        "best_by": choose_measure(spec, counts_words),
+        "best_by": choose_measure(spec, material, counts_words),
         "patience": choose_patience(),
     }

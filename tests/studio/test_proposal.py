@@ -123,11 +123,22 @@ def test_the_median_step_counts_and_none_is_an_error() -> None:
 
 
 def test_without_a_recogniser_other_measures_select_and_the_reason_says_so() -> None:
-    assert proposal.choose_measure(ACOUSTIC, True).value == "wer"
+    assert proposal.choose_measure(ACOUSTIC, material(), True).value == "wer"
     for spec, measure in ((ACOUSTIC, "coverage"), (VOCODER, "mel_distance")):
-        choice = proposal.choose_measure(spec, False)
+        choice = proposal.choose_measure(spec, material(), False)
         assert choice.value == measure and "no recogniser is installed" in choice.reason
 
 
 def test_a_run_has_about_twenty_reports() -> None:
     assert [proposal.choose_reports(epochs).value for epochs in (1, 10, 200, 1000)] == [1, 1, 10, 50]
+
+
+def test_other_languages_are_trained_as_a_whole_and_measured_without_words() -> None:
+    """The recogniser reads English, and a warm start of English has never read the other letters."""
+    german = replace(material(10), text_options={"text_cleaners": "basic_cleaners", "symbols_file": "symbols.txt"})
+    request = Request(warm_start="voice/tacotron2.safetensors")
+    assert "freeze" in proposal.advise(ACOUSTIC, material(10), request, False).options
+    advice = proposal.advise(ACOUSTIC, german, request, False)
+    assert "freeze" not in advice.options and "not English" in advice.reason
+    choice = proposal.choose_measure(ACOUSTIC, german, True)
+    assert choice.value == "coverage" and "English alone" in choice.reason
