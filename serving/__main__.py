@@ -32,6 +32,8 @@ from serving.voices import Voices
 LONGEST_HEADERS = 2**16  # bytes
 LAST_BYTES = 5  # seconds for sending audio that was computed within --grace
 
+INCOMPLETE = "returned without completing response"  # of uvicorn; the request's own line of log has the reason
+
 log = logging.getLogger("serving")
 
 
@@ -127,7 +129,9 @@ def set_up_logging() -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    uvicorn_log.setLevel(logging.WARNING)
+    uvicorn_log.addFilter(lambda record: INCOMPLETE not in record.getMessage())
 
 
 if __name__ == "__main__":

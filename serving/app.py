@@ -39,6 +39,7 @@ from serving.websocket import speak_over_socket
 
 TITLE = "Speech server"
 DESCRIPTION = "Text to speech in the shape of OpenAI's API."
+VERSION = "v1"  # of the interface, as in its paths
 OWNER = "local"  # of the models, in the answer that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
 EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate")
@@ -49,7 +50,7 @@ health = APIRouter()
 
 def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine. Its caller starts and stops the engine."""
-    app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION)
+    app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION)
     app.state.engine, app.state.config, app.state.sockets = engine, config, 0
     app.state.before_exit = []  # functions that end connections without requests; a server calls them last
     app.include_router(api)

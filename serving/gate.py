@@ -21,6 +21,8 @@ from serving.metrics import Metrics
 from serving.responses import error_response
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
+# Of the page, which reads many files and keeps connections open; only errors are logged.
+PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
 DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
@@ -86,6 +88,8 @@ class Gate:
         if scope["path"] in OPEN_PATHS:  # probes come every few seconds
             return
         status = answer.status or (CLIENT_LEFT if fields.get("disconnected") else 500)
+        if status < 400 and scope["path"].startswith(PAGE_FILES):
+            return
         if status >= 400:
             self.metrics.errors.labels(str(status)).inc()
         if streams := scope.get("streams"):

@@ -176,3 +176,15 @@ def test_a_socket_without_the_key_gets_the_error_where_the_server_can_send_one()
     sent, _ = call(answer_200, [{"type": "websocket.connect"}], **scope, key="secret")
     assert [message["type"] for message in sent] == ["websocket.http.response.start", "websocket.http.response.body"]
     assert sent[0]["status"] == 401 and b"Authorization: Bearer KEY" in sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "lines"),
+    [("/assets/a.js", 200, 0), ("/assets/a.js", 404, 1), ("/gradio_api/heartbeat/x", 200, 0), ("/v1/models", 200, 1)],
+)
+def test_files_of_the_page_are_logged_where_they_fail(
+    path: str, status: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="serving.access"):
+        call(status_of(status), [], path=path)
+    assert len(caplog.records) == lines
