@@ -81,7 +81,7 @@ class Gate:
         if self.access.token is None and not is_loopback(host_name(host)):
             return PlainTextResponse(WRONG_HOST.format(host=repr(host)), 403)
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
-        if changes and origin is not None and urlsplit_netloc(origin) != host.lower():
+        if changes and origin is not None and origin_host(origin) != host.lower():
             return PlainTextResponse(WRONG_ORIGIN.format(origin=repr(origin)), 403)
         return None if self.access.token is None else self._check_token(scope, headers, self.access.token)
 
@@ -110,7 +110,7 @@ class Gate:
         return page
 
 
-def urlsplit_netloc(origin: str) -> str:
+def origin_host(origin: str) -> str:
     """Return NAME:PORT of an origin; "" for text of another form, and for `null`."""
     try:
         return urlsplit(origin).netloc.lower()
@@ -127,9 +127,7 @@ def _with_headers(send: Send) -> Send:
     async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             present = {name.lower() for name, _ in message["headers"]}
-            message = message | {
-                "headers": [*message["headers"], *((n, v) for n, v in HEADERS.items() if n not in present)]
-            }
+            message["headers"] = [*message["headers"], *((n, v) for n, v in HEADERS.items() if n not in present)]
         await send(message)
 
     return add
