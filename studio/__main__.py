@@ -97,6 +97,30 @@ class Server(uvicorn.Server):
 
 def choose_token(config: StudioConfig) -> str | None:
     """Return the token of --token or the environment; beyond loopback one is generated where neither has one."""
+    token = config.token or os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    return token if token or is_loopback(config.host) else secrets.token_urlsafe(24)
+
+
+def address_of(host: str, access: Access) -> str:
+    """Return the page's address for this machine's browser, with the token."""
+    name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, f"[{host}]" if ":" in host else host)
+    query = f"?{PARAMETER}={quote(access.token, safe='')}" if access.token else ""
+    return f"http://{name}:{access.port}/{query}"
+
+
+def has_display() -> bool:
+    """True where a browser has a screen to open on."""
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def parse_args(argv: list[str]) -> StudioConfig:
+    """Parse the command's flags."""
+    default = StudioConfig
+    parser = Parser(prog="python -m studio", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
+    address = parser.add_argument_group("address and access")
+    host = "address to listen on; 0.0.0.0: every one of this machine, with a token"
+    address.add_argument("--host", default=default.host, help=host)
+    address.add_argument("--port", type=int, default=default.port, help="port to listen on; 0: a free one")
     hint = f"other users of this machine can read flags, so rather set {TOKEN_VARIABLE}"
     token = f"token of visitors (default: generated where one is needed); {hint}"
     address.add_argument("--token", default=default.token, help=token)

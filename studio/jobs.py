@@ -88,7 +88,14 @@ class Job:
             State.FINISHED: f"{command} has finished.",
             State.LOST: f"{command} ended without an exit code: it was killed, or the machine restarted. The same command goes on.",
         }
-        return sentences.get(self.state) or f"{command} failed with exit code {self.exit_code}: {self.error}"
+        return sentences.get(self.state) or f"{command} {self._failure}: {self.error}"
+
+    @property
+    def _failure(self) -> str:
+        code = self.exit_code or 0
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}, out of memory perhaps; its last line"
+        return f"failed with exit code {code}"
 
     @property
     def error(self) -> str:
