@@ -24,7 +24,7 @@ from studio.page.events import EVENT, HIDDEN, choose, in_words
 from studio.project import Project
 from studio.review import ANSWERS, NO, YES, Row
 
-WIDTHS: list[str | int] = ["4em", "11em", "22em", "14em", "6em"]
+WIDTHS: list[str | int] = [60, 140, 280, 180, 90]  # pixels
 Edits = dict[str, Edit]
 
 
