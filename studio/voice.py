@@ -136,7 +136,7 @@ def clearest(systems: dict[str, System], plan: Plan) -> str:
     Without a count: Griffin-Lim in place of the embedded vocoder's heir.
     """
     wrong = {
-        name: sum(line.counts["wer"].capped.errors for line in system.lines if "wer" in line.counts)
+        name: sum(line.counts["wer"].cap().errors for line in system.lines if "wer" in line.counts)
         for name, system in systems.items()
     }
     counted = any("wer" in line.counts for system in systems.values() for line in system.lines)

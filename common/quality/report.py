@@ -81,7 +81,7 @@ def capped_error_rate(system: System, key: str = "wer") -> float:
 
     The usual rate counts all insertions, so that one line on which the decoder does not stop outweighs all others.
     """
-    pairs = [line.counts[key].capped for line in system.lines if key in line.counts]
+    pairs = [line.counts[key].cap() for line in system.lines if key in line.counts]
     return pooled_rate(np.array(pairs, dtype=float).reshape(-1, 2))
 
 
