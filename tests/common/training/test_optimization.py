@@ -184,6 +184,17 @@ def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     assert average.module.weight.item() == pytest.approx(wanted)
 
 
+def test_the_average_has_the_statistics_of_the_model() -> None:
+    net = nn.BatchNorm1d(2)
+    average = moving_average(net, 0.9)
+    assert average is not None
+    for shift in (0.0, 5.0, -3.0):
+        net(torch.tensor([[1.0, 2.0], [4.0, -2.0]]) + shift)
+        average.update_parameters(net)
+        for name, buffer in net.named_buffers():
+            assert torch.equal(average.module.get_buffer(name), buffer), name
+
+
 def test_a_factor_for_no_weight_is_a_mistake() -> None:
     with pytest.raises(UsageError, match=r"--lr-scale: no weight's name matches '\^encodr'"):
         make_optimizer(model(), OptimizationConfig(lr_scale=[RateFactor("^0", 0.5), RateFactor("^encodr", 0.1)]))
