@@ -373,9 +373,7 @@ def test_frozen_batchnorms_keep_their_statistics_in_training() -> None:
 
 
 def test_validation_uses_the_average_and_its_own_random_numbers() -> None:
-    args = argparse.Namespace(
-        learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False, ema_decay=0.5
-    )
+    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False, ema_decay=0.5)
     spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
     model = nn.Sequential(nn.Linear(2, 1))
     state = build_state(spec, model, Errors(), args, CPU, Pace(4, 2, 2))
