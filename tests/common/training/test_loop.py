@@ -252,7 +252,7 @@ def test_a_gradient_that_is_no_number_stops_as_well() -> None:
 
     state = make_state()
     state.criterion = Root()
-    with pytest.raises(DataError, match="gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
+    with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
         train_step(state, [PointsDataset(4).collate([1, 3])])
 
 
