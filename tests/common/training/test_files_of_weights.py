@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from common.errors import DataError
-from common.training.checkpoint import load_weights, prune, save_copy
+from common.training.checkpoint import load_checkpoint, load_weights, prune, save_copy
 
 
 def test_pruning_keeps_the_checkpoints_that_were_saved_last(tmp_path: Path) -> None:
@@ -45,3 +45,14 @@ def test_safetensors_of_views_and_of_tensors_that_share_memory(tmp_path: Path) -
         "same": [[0, 1, 2], [3, 4, 5]],
         "row": [3, 4, 5],
     }
+
+
+def test_safetensors_come_back_with_their_descriptions(tmp_path: Path) -> None:
+    checkpoint = {"epoch": 3, "iteration": 12, "seed": 7, "config": {"a": {"b": [1, 2.5]}}, "data": {"rate": 22050}}
+    weights = {"w": torch.randn(2, 3), "count": torch.tensor(5)}
+    save_copy(tmp_path / "x.safetensors", {**checkpoint, "state_dict": weights, "optimizer": {"state": {}}})
+    loaded = load_checkpoint(tmp_path / "x.safetensors")
+    stored = loaded.pop("state_dict")
+    assert loaded == checkpoint
+    assert list(stored) == ["count", "w"] or list(stored) == ["w", "count"]
+    assert all(torch.equal(stored[name], value) for name, value in weights.items())
