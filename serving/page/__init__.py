@@ -24,6 +24,7 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     relay = Relay()
     add_route(app, relay)
     page = layout.make_page(engine, relay, config.conversation)
+    page.has_launched = True  # else Gradio takes any file of this machine as input, not uploaded ones alone
     app = gradio.mount_gradio_app(
         app,
         page,

@@ -25,9 +25,11 @@ def make_app(context: Context, access: Access) -> FastAPI:
 
     app = FastAPI(openapi_url=None)
     app.add_middleware(Gate, access=access)
+    page = layout.make_page(context)
+    page.has_launched = True  # else Gradio takes any file of this machine as input, not uploaded ones alone
     app = gradio.mount_gradio_app(
         app,
-        layout.make_page(context),
+        page,
         path="/",
         theme=layout.make_theme(),
         css_paths=FOLDER / "style.css",
