@@ -87,3 +87,12 @@ class Project:
         if not path.exists():
             raise DataError(f"{path}: no such file; run python -m {command} {self.name} first")
         return path
+
+
+def list_projects(projects: Path) -> list[str]:
+    """List the names of the projects in a folder, in alphabetical order. Links are left out: they may lead out of it."""
+    try:
+        found = [path for path in projects.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []
+    return sorted(path.name for path in found if NAME.fullmatch(path.name))

@@ -1,0 +1,44 @@
+"""The page of the studio at /: recordings, plan, training and the voice. Gradio, in its own app, without any outside network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from studio.access import Access, Gate
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from studio.page.context import Context
+
+FOLDER = Path(__file__).parent
+LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
+
+
+def make_app(context: Context, access: Access) -> FastAPI:
+    """Make the app of the page, behind its gate. Its folder of uploads is GRADIO_TEMP_DIR of the environment."""
+    import gradio
+    from fastapi import FastAPI
+
+    from studio.page import layout
+
+    app = FastAPI(openapi_url=None)
+    app.add_middleware(Gate, access=access)
+    app = gradio.mount_gradio_app(
+        app,
+        layout.make_page(context),
+        path="/",
+        theme=layout.make_theme(),
+        css_paths=FOLDER / "style.css",
+        footer_links=[],
+        show_error=False,  # of faults; the messages of gr.Error are shown all the same
+        max_file_size=LARGEST_UPLOAD,
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+    )
+    mounted: Any = app.routes[-1]
+    app.state.end_pages = mounted.app.stop_event.set  # ends the connection that each open page keeps
+    return app
