@@ -76,16 +76,16 @@ def make_pair(project: Project, text: str, first: Sample, second: Sample, order:
 def add_vote(pair: Pair, vote: Vote, now: datetime | None = None) -> Row:
     """Append a vote to the project's table. Raises DataError where the table is damaged or cannot be written."""
     time = (now or datetime.now()).astimezone().isoformat(timespec="seconds")
-    row = Row(time, *(" ".join(cell.split()) for cell in (pair.text, pair.left.name, pair.right.name)), vote.value)
+    text, left, right = (" ".join(cell.split()) for cell in (pair.text, pair.left.name, pair.right.name))
+    row = Row(time, text, left, right, vote.value)
     path = table_path(pair.project)
     try:
         with _lock(pair.project.root):
             rows = [*read_votes(path), row]
-            text = io.StringIO(newline="")
-            writer = csv.writer(text, delimiter="\t", lineterminator="\n")
-            writer.writerows([Row._fields, *rows])
+            table = io.StringIO(newline="")
+            csv.writer(table, delimiter="\t", lineterminator="\n").writerows([Row._fields, *rows])
             with atomic_write(path) as file:
-                file.write(text.getvalue().encode())
+                file.write(table.getvalue().encode())
     except OSError as error:
         raise DataError(f"{path}: the vote cannot be written ({error.strerror})") from None
     return row
