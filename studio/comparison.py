@@ -44,12 +44,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two samples of a text in the order in which a listener gets them."""
+    """The names of two voices that spoke a text, in the order in which a listener gets their samples."""
 
     project: Project
     text: str
-    left: Sample
-    right: Sample
+    left: str
+    right: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +65,17 @@ class Result:
     sentence: str
 
 
-def make_pair(project: Project, text: str, first: Sample, second: Sample, order: random.Random) -> Pair:
+def shuffle(first: Sample, second: Sample, order: random.Random) -> tuple[Sample, Sample]:
     """Put two samples in random order. Raises DataError for two samples of one voice."""
     if first.name == second.name:
         raise DataError(f"both sides are {first.name}; choose two voices that differ")
-    left, right = (first, second) if order.random() < 0.5 else (second, first)
-    return Pair(project=project, text=text, left=left, right=right)
+    return (first, second) if order.random() < 0.5 else (second, first)
 
 
 def add_vote(pair: Pair, vote: Vote, now: datetime | None = None) -> Row:
     """Append a vote to the project's table. Raises DataError where the table is damaged or cannot be written."""
     time = (now or datetime.now()).astimezone().isoformat(timespec="seconds")
-    text, left, right = (" ".join(cell.split()) for cell in (pair.text, pair.left.name, pair.right.name))
+    text, left, right = (" ".join(cell.split()) for cell in (pair.text, pair.left, pair.right))
     row = Row(time, text, left, right, vote.value)
     path = table_path(pair.project)
     try:

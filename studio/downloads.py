@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from studio.commands import display_path
 from studio.export import exports_folder, packed_export
-from studio.project import Project
+from studio.project import PROJECTS, Project
 from studio.share import packed_voice
 
 
@@ -34,3 +36,15 @@ def list_downloads(project: Project) -> list[Download]:
 def find_download(project: Project, name: str) -> Download | None:
     """Return the file of a name; None where there is none."""
     return next((download for download in list_downloads(project) if download.name == name), None)
+
+
+def describe_commands(project: Project) -> list[str]:
+    """Return the command lines that pack, export and use the voice of a project."""
+    voice = shlex.quote(display_path(project.voice))
+    place = [] if project.projects.absolute() == PROJECTS.absolute() else ["--projects", display_path(project.projects)]
+    return [
+        shlex.join(["python", "-m", "studio.share", project.name, *place]),
+        shlex.join(["python", "-m", "studio.export", project.name, "onnx", *place]),
+        f"python inference.py --voice {voice} -i phrases/phrase.txt",
+        f"python -m serving --voices {voice}",
+    ]

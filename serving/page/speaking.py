@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.inference.pictures import draw_speech
+from common.web_page import make_error
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError
@@ -97,7 +98,7 @@ class Recording:
 
 def error_of(error: Exception) -> gr.Error:
     """Return the page's form of an error of a user: its message alone, in the words of the page."""
-    return gr.Error(visitor_message(str(error)), duration=None, print_exception=False)
+    return make_error(visitor_message(str(error)))
 
 
 def visitor_message(message: str) -> str:

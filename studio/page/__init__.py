@@ -22,9 +22,11 @@ def make_app(context: Context, access: Access) -> FastAPI:
     from fastapi import FastAPI
 
     from studio.page import layout
+    from studio.page.downloads import add_route
 
     app = FastAPI(openapi_url=None)
     app.add_middleware(Gate, access=access)
+    add_route(app, context)
     app = gradio.mount_gradio_app(
         app,
         layout.make_page(context),
