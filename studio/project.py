@@ -39,6 +39,11 @@ class Project:
         return self.root / "project.json"
 
     @property
+    def recordings(self) -> Path:
+        """The folder of recordings that the page stores; `studio.prepare` reads any folder."""
+        return self.root / "recordings"
+
+    @property
     def clips(self) -> Path:
         """The folder of the clips: clips/NAME.wav, mono, 16 bits, at the rate of the models."""
         return self.root / "clips"
@@ -96,3 +101,30 @@ def list_projects(projects: Path) -> list[str]:
     except OSError:
         return []
     return sorted(path.name for path in found if NAME.fullmatch(path.name))
+
+
+def find_project(projects: Path, name: str | None) -> Project:
+    """Return a project of a folder by its name. Raises DataError where there is none, UsageError for a name that none may have."""
+    if not name:
+        raise DataError("no project is chosen; make one in the tab Data, or choose one above the tabs")
+    project = Project(name=name, projects=projects)
+    if not project.root.is_dir() or project.root.is_symlink():
+        raise DataError(f"project {name}: there is none of this name")
+    return project
+
+
+def create_project(projects: Path, name: str | None) -> Project:
+    """Make the folder of a new project. Raises UsageError for a bad name, DataError for one in use."""
+    project = Project(name=(name or "").strip(), projects=projects)
+    try:
+        project.recordings.mkdir(parents=True)
+    except FileExistsError:
+        raise DataError(f"project {project.name}: there is one of this name; choose it above the tabs") from None
+    return project
+
+
+def inside(project: Project, path: Path) -> Path:
+    """Return a path of a project. Raises DataError where links or `..` lead out of the project."""
+    if not path.resolve().is_relative_to(project.root.resolve()):
+        raise DataError(f"{path.name}: leads out of the project {project.name}")
+    return path
