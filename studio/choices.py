@@ -58,7 +58,7 @@ def list_voices(project: Project) -> list[Option]:
 
 def list_vocoders(project: Project) -> list[Option]:
     """List the choices of a vocoder, the voice's own first."""
-    own = Option(OWN, "the voice's own; Griffin-Lim for checkpoints")
+    own = Option(OWN, "the voice's own")
     return [
         own,
         Option(GRIFFIN_LIM, "Griffin-Lim"),

@@ -146,18 +146,14 @@ def vote_buttons(is_open: bool) -> list[Any]:
 def results_table(project: Project) -> str:
     """Return the results as a table of HTML. Raises DataError for a damaged table of votes."""
     rows = [
-        f"<tr><td>{escape(result.first)}<td>{result.first_wins}<td>{result.second_wins}<td>{escape(result.second)}"
-        f"<td>{result.ties}<td>{result.probability:.3f}<td>{escape(result.sentence)}</tr>"
+        f"<tr><td>{escape(result.first)}<br>{escape(result.second)}<td>{result.first_wins}<br>{result.second_wins}"
+        f'<td>{result.ties}<td>{result.probability:.3f}</tr><tr><td colspan="4">{escape(result.sentence)}</tr>'
         for result in results(read_votes(table_path(project)))
     ]
     if not rows:
         return "<p>No votes yet.</p>"
-    heads = ("voice", "votes", "votes", "voice", "ties", "probability", "result")
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("voices", "votes", "ties", "p"))
     meaning = (
-        "probability: of votes as unequal as these, or more, if both voices were equally good (binomial, two-sided)"
+        "p: probability of votes as unequal as these, or more, if both voices were equally good (binomial, two-sided)"
     )
-    return (
-        f'<div class="results"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-        f"<p>{meaning}</p>"
-    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table><p>{meaning}</p>"

@@ -52,12 +52,12 @@ class Exporter:
             job = self._newest(found)
             state = without_folders(job.message, self.context.projects) if job else "Nothing has been exported yet."
             log = without_folders(job.tail(LINES), self.context.projects) if job else ""
-            commands = "\n".join(f"    {line}" for line in describe_commands(found))
+            commands = "\n".join(describe_commands(found))
             return [
                 state,
                 log,
                 links(found),
-                f"The same by commands:\n\n{commands}",
+                f"The same by commands:\n\n```\n{commands}\n```",
                 gr.Timer(active=bool(job and job.is_active)),
             ]
 

@@ -24,8 +24,8 @@ class VoiceFields(NamedTuple):
 def make_voice_fields(name: str, label: str = "Voice") -> VoiceFields:
     """Make the fields; connect_choices fills them."""
     with gr.Row():
-        voice = gr.Dropdown([], label=label, min_width=140, elem_id=f"{name}-voice")
-        vocoder = gr.Dropdown([], label="Vocoder", min_width=140, elem_id=f"{name}-vocoder")
+        voice = gr.Dropdown([], label=label, min_width=280, elem_id=f"{name}-voice")
+        vocoder = gr.Dropdown([], label="Vocoder", min_width=280, elem_id=f"{name}-vocoder")
     return VoiceFields(voice, vocoder)
 
 
