@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,9 @@ from studio.prepare_arguments import VALIDATION
 from studio.project import Project, inside
 from studio.report import figures
 from studio.review import ANSWERS, NO, YES, Edits, Row, carry_edits, check_rows, parse_review, write_review
+
+COLUMNS = ("use", "clip", "text", "faults", "wrong words")
+SHOWN = 8  # names in a message
 
 
 class Edit(NamedTuple):
@@ -32,6 +35,34 @@ def read_rows(project: Project) -> list[Row]:
     if faults:
         raise DataError(join_problems([f"clips.tsv:{line}: {'; '.join(words)}" for line, words in faults.items()]))
     return list(rows.values())
+
+
+def table_of(rows: Sequence[Row]) -> list[list[str]]:
+    """Return the cells of a table with the columns of COLUMNS."""
+    return [[row.use, row.clip, row.text, row.faults, row.words_wrong] for row in rows]
+
+
+def note_edit(rows: Sequence[Row], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
+    """Return edits by clip with one more, if it differs from the clip's row; without it, if it does not."""
+    row = next((row for row in rows if row.clip == clip), None)
+    rest = {name: other for name, other in edits.items() if name != clip}
+    is_new = row is not None and edit != Edit(ANSWERS.get(row.use.lower(), NO), row.text)
+    return rest | {clip: edit} if is_new else rest
+
+
+def neighbour(rows: Sequence[Row], clip: str, distance: int) -> Row | None:
+    """Return the row that stands `distance` rows after a clip, at most the first or the last; None without rows."""
+    names = [row.clip for row in rows]
+    if not rows:
+        return None
+    place = names.index(clip) + distance if clip in names else 0
+    return rows[min(max(place, 0), len(rows) - 1)]
+
+
+def describe_edits(edits: Mapping[str, Edit]) -> str:
+    """Describe edits that are not saved yet; "" without any."""
+    names = ", ".join(list(edits)[:SHOWN]) + (" …" if len(edits) > SHOWN else "")
+    return f"not saved yet: {len(edits)} clip{'s' * (len(edits) > 1)}, {names}" if edits else ""
 
 
 def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:

@@ -129,11 +129,7 @@ class Jobs:
         Raises DataError where a run of the project goes on, or no device is free for one that computes.
         """
         with self._lock():
-            for other in self.of(project):
-                if other.is_active:
-                    raise DataError(
-                        f"{project.name}: {other.run.words[0]} is at work on it; wait for its end, or pause it"
-                    )
+            self.check_free(project)
             device = self._free_device(project) if name in ON_DEVICE else ""
             return self._launch(project, name, list(words), device)
 
@@ -148,6 +144,12 @@ class Jobs:
             write_note(job_file(project, name, "pause"), {"identity": job.run.identity})
             with suppress(ProcessLookupError):
                 os.kill(job.run.pid, signal.SIGINT)  # the runner passes it on
+
+    def check_free(self, project: Project) -> None:
+        """Raise DataError where a run of the project goes on."""
+        for job in self.of(project):
+            if job.is_active:
+                raise DataError(f"{project.name}: {job.run.words[0]} is at work on it; wait for its end, or pause it")
 
     def find(self, project: Project, name: str) -> Job | None:
         """Return the newest run of a command; None without one."""

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from common.errors import printable
-from common.files import make_folder
+from common.errors import DataError, printable
+from common.files import make_folder, parse_json
+from studio.prepare_config import TextConfig
 from studio.project import Project, inside
 from studio.sources import ENDINGS, file_digest
 
@@ -66,3 +67,37 @@ def list_recordings(project: Project) -> list[str]:
         return sorted(printable(path.name) for path in project.recordings.iterdir() if not path.name.startswith("."))
     except OSError:
         return []
+
+
+def describe_storage(project: Project, storage: Storage) -> str:
+    """Describe the outcome of storing files, and list all that the project has."""
+    lines = [f"not stored: {problem}" for problem in storage.problems]
+    lines += [f"there already: {', '.join(storage.repeated)}"] if storage.repeated else []
+    return "\n".join([*lines, *list_recordings(project)])
+
+
+def prepare_words(project: Project, language: str, several_speakers: bool) -> list[str]:
+    """Return the words of `studio.prepare` for the stored recordings.
+
+    Raises DataError where there are none, and where the project's clips come from another folder, since a run would remove them.
+    """
+    folder = inside(project, project.recordings)
+    if not list_recordings(project):
+        raise DataError(f"{project.name}: no recordings yet; drop some files first")
+    if (other := recorded_folder(project)) and Path(other) != folder.resolve():
+        raise DataError(
+            f"{project.name}: its clips come from another folder of this machine, which the page does not read; "
+            f"go on with python -m studio.prepare FOLDER --name {project.name}"
+        )
+    words = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
+    words += ["--language", language.strip() or TextConfig.language]
+    return [*words, *(["--allow-several-speakers"] if several_speakers else [])]
+
+
+def recorded_folder(project: Project) -> str:
+    """Return the folder that the project's clips come from; "" before the first run."""
+    try:
+        settings = parse_json(project.settings.read_bytes())
+    except (OSError, ValueError):
+        return ""
+    return str(settings.get("recordings", "")) if isinstance(settings, dict) else ""

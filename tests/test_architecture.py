@@ -76,6 +76,7 @@ SERVING_PACKAGES = {
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements-eval.txt, in serving/ inside functions
 # Of requirements-studio.txt and requirements-eval.txt, in studio/ inside functions: some recordings need none of them.
 STUDIO_PACKAGES = {"av", "httpx"}
+CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
 PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements-studio.txt, for the studio's page alone
 SHARED_PAGE = "common/web_page.py"  # of the pages of serving and of the studio, which alone import it
@@ -221,7 +222,9 @@ def test_no_package_but_the_declared_ones() -> None:
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
         optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
         optional |= set(SERVING_PACKAGES) | (ANSWER_PACKAGES - at_the_top) if source.part == "serving" else set()
-        optional |= (STUDIO_PACKAGES | ALIGNMENT_PACKAGES) - at_the_top if source.part == "studio" else set()
+        optional |= (
+            (STUDIO_PACKAGES | ALIGNMENT_PACKAGES | CURVE_PACKAGES) - at_the_top if source.part == "studio" else set()
+        )
         optional |= PAGE_PACKAGES if source.name.startswith(PAGE_FILES) else set()
         optional |= {"gradio"} if source.name == SHARED_PAGE else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
