@@ -21,6 +21,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
     import gradio
     from fastapi import FastAPI
 
+    from common.web_page import make_theme
     from studio.page import layout
     from studio.page.downloads import add_route
 
@@ -31,7 +32,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
         app,
         layout.make_page(context),
         path="/",
-        theme=layout.make_theme(),
+        theme=make_theme(),
         css_paths=FOLDER / "style.css",
         footer_links=[],
         show_error=False,  # of faults; the messages of gr.Error are shown all the same

@@ -24,9 +24,9 @@ from studio.comparison import (
     validation_texts,
 )
 from studio.page.context import Context
-from studio.page.errors import find_project, messages
+from studio.page.events import HIDDEN, choose, errors_in_words
 from studio.page.speak_tab import audio_of, make_request, make_text
-from studio.page.voice_fields import HIDDEN, connect_choices, make_voice_fields
+from studio.page.voice_fields import connect_choices, make_voice_fields
 from studio.project import Project
 
 BEST_KEYS = [f"{spec.name} {BEST}" for spec in REGISTRY.values() if spec.role == "acoustic"]
@@ -71,7 +71,7 @@ class Comparer:
         """Speak a text with two voices. Yields values of Round. Raises gr.Error."""
         yield Round(None, "Computing …", None, None, vote_buttons(False)).values()
         try:
-            with messages(self.context):
+            with errors_in_words(self.context):
                 sides = ((voice, vocoder), (other_voice, other_vocoder))
                 requests = [make_request(self.context, project, text, *side, seed) for side in sides]
                 first, second = (self.context.speaker.speak(request) for request in requests)
@@ -85,7 +85,7 @@ class Comparer:
 
     def vote(self, pair: Pair | None, vote: Vote) -> list[Any]:
         """Write a vote. Returns the pair, None from now on, a message with the names, the table of results and the buttons."""
-        with messages(self.context):
+        with errors_in_words(self.context):
             if pair is None:
                 return [None, "There is nothing to vote on yet.", gr.skip(), *vote_buttons(False)]
             add_vote(pair, vote)
@@ -96,13 +96,13 @@ class Comparer:
         """Return the table of results of a project."""
         if not project:
             return ""
-        with messages(self.context):
-            return results_table(find_project(self.context, project))
+        with errors_in_words(self.context):
+            return results_table(choose(self.context, project))
 
     def next_text(self, project: str | None, text: str) -> str:
         """Return the validation text after this one."""
-        with messages(self.context):
-            return next_text(validation_texts(find_project(self.context, project)), text)
+        with errors_in_words(self.context):
+            return next_text(validation_texts(choose(self.context, project)), text)
 
 
 def add_compare_tab(context: Context, project: gr.Dropdown, order: random.Random | None = None) -> None:

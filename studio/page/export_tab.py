@@ -6,15 +6,14 @@ from typing import Any
 
 import gradio as gr
 
+from common.errors import UsageError
 from exports.targets import TARGETS, missing_parts
 from studio.downloads import describe_commands
 from studio.jobs import Job
 from studio.page.context import Context
 from studio.page.downloads import links
-from studio.page.errors import find_project, messages
-from studio.page.voice_fields import HIDDEN
+from studio.page.events import HIDDEN, choose, errors_in_words, shorten
 from studio.project import Project
-from studio.wording import without_folders
 
 SHARE, EXPORT = "share", "export"  # names of runs
 TICK = 1.0  # seconds between two looks at a run
@@ -29,17 +28,17 @@ class Exporter:
 
     def share(self, project: str | None) -> list[Any]:
         """Start studio.share; returns the values of `look`. Raises gr.Error."""
-        with messages(self.context):
-            self._start(find_project(self.context, project), SHARE, [])
+        with errors_in_words(self.context):
+            self._start(choose(self.context, project), SHARE, [])
         return self.look(project)
 
     def export(self, project: str | None, targets: list[str]) -> list[Any]:
         """Start studio.export; returns the values of `look`. Raises gr.Error."""
-        with messages(self.context):
-            found = find_project(self.context, project)
+        with errors_in_words(self.context):
+            found = choose(self.context, project)
             known = [target for target in TARGETS if target in (targets or [])]
             if not known:
-                raise gr.Error("Choose a runtime first.", duration=None, print_exception=False)
+                raise UsageError("choose a runtime first")
             self._start(found, EXPORT, known)
         return self.look(project)
 
@@ -47,11 +46,11 @@ class Exporter:
         """Return the state of the newest run, its log, the files for download, the commands, and an update of the timer."""
         if not project:
             return ["", "", "", "", gr.Timer(active=False)]
-        with messages(self.context):
-            found = find_project(self.context, project)
+        with errors_in_words(self.context):
+            found = choose(self.context, project)
             job = self._newest(found)
-            state = without_folders(job.message, self.context.projects) if job else "Nothing has been exported yet."
-            log = without_folders(job.tail(LINES), self.context.projects) if job else ""
+            state = shorten(self.context, job.message) if job else "Nothing has been exported yet."
+            log = shorten(self.context, job.tail(LINES)) if job else ""
             commands = "\n".join(describe_commands(found))
             return [
                 state,
@@ -82,9 +81,7 @@ def add_export_tab(context: Context, project: gr.Dropdown) -> None:
     )
     button = gr.Button("Export", elem_id="export")
     if any(missing.values()):
-        lines = [
-            f"- {target}: {without_folders(words, context.projects)}" for target, words in missing.items() if words
-        ]
+        lines = [f"- {target}: {shorten(context, words)}" for target, words in missing.items() if words]
         gr.Markdown("Not possible here yet:\n\n" + "\n".join(lines), elem_id="missing-targets")
     state = gr.Textbox(label="State", interactive=False, lines=1, elem_id="export-state")
     log = gr.Textbox(label="Log", interactive=False, lines=4, max_lines=LINES, elem_id="export-log")

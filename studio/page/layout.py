@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.themes.utils import sizes
 
 from studio.page.compare_tab import add_compare_tab
 from studio.page.context import Context
@@ -27,12 +26,6 @@ TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Compare", add_compare_tab),
     ("Export", add_export_tab),
 )
-
-
-def make_theme() -> gr.themes.Base:
-    """Return a theme with the fonts of the system, so that no font is loaded."""
-    fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
-    return gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
 
 
 def make_page(context: Context) -> gr.Blocks:

@@ -12,7 +12,7 @@ from common.inference.config import SynthesisConfig
 from common.web_page import make_audio, make_field, make_pictures
 from studio.choices import EMBEDDED_KEY, FINISHED
 from studio.page.context import Context
-from studio.page.errors import find_project, messages
+from studio.page.events import choose, errors_in_words
 from studio.page.voice_fields import connect_choices, make_voice_fields
 from studio.samples import LARGEST, MOST_CHARACTERS, Request, Sample, parse_number
 
@@ -77,7 +77,7 @@ def speak_text(
     hidden = gr.update(value=None, visible=False)
     yield Outcome("Computing …", None, hidden, hidden)
     try:
-        with messages(context):
+        with errors_in_words(context):
             request = make_request(context, project, text, voice, vocoder, seed, sigma, strength)
             sample = context.speaker.speak(request)
             pictures = context.speaker.draw(sample)
@@ -99,7 +99,7 @@ def make_request(
 ) -> Request:
     """Return the request of the fields. Raises DataError and UsageError."""
     return Request(
-        project=find_project(context, project),
+        project=choose(context, project),
         text=text or "",
         voice=voice or "",
         vocoder=vocoder or "",

@@ -9,9 +9,7 @@ import gradio as gr
 
 from studio.choices import OWN, Option, list_vocoders, list_voices
 from studio.page.context import Context
-from studio.page.errors import find_project, messages
-
-HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+from studio.page.events import HIDDEN, choose, errors_in_words
 
 
 class VoiceFields(NamedTuple):
@@ -47,8 +45,8 @@ def connect_choices(
     def refresh(name: str | None, *chosen: str | None) -> list[gr.Dropdown]:
         if not name:
             return [gr.Dropdown([], value=None) for _ in flat]
-        with messages(context):
-            found = find_project(context, name)
+        with errors_in_words(context):
+            found = choose(context, name)
             voices, vocoders = list_voices(found), list_vocoders(found)
         updates = []
         for voice, vocoder, keys in zip(chosen[::2], chosen[1::2], defaults, strict=True):
