@@ -53,9 +53,10 @@ def connect_choices(
             updates += [_choices(voices, [voice, *keys]), _choices(vocoders, [vocoder, OWN])]
         return updates
 
-    gr.on(
-        None, lambda name: refresh(name, *[None] * len(flat)), [project], flat, **HIDDEN
-    )  # at load, and by its change
+    def fill_fields(name: str | None) -> list[gr.Dropdown]:
+        return refresh(name, *[None] * len(flat))
+
+    gr.on(None, fill_fields, [project], flat, **HIDDEN)  # at load, and when another project is chosen
     gr.on([button.click, tab.select], refresh, [project, *flat], flat, **HIDDEN)
 
 

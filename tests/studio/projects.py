@@ -7,8 +7,10 @@ import shutil
 
 import soundfile
 
+from common.training.checkpoint import load_checkpoint, save_copy
 from models import REGISTRY
 from studio.project import Project
+from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
 
 
@@ -45,3 +47,14 @@ def add_voice(project: Project) -> None:
         shutil.copy(train_tiny_model(name), project.voice / f"{REGISTRY[name].flag}.pt")
     (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))
     (project.voice / "README.md").write_text("# A voice\n")
+
+
+def add_spoken_voice(project: Project) -> None:
+    """Add a finished voice that speaks: the embedded one without its postnet's last layer, as of epoch 3."""
+    project.voice.mkdir(parents=True)
+    checkpoint = load_checkpoint(EMBEDDED / "tacotron2.safetensors")
+    weights = {name: value.clone() for name, value in checkpoint["state_dict"].items()}
+    weights["postnet.convolutions.2.1.weight"].zero_()
+    save_copy(project.voice / "tacotron2.safetensors", checkpoint | {"epoch": 3, "state_dict": weights})
+    shutil.copy(EMBEDDED / "waveglow.safetensors", project.voice)
+    (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))
