@@ -50,6 +50,7 @@ COMMANDS = {
     "python -m studio.plan": "studio.plan",
     "python -m studio.train": "studio.train",
     "python -m studio.share": "studio.share",
+    "python -m studio.export": "studio.export",
     "python -m exports TARGET": "exports.__main__ onnx",
     "python -m exports run": "exports.__main__ run",
     "python -m exports.triton_client": "exports.triton_client",

@@ -114,7 +114,6 @@ def apply_edits(options: PrepareOptions) -> None:
     project.require(project.review, "studio.prepare FOLDER --name")
     by_line = read_review(project.review, proposals_of(project))
     lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
-<<<<<<< HEAD
     if problems := edit_problems(project, rows):
         raise DataError(join_problems([f"{project.review}:{lines[clip]}: {text}" for clip, text in problems.items()]))
     print("\n".join(apply_rows(project, rows, options.validation)))
@@ -127,7 +126,7 @@ def proposals_of(project: Project) -> list[Row]:
 
 def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
     """Return the reasons by clip for which training would refuse rows in use."""
-    settings = parse_json(project.settings.read_bytes())
+    settings = read_settings(project)
     alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
     options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
     return {clip: f"text: {text}" for clip, text in training_problems(project, usable(rows), options).items()}
@@ -135,10 +134,7 @@ def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
 
 def apply_rows(project: Project, rows: Sequence[Row], validation: float) -> list[str]:
     """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary."""
-    settings = parse_json(project.settings.read_bytes())
-=======
     settings = read_settings(project)
->>>>>>> main
     alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
     parts = write_lists(project, rows, validation)

@@ -75,8 +75,12 @@ def click(page, name: str) -> None:
 
 def open_tab(page, title: str) -> None:
     """Choose a tab; on a narrow screen it may be in the menu of the others."""
-    tabs = [tab for tab in page.find_elements("css selector", "[role=tab]") if tab.text == title and tab.is_displayed()]
-    tabs[0].click()
+    page.execute_script("window.scrollTo(0, 0)")
+    tabs = wait(lambda: [tab for tab in page.find_elements("css selector", "[role=tab]") if tab.is_displayed()])
+    if title not in [tab.text for tab in tabs]:
+        page.find_element("css selector", ".overflow-menu > button").click()
+        tabs = wait(lambda: page.find_elements("css selector", ".overflow-dropdown button"))
+    next(tab for tab in tabs if tab.text == title).click()
 
 
 def bytes_of(page, address: str) -> bytes:

@@ -18,6 +18,7 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     """Add the page to the end of an app, which keeps its own routes, and return the app. Raises ImportError without gradio."""
     import gradio
 
+    from common.web_page import make_theme
     from serving.page import layout
     from serving.page.relay import Relay, add_route
 
@@ -29,7 +30,7 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
         app,
         page,
         path="/",
-        theme=layout.make_theme(),
+        theme=make_theme(),
         head=f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>",
         css_paths=FOLDER / "style.css",
         footer_links=[],

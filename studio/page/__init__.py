@@ -21,17 +21,20 @@ def make_app(context: Context, access: Access) -> FastAPI:
     import gradio
     from fastapi import FastAPI
 
+    from common.web_page import make_theme
     from studio.page import layout
+    from studio.page.downloads import add_route
 
     app = FastAPI(openapi_url=None)
     app.add_middleware(Gate, access=access)
     page = layout.make_page(context)
     page.has_launched = True  # else Gradio takes any file of this machine as input, not uploaded ones alone
+    add_route(app, context)
     app = gradio.mount_gradio_app(
         app,
         page,
         path="/",
-        theme=layout.make_theme(),
+        theme=make_theme(),
         css_paths=FOLDER / "style.css",
         footer_links=[],
         show_error=False,  # of faults; the messages of gr.Error are shown all the same

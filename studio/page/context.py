@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from studio.jobs import Jobs
+from studio.samples import Speaker
 
 
 @dataclass(frozen=True)
@@ -15,3 +17,8 @@ class Context:
     projects: Path
     cpu: bool
     jobs: Jobs
+
+    @cached_property
+    def speaker(self) -> Speaker:
+        """The synthesis of all tabs, one text at a time; on the CPU while a command computes on a GPU."""
+        return Speaker(self.cpu, lambda: any(job.run.device for job in self.jobs.active()))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import gradio as gr
 
-from common.errors import REFUSALS, DataError, UsageError, printable
+from common.errors import REFUSALS, DataError, UsageError
+from common.web_page import make_error
 from studio.jobs import Job
 from studio.page.context import Context
 from studio.project import Project, find_project
+from studio.wording import without_folders
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECONDS = 2.0  # between two looks at a run
@@ -21,32 +24,39 @@ HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"
 EVENT: dict[str, Any] = {"api_visibility": "private"}
 
 
-def in_words(context: Context, function: Function) -> Function:
+@contextmanager
+def errors_in_words(context: Context) -> Iterator[None]:
     """Turn the errors of a user, and refusals of the system, into messages of the page. Paths begin at the folder of projects."""
+    try:
+        yield
+    except (DataError, UsageError) as error:
+        raise message(context, str(error)) from None
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        raise message(context, f"{place}{error.strerror}") from None
+
+
+def in_words(context: Context, function: Function) -> Function:
+    """Let a function raise its errors as errors_in_words does."""
 
     @functools.wraps(function)
     def call(*values: Any) -> Any:
-        try:
+        with errors_in_words(context):
             return function(*values)
-        except (DataError, UsageError) as error:
-            raise message(context, str(error)) from None
-        except OSError as error:
-            if error.errno not in REFUSALS:
-                raise
-            place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-            raise message(context, f"{place}{error.strerror}") from None
 
     return call  # type: ignore[return-value]
 
 
 def message(context: Context, text: str) -> gr.Error:
     """Return a message that stays until it is closed."""
-    return gr.Error(shorten(context, printable(text)), duration=None, print_exception=False)
+    return make_error(shorten(context, text))
 
 
 def shorten(context: Context, text: str) -> str:
-    """Name files as the page's visitors know them: from the folder of projects on."""
-    return text.replace(f"{context.projects}/", "")
+    """Name files as the page's visitors know them: from the folder of projects on, others without folders."""
+    return without_folders(text, context.projects)
 
 
 def choose(context: Context, name: str | None) -> Project:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
-from gradio.themes.utils import sizes
 
+from studio.page.compare_tab import add_compare_tab
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
+from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
+from studio.page.speak_tab import add_speak_tab
 from studio.page.train_tab import add_train_tab
 from studio.project import list_projects
 
@@ -20,13 +22,10 @@ TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Data", add_data_tab),
     ("Plan", add_plan_tab),
     ("Train", add_train_tab),
+    ("Speak", add_speak_tab),
+    ("Compare", add_compare_tab),
+    ("Export", add_export_tab),
 )
-
-
-def make_theme() -> gr.themes.Base:
-    """Return a theme with the fonts of the system, so that no font is loaded."""
-    fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
-    return gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
 
 
 def make_page(context: Context) -> gr.Blocks:
