@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import gradio as gr
 from gradio.themes.utils import sizes
+
+
+def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: str = "") -> Any:
+    """Mount a page at the end of a FastAPI app, which keeps its own routes, and return the app; without any outside network.
+
+    Its last route then has the page's own app, whose stop_event ends the connection that each open page keeps.
+    """
+    page.has_launched = True  # else Gradio takes any file of this machine as input, not uploaded ones alone
+    return gr.mount_gradio_app(
+        app,
+        page,
+        path="/",
+        theme=make_theme(),
+        head=head,
+        css_paths=css,
+        footer_links=[],
+        show_error=False,  # of faults; the messages of gr.Error are shown all the same
+        max_file_size=largest_upload,
+        ssr_mode=False,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+    )
 
 
 def make_theme() -> gr.themes.Base:

@@ -14,7 +14,7 @@ from studio.prepare import apply_rows, edit_problems, lock_project, proposals_of
 from studio.prepare_arguments import VALIDATION
 from studio.project import Project, inside
 from studio.report import figures
-from studio.review import ANSWERS, NO, YES, Edits, Row, carry_edits, check_rows, parse_review, write_review
+from studio.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
 
 COLUMNS = ("use", "clip", "text", "faults", "wrong words")
 SHOWN = 8  # names in a message
@@ -34,7 +34,7 @@ def read_rows(project: Project) -> list[Row]:
     rows, faults = parse_review(inside(project, project.review))
     if faults:
         raise DataError(join_problems([f"clips.tsv:{line}: {'; '.join(words)}" for line, words in faults.items()]))
-    return list(rows.values())
+    return list(accept_rows(rows, proposals_of(project)).values())
 
 
 def table_of(rows: Sequence[Row]) -> list[list[str]]:
@@ -46,7 +46,7 @@ def note_edit(rows: Sequence[Row], edits: Mapping[str, Edit], clip: str, edit: E
     """Return edits by clip with one more, if it differs from the clip's row; without it, if it does not."""
     row = next((row for row in rows if row.clip == clip), None)
     rest = {name: other for name, other in edits.items() if name != clip}
-    is_new = row is not None and edit != Edit(ANSWERS.get(row.use.lower(), NO), row.text)
+    is_new = row is not None and edit != Edit(row.use, row.text)
     return rest | {clip: edit} if is_new else rest
 
 
@@ -102,7 +102,7 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
         names = {line: row.clip for line, row in table.items()}
         found = faults | check_rows(table, proposals_of(project))
         problems = [f"{names.get(line, f'clips.tsv:{line}')}: {text}" for line in sorted(found) for text in found[line]]
-        rows = [row._replace(use=ANSWERS.get(row.use.lower(), NO)) for row in table.values()]
+        rows = list(accept_rows(table, proposals_of(project)).values())
         if not problems:
             problems = [f"{clip}: {text}" for clip, text in edit_problems(project, rows).items()]
         if problems:

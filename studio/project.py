@@ -117,7 +117,9 @@ def create_project(projects: Path, name: str | None) -> Project:
     """Make the folder of a new project. Raises UsageError for a bad name, DataError for one in use."""
     project = Project(name=(name or "").strip(), projects=projects)
     try:
-        project.recordings.mkdir(parents=True)
+        projects.mkdir(parents=True, exist_ok=True)
+        project.root.mkdir()  # fails for a link too, which would lead out
+        project.recordings.mkdir()
     except FileExistsError:
         raise DataError(f"project {project.name}: there is one of this name; choose it above the tabs") from None
     return project

@@ -6,9 +6,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, parse_json
@@ -82,7 +82,7 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
         raise DataError(
             join_problems([f"{path}:{line}: {problem}" for line in sorted(faults) for problem in faults[line]])
         )
-    return {line: row._replace(use=ANSWERS[row.use.lower()]) for line, row in rows.items()}
+    return accept_rows(rows, proposals)
 
 
 Faults = dict[int, list[str]]  # by line
@@ -93,8 +93,7 @@ def parse_review(path: Path) -> tuple[dict[int, Row], Faults]:
     reader, heading = _open_table(path)
     rows: dict[int, Row] = {}
     faults: Faults = {}
-    for cells in reader:
-        line = reader.line_num
+    for line, cells in reader:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(heading):
@@ -112,17 +111,36 @@ def check_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> Faults:
     return {line: problems for line, problems in faults.items() if problems}
 
 
-def _open_table(path: Path) -> tuple[Any, list[str]]:
-    """Return the reader of a table's rows and its heading. Raises DataError for bytes that are no text, and missing columns."""
+def accept_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> dict[int, Row]:
+    """Return the proposals with the edited cells of rows: a spreadsheet may have formatted numbers in another way."""
+    known = {row.clip: row for row in proposals}
+    return {
+        line: known.get(row.clip, row)._replace(use=ANSWERS.get(row.use.lower(), NO), text=row.text)
+        for line, row in rows.items()
+    }
+
+
+def _open_table(path: Path) -> tuple[Iterator[tuple[int, list[str]]], list[str]]:
+    """Return a table's rows by line, and its heading. Raises DataError for bytes that are no table, and missing columns."""
     lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
     if problems:
         reasons = [f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()]
         raise DataError(join_problems(reasons))
-    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
-    heading = [name.strip() for name in next(reader, [])]
+    reader = _cells(path, lines)
+    heading = [name.strip() for name in next(reader, (1, []))[1]]
     if missing := ", ".join(name for name in COLUMNS if name not in heading):
         raise DataError(f"{path}:1: no column {missing}; expected the columns {', '.join(COLUMNS)}, divided by tabs")
     return reader, heading
+
+
+def _cells(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of a row's last line from 1, and its cells. Raises DataError for a line that is no row."""
+    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:  # a carriage return within a line, a cell of 131,072 characters
+        raise DataError(f"{path}:{reader.line_num}: {error}; save it as text divided by tabs") from None
 
 
 def _problems_of(row: Row, known: dict[str, Row], first_line: int, line: int) -> list[str]:

@@ -18,30 +18,16 @@ LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
 
 def make_app(context: Context, access: Access) -> FastAPI:
     """Make the app of the page, behind its gate. Its folder of uploads is GRADIO_TEMP_DIR of the environment."""
-    import gradio
     from fastapi import FastAPI
 
-    from common.web_page import make_theme
+    from common.web_page import mount_page
     from studio.page import layout
     from studio.page.downloads import add_route
 
     app = FastAPI(openapi_url=None)
     app.add_middleware(Gate, access=access)
     add_route(app, context)
-    app = gradio.mount_gradio_app(
-        app,
-        layout.make_page(context),
-        path="/",
-        theme=make_theme(),
-        css_paths=FOLDER / "style.css",
-        footer_links=[],
-        show_error=False,  # of faults; the messages of gr.Error are shown all the same
-        max_file_size=LARGEST_UPLOAD,
-        ssr_mode=False,
-        enable_monitoring=False,
-        pwa=False,
-        mcp_server=False,
-    )
+    app = mount_page(app, layout.make_page(context), FOLDER / "style.css", LARGEST_UPLOAD)
     mounted: Any = app.routes[-1]
     app.state.end_pages = mounted.app.stop_event.set  # ends the connection that each open page keeps
     return app

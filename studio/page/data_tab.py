@@ -61,7 +61,9 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
 
 def add_files(context: Context, project: gr.Dropdown) -> None:
     """Add the place where files are dropped, and the list of those that the project has."""
-    files = gr.File(label="Recordings and transcripts", file_count="multiple", type="filepath", elem_id="files")
+    files = gr.File(
+        label="Recordings and transcripts", file_count="multiple", type="filepath", height=150, elem_id="files"
+    )
     stored = gr.Textbox(label="Files of this project", interactive=False, lines=1, max_lines=8, elem_id="stored")
 
     def store(paths: list[str] | None, name: str | None) -> tuple[None, str]:

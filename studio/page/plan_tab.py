@@ -8,7 +8,7 @@ import gradio as gr
 
 from models import REGISTRY
 from studio.page.context import Context
-from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words, shorten
+from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_plot, read_text, save_plan, start_choices
 from studio.project import Project
 
@@ -43,7 +43,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
 
     def show(name: str | None) -> tuple[Any, ...]:
         chosen = choose(context, name) if name else None
-        return *explanations(context, chosen), read_text(chosen) if chosen else ""
+        return *explanations(chosen), read_text(chosen) if chosen else ""
 
     def save_text(name: str | None, text: str) -> tuple[Any, ...]:
         chosen = choose(context, name)
@@ -70,7 +70,7 @@ def add_model(name: str) -> list[Any]:
             type="array",
             interactive=False,
             wrap=True,
-            column_widths=["11em", "12em", "24em"],
+            column_widths=[150, 150, 360],
             show_label=False,
             elem_id=f"{label}-settings",
         )
@@ -98,7 +98,7 @@ def add_editor() -> tuple[gr.Code, gr.Button]:
     return text, save
 
 
-def explanations(context: Context, project: Project | None) -> list[Any]:
+def explanations(project: Project | None) -> list[Any]:
     """Return the values of the models' components; empty ones without a plan."""
     found = read_explanations(project) if project else {}
     values: list[Any] = []
@@ -109,5 +109,5 @@ def explanations(context: Context, project: Project | None) -> list[Any]:
         plot = read_rate_plot(project, name)
         image = gr.Image(value=plot, visible=plot is not None)
         rows = [list(row) for row in found[name].settings]
-        values += [found[name].expected, rows, image, shorten(context, found[name].command)]
+        values += [found[name].expected, rows, image, found[name].command]
     return values

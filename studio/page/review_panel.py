@@ -22,9 +22,9 @@ from studio.editing import (
 from studio.page.context import Context
 from studio.page.events import EVENT, HIDDEN, choose, in_words
 from studio.project import Project
-from studio.review import ANSWERS, NO, YES, Row
+from studio.review import NO, YES, Row
 
-WIDTHS: list[str | int] = ["4em", "11em", "22em", "14em", "6em"]
+WIDTHS: list[str | int] = [60, 140, 280, 180, 90]  # pixels
 Edits = dict[str, Edit]
 
 
@@ -139,6 +139,6 @@ def clip_values(project: Project | None, row: Row | None, edits: Edits, message:
     words = message or describe_edits(edits)
     if project is None or row is None:
         return "", None, "", "", "", None, edits, words
-    edit = edits.get(row.clip, Edit(ANSWERS.get(row.use.lower(), NO), row.text))
+    edit = edits.get(row.clip, Edit(row.use, row.text))
     sound = read_clip(project, row.clip)
     return row.clip, sound, row.faults or "none", row.recognised, edit.text, edit.use, edits, words

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -350,6 +351,23 @@ def test_no_route_of_the_page_reads_a_file(address, path):
     with pytest.raises(HTTPError) as caught:
         urlopen(f"{address}gradio_api/file={path}")
     assert caught.value.code == 403
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", f"{ROOT}/README.md", "README.md"])
+def test_no_event_takes_a_file_that_was_not_uploaded(address, path):
+    """A program in place of the page may name any file of the server as the question's recording."""
+    config = json.loads(urlopen(f"{address}config").read())
+    recording = next(item["id"] for item in config["components"] if item["props"].get("elem_id") == "recording")
+    event = next(item for item in config["dependencies"] if recording in item["inputs"])
+    data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, *[None] * (len(event["inputs"]) - 1)]
+    body = json.dumps({"data": data, "fn_index": event["id"], "session_hash": "visitor"}).encode()
+    urlopen(Request(f"{address}gradio_api/queue/join", body, {"Content-Type": "application/json"})).read()
+    with urlopen(f"{address}gradio_api/queue/data?session_hash=visitor") as answer:
+        lines = []
+        while not lines or b"process_completed" not in lines[-1]:
+            lines.append(answer.readline())
+    result = json.loads(lines[-1].removeprefix(b"data: "))
+    assert result["success"] is False and not list(Path(tempfile.gettempdir(), "gradio").rglob(Path(path).name))
 
 
 def test_large_uploads_are_refused(address):

@@ -1,0 +1,75 @@
+"""A line's random numbers through a WaveGlow: its own in any batch, in a stream, and for each of its pieces."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from common.draws import Draws
+from common.inference.stages import Line, Pipeline, cut_line, stream, synthesise
+from common.inference.vocoders import LoadedModel, NeuralVocoder
+from models import REGISTRY
+from tests.common.inference.test_stages import CPU, exhaust, pipeline
+
+SIZES = {"n_flows": 2, "n_early_every": 2, "WN_config": {"n_layers": 1, "n_channels": 4}}
+SIZES |= {"n_mel_channels": 3, "hop_length": 4, "upsample_kernel_size": 8}
+
+
+def waveglow(strength: float = 0.0) -> NeuralVocoder:
+    """An untrained model, whose audio is its noise through rotations."""
+    spec = REGISTRY["WaveGlow"]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = spec.build(**SIZES).eval()
+    return NeuralVocoder(LoadedModel(spec, model, {}), pipeline().audio, CPU, False, 0.9, strength)
+
+
+def voice() -> Pipeline:
+    return pipeline()._replace(vocoder=waveglow())
+
+
+def test_an_item_of_a_batch_has_its_own_noise() -> None:
+    vocode, mels, lengths = waveglow(), torch.randn(3, 3, 12), torch.tensor([12, 9, 10])
+    keys = [(7, 0, 0), (7, 1, 0), (7, 2, 0)]
+    together, _ = vocode(mels, lengths, Draws.of(keys, "vocoder", CPU))
+    for item, key in enumerate(keys):
+        one = slice(item, item + 1)
+        alone, _ = vocode(mels[one], lengths[one], Draws.of([key], "vocoder", CPU))
+        samples = int(lengths[item]) * 4
+        assert torch.equal(together[item, :samples], alone[0, :samples])
+        assert together[item].abs().max() > 0.1
+
+
+def audio_of(line: Line, limit: int) -> Tensor:
+    (speech,) = synthesise([line], voice(), limit).speeches
+    assert speech is not None
+    return speech.audio
+
+
+def test_lines_and_pieces_of_one_text_differ_by_their_numbers_and_seeds() -> None:
+    texts = [audio_of(Line("abcdefgh", seed, number), 0) for seed in (1, 2) for number in (0, 1)]
+    assert len({tuple(audio.tolist()) for audio in texts}) == 4
+    twice = audio_of(Line("abcd-abcd", 1, 0), 4)
+    first, second = twice[: 4 * 2 * 4], twice[-4 * 2 * 4 :]
+    assert not torch.equal(first, second)
+    keys = [part.key for part in cut_line(Line("abcd-abcd", 5, 3), voice().acoustic, 4)]
+    assert keys == [(5, 3, 0), (5, 3, 1)]
+
+
+def test_a_stream_has_the_noise_of_the_whole() -> None:
+    line = Line("abcd-efgh", 3, 2)
+    parts, (speech, _) = exhaust(stream(line, voice(), 4))  # type: ignore[misc]
+    assert torch.allclose(torch.cat(parts), audio_of(line, 4), atol=1e-6)
+    assert torch.allclose(speech.audio, torch.cat(parts), atol=1e-6)
+
+
+def test_other_settings_of_a_vocoder() -> None:
+    mels, lengths = torch.randn(1, 3, 512), torch.tensor([512])
+    vocode = waveglow()
+
+    def audio(vocoder: NeuralVocoder) -> Tensor:
+        return vocoder(mels, lengths, Draws.of([(1, 0)], "vocoder", CPU))[0]
+
+    louder = vocode.with_settings(0, 1.8, 0.0)
+    assert torch.allclose(audio(louder), 2 * audio(vocode), atol=1e-5)  # an untrained model is linear in its noise
+    assert (vocode.sigma, vocode.denoiser) == (0.9, None)
