@@ -117,20 +117,17 @@ def parse_args(argv: list[str]) -> StudioConfig:
     """Parse the command's flags."""
     default = StudioConfig
     parser = Parser(prog="python -m studio", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
-    address = parser.add_argument_group("address and access")
+    add = parser.add_argument
     host = "address to listen on; 0.0.0.0: every one of this machine, with a token"
-    address.add_argument("--host", default=default.host, help=host)
-    address.add_argument("--port", type=int, default=default.port, help="port to listen on; 0: a free one")
+    add("--host", default=default.host, help=host)
+    add("--port", type=int, default=default.port, help="port to listen on; 0: a free one")
     hint = f"other users of this machine can read flags, so rather set {TOKEN_VARIABLE}"
     token = f"token of visitors (default: generated where one is needed); {hint}"
-    address.add_argument("--token", default=default.token, help=token)
+    add("--token", default=default.token, help=token)
     opens = "open the page in a browser where there is a screen"
-    address.add_argument("--open", action=argparse.BooleanOptionalAction, default=default.open, help=opens)
-    work = parser.add_argument_group("projects")
-    work.add_argument(
-        "--projects", type=Path, default=default.projects, metavar="DIR", help="the folder of all projects"
-    )
-    work.add_argument("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+    add("--open", action=argparse.BooleanOptionalAction, default=default.open, help=opens)
+    add("--projects", type=Path, default=default.projects, metavar="DIR", help="the folder of all projects")
+    add("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
     return StudioConfig(**vars(parser.parse_args(argv)))
 
 

@@ -71,11 +71,11 @@ class TrainingView:
 
 def newest_model(project: Project) -> str:
     """Return the model that was trained last; the first one where none was."""
-    times = {name: _modified(project.run(name) / LOG) for name in REGISTRY}
+    times = {name: _time_of_change(project.run(name) / LOG) for name in REGISTRY}
     return max(times, key=lambda name: times[name])
 
 
-def _modified(path: Path) -> float:
+def _time_of_change(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

@@ -52,12 +52,9 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
         gr.Info("plan.json is saved.")
         return show(name)
 
-    def renew() -> gr.Dropdown:
-        return gr.Dropdown(start_choices(context.projects))
-
     key.change(in_words(context, show), project, [*views, text], **HIDDEN)
     save.click(in_words(context, save_text), [project, text], [*views, text], **EVENT)
-    project.change(in_words(context, renew), None, start, **HIDDEN)
+    project.change(lambda: gr.Dropdown(start_choices(context.projects)), None, start, **HIDDEN)
 
 
 def add_model(name: str) -> list[Any]:
