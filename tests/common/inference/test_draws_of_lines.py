@@ -7,7 +7,7 @@ from torch import Tensor
 
 from common.draws import Draws
 from common.inference.stages import Line, Pipeline, cut_line, stream, synthesise
-from common.inference.vocoders import LoadedModel, NeuralVocoder
+from common.inference.vocoders import LoadedModel, NeuralVocoder, limit
 from models import REGISTRY
 from tests.common.inference.test_stages import CPU, exhaust, pipeline
 
@@ -73,3 +73,9 @@ def test_other_settings_of_a_vocoder() -> None:
     louder = vocode.with_settings(0, 1.8, 0.0)
     assert torch.allclose(audio(louder), 2 * audio(vocode), atol=1e-5)  # an untrained model is linear in its noise
     assert (vocode.sigma, vocode.denoiser) == (0.9, None)
+
+
+def test_a_predicted_peak_above_full_scale_scales_the_audio_down() -> None:
+    audio = torch.tensor([0.5, -2.0, 3.0])
+    assert limit(audio, 2.0).tolist() == [0.25, -1.0, 1.0]
+    assert limit(audio, 0.5).tolist() == [0.5, -1.0, 1.0]
