@@ -218,6 +218,8 @@ def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | No
     """Return the parser's error for a flag and its value; None where it accepts them."""
     if not any(flag in action.option_strings for action in parser._actions):
         return f"no such flag, {flag}"
+    if isinstance(parser._option_string_actions[flag], argparse._HelpAction):
+        return f"{flag} shows the help and ends the run, expected a setting"
     parser.exit_on_error = False
     try:
         _, rest = parser.parse_known_args(_words(parser, flag, value))

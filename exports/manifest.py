@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -68,8 +69,8 @@ class ExportWriter:
             return
         older = _read(path).get("files", {})
         path.unlink()
-        for name in older:
-            if not Path(name).is_absolute() and ".." not in Path(name).parts:
+        for name in older if isinstance(older, dict) else ():
+            if _is_inside(name):
                 (self.directory / name).unlink(missing_ok=True)
                 self._remove_empty_folders(self.directory / name)
 
@@ -124,7 +125,11 @@ def read_manifest(directory: Path) -> Manifest:
         files = {name: FileRecord(**record) for name, record in contents["files"].items()}
     except (TypeError, AttributeError):
         raise DataError(f"{path}: `files` is not a table of files; {EXPECTED}") from None
-    problems = [problem for name, record in files.items() if (problem := _problem(directory / name, record))]
+    if wrong := [
+        f"{name}: {contents[name]!r}, expected {kind}" for name, kind in _kinds() if not _is_a(kind, contents[name])
+    ]:
+        raise DataError(f"{path}: {'; '.join(wrong)}; export again")
+    problems = [problem for name, record in files.items() if (problem := _problem(directory, name, record))]
     if problems:
         raise DataError("\n".join([*problems, f"{directory}: copy the whole directory again, or export again"]))
     return Manifest(**contents | {"files": files})
@@ -144,13 +149,33 @@ def _read(path: Path) -> dict[str, Any]:
     return contents
 
 
-def _problem(path: Path, record: FileRecord) -> str | None:
+def _problem(directory: Path, name: str, record: FileRecord) -> str | None:
     """The difference between a file and its record, if there is one."""
+    if not _is_inside(name):
+        return f"{directory / NAME}: a file {name!r}, expected a path inside {directory}"
+    path = directory / name
     try:
+        if (size := path.stat().st_size) != record.bytes:
+            return f"{path}: {size} bytes, expected {record.bytes} as {NAME} says"
         contents = path.read_bytes()
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"
-    if len(contents) != record.bytes:
-        return f"{path}: {len(contents)} bytes, expected {record.bytes} as {NAME} says"
     digest = hashlib.sha256(contents).hexdigest()
     return None if digest == record.sha256 else f"{path}: SHA-256 {digest}, expected {record.sha256} as {NAME} says"
+
+
+def _is_inside(name: str) -> bool:
+    """True for a path that stays inside the directory of the export."""
+    return "\0" not in name and not Path(name).is_absolute() and ".." not in Path(name).parts
+
+
+def _kinds() -> list[tuple[str, str]]:
+    """Each entry of a manifest, and the kind of its value."""
+    words = {"str": "text", "float": "a number", "int": "a whole number"}
+    return [(field.name, words.get(str(field.type), "an object")) for field in fields(Manifest)]
+
+
+def _is_a(kind: str, value: Any) -> bool:
+    if kind == "a number":
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, {"text": str, "a whole number": int, "an object": dict}[kind])

@@ -33,7 +33,7 @@ from serving.responses import (
     handle_request_error,
     zip_chunks,
 )
-from serving.schemas import BatchBody, SpeechBody
+from serving.schemas import BatchBody, ErrorBody, SpeechBody
 from serving.stream import SpeechRequest, SpeechStream, check
 from serving.websocket import speak_over_socket
 
@@ -44,7 +44,13 @@ OWNER = "local"  # of the models, in the answer that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
 EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate")
 
-api = APIRouter()
+# Statuses of each path; without an entry 4XX, FastAPI describes an answer 422 that this server never gives.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request is wrong; `message` says why"},
+    "5XX": {"model": ErrorBody, "description": "The server is full, stops or failed"},
+}
+
+api = APIRouter(responses=ERRORS)
 health = APIRouter()
 
 

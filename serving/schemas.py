@@ -78,3 +78,18 @@ class SocketMessage(Options):
     response_format: Literal["pcm"] = "pcm"
     type: Literal["start", "text", "end", "cancel"]
     text: str = ""
+
+
+class ErrorObject(BaseModel):
+    """OpenAI's fields of an error."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: Annotated[str | None, Field(description="the field of the request that is wrong")]
+    code: Annotated[str | None, Field(description="a name for programs")]
+
+
+class ErrorBody(BaseModel):
+    """The body of an answer with an error."""
+
+    error: ErrorObject

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.quality.report import MEASURES, System, columns_of, format_row
+from common.training.checkup import LOGGED_AS
 from models import REGISTRY
 from studio.material import Material
 from studio.plan_file import Plan
@@ -99,7 +100,9 @@ def _reports(facts: Facts) -> str:
     parts = ["## Reports during training"]
     for name, reports in facts.reports.items():
         measure = facts.plan.models[name].best_by
-        keys = list(dict.fromkeys([measure, "val_loss"] if measure != "loss" else ["val_loss"]))
+        keys = list(
+            dict.fromkeys([LOGGED_AS.get(measure, measure), measure, "val_loss"] if measure != "loss" else ["val_loss"])
+        )
         rows = [[str(report.epoch), *(number(report.values.get(key)) for key in keys)] for report in reports]
         parts.append(f"{name}, by {measure}:\n\n" + table(["epoch", *keys], rows))
     return "\n\n".join(parts)

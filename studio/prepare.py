@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, join_problems
@@ -93,6 +93,21 @@ def prepare(options: PrepareOptions) -> None:
     report.print_summary(project, edits, training, validation, alphabet)
 
 
+def read_settings(project: Project) -> dict[str, Any]:
+    """Read project.json. Raises DataError for a file that is missing, no JSON, or without the entries that edits need."""
+    path = project.require(project.settings, "studio.prepare FOLDER --name")
+    try:
+        settings = parse_json(path.read_bytes())
+        language, rate = settings["texts"]["language"], settings["cutting"]["sampling_rate"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}: cannot be used ({reason}); run python -m studio.prepare again") from None
+    if not isinstance(language, str) or type(rate) is not int or rate < 1:
+        found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
+        raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run python -m studio.prepare again")
+    return dict(settings)
+
+
 def apply_edits(options: PrepareOptions) -> None:
     """Read clips.tsv after people have edited it, and write the filelists again."""
     project = options.project
@@ -100,7 +115,7 @@ def apply_edits(options: PrepareOptions) -> None:
     proposals = read_proposals(project.state / PROPOSALS)
     by_line = read_review(project.review, proposals)
     lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
-    settings = parse_json(project.settings.read_bytes())
+    settings = read_settings(project)
     alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
     problems = training_problems(
         project, usable(rows), _training_options(alphabet, settings["cutting"]["sampling_rate"])

@@ -6,9 +6,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, parse_json
@@ -81,8 +81,7 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
     known = {row.clip: row for row in proposals}
     faults: list[str] = []
     seen: dict[str, int] = {}
-    for cells in reader:
-        line = reader.line_num
+    for line, cells in reader:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(heading):
@@ -92,23 +91,34 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
         faults += [
             f"{path}:{line}: {problem}" for problem in _problems_of(row, known, seen.setdefault(row.clip, line), line)
         ]
-        rows[line] = row._replace(use=ANSWERS.get(row.use.lower(), NO))
+        proposal = known.get(row.clip, row)  # its numbers, since a spreadsheet may have formatted them in another way
+        rows[line] = proposal._replace(use=ANSWERS.get(row.use.lower(), NO), text=row.text)
     if faults:
         raise DataError(join_problems(faults))
     return rows
 
 
-def _open_table(path: Path) -> tuple[Any, list[str]]:
-    """Return the reader of a table's rows and its heading. Raises DataError for bytes that are no text, and missing columns."""
+def _open_table(path: Path) -> tuple[Iterator[tuple[int, list[str]]], list[str]]:
+    """Return a table's rows by line, and its heading. Raises DataError for bytes that are no table, and missing columns."""
     lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
     if problems:
         reasons = [f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()]
         raise DataError(join_problems(reasons))
-    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
-    heading = [name.strip() for name in next(reader, [])]
+    reader = _cells(path, lines)
+    heading = [name.strip() for name in next(reader, (1, []))[1]]
     if missing := ", ".join(name for name in COLUMNS if name not in heading):
         raise DataError(f"{path}:1: no column {missing}; expected the columns {', '.join(COLUMNS)}, divided by tabs")
     return reader, heading
+
+
+def _cells(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of a row's last line from 1, and its cells. Raises DataError for a line that is no row."""
+    reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:  # a carriage return within a line, a cell of 131,072 characters
+        raise DataError(f"{path}:{reader.line_num}: {error}; save it as text divided by tabs") from None
 
 
 def _problems_of(row: Row, known: dict[str, Row], first_line: int, line: int) -> list[str]:

@@ -131,9 +131,12 @@ def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, S
 
 
 def clearest(systems: dict[str, System], plan: Plan) -> str:
-    """Return the vocoder with the fewest wrong words; without a count, Griffin-Lim in place of the embedded vocoder's heir."""
+    """Return the vocoder with the fewest wrong words, each line's capped at its number of words.
+
+    Without a count: Griffin-Lim in place of the embedded vocoder's heir.
+    """
     wrong = {
-        name: sum(line.counts["wer"].errors for line in system.lines if "wer" in line.counts)
+        name: sum(line.counts["wer"].cap().errors for line in system.lines if "wer" in line.counts)
         for name, system in systems.items()
     }
     counted = any("wer" in line.counts for system in systems.values() for line in system.lines)

@@ -23,7 +23,8 @@ from common.errors import DataError, UsageError
 from common.spec import Key, Options, Piece, from_options
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
-from tacotron2.text.reading.reader import read_english
+from tacotron2.text.cleaners import get_cleaner
+from tacotron2.text.reading.reader import read_english, read_places
 
 # B batch, S symbols, T frames, M mels
 
@@ -31,6 +32,10 @@ from tacotron2.text.reading.reader import read_english
 TEXT_READINGS = ("spoken", "as-published")
 # cached, since inference converts a phrase three times: to cut, encode and plot it
 _read_english = lru_cache(maxsize=256)(read_english)
+
+
+class SpokenText(str):
+    """A text that has been read aloud. It is not read again: alone, a part of it may read differently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +63,19 @@ class Tacotron2DataConfig:
 
     def read_aloud(self, text: str) -> str:
         """Convert a text for inference to spoken words: English in the built-in alphabet only; other texts stay."""
-        if self.text_reading == "as-published":
-            return text
+        return text if isinstance(text, SpokenText) or not self.reads_english else _read_english(text)
+
+    @property
+    def reads_english(self) -> bool:
+        """True if texts for inference are read aloud as English."""
         is_english = "english_cleaners" in self.text_cleaners and self.alphabet == BUILT_IN
-        return _read_english(text) if is_english else text
+        return is_english and self.text_reading != "as-published"
+
+    @property
+    def conversion(self) -> sentences.Conversion:
+        """The steps from a text for inference to symbols."""
+        clean = get_cleaner(self.text_cleaners)
+        return sentences.Conversion(read_places, clean) if self.reads_english else sentences.Conversion(clean=clean)
 
 
 class Item(NamedTuple):
@@ -175,21 +189,23 @@ def spell(text: str, options: Options) -> list[str]:
 def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     """Cut a text for inference into pieces of at most `limit` spoken characters, each with its pause; 0 is no limit.
 
-    Drop pieces without words; of a very long text without any, only its beginning stays. An invalid text stays whole, since encode
-    reports its error.
+    Together the pieces have the words of the whole text. Pieces without words are left out; of a very long text without any, only
+    its beginning stays. An invalid text stays whole, since encode reports its error.
     """
     config = from_options(Tacotron2DataConfig, options)
-    parts = sentences.cut_text(text, limit, config.read_aloud)
-    if len(parts) > 1:
+    if limit and len(config.read_aloud(text)) > limit:
         try:
             _encode_one(text, config, read_aloud=True)
         except DataError:
             return [Piece(text, 0.0)]
-        spoken = [
+        parts = [
+            Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, config.conversion)
+        ]
+        with_words = [
             piece for piece in parts if _has_words(_encode_one(piece.text, config, read_aloud=True), config.alphabet)
         ]
-        return spoken or [Piece(text, 0.0) if len(text) <= sentences.LONGEST_UNCUT else parts[0]]
-    return parts
+        return with_words or [Piece(text, 0.0) if len(text) <= sentences.LONGEST_UNCUT else parts[0]]
+    return [Piece(text, 0.0)]
 
 
 def unspoken(text: str, options: Options) -> list[str]:

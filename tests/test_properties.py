@@ -31,8 +31,9 @@ from common.training_arguments import parse_training_arguments  # noqa: E402
 from exports.voice import default_options  # noqa: E402
 from models import REGISTRY  # noqa: E402
 from serving.sentences import SentenceCutter  # noqa: E402
-from tacotron2.data_function import encode  # noqa: E402
+from tacotron2.data_function import TEXT_READINGS, encode  # noqa: E402
 from tacotron2.spec import SPEC  # noqa: E402
+from tacotron2.text import CLEANERS  # noqa: E402
 
 pytestmark = pytest.mark.slow
 SECONDS = 5  # of the processor for one example of a few hundred bytes: a hang, not a measurement
@@ -52,6 +53,72 @@ MARKS = st.sampled_from(
     [*"0123456789.,:;-–/$€£%°{}[]()!?'\"&+*=#@ \t\nIVXLCdhrsmkgAaEtT", "Dr. ", "No. ", "a.m.", "{HH AH0"]
 )
 TEXTS = st.lists(st.one_of(MARKS, MARKS, st.characters(exclude_categories=["Cs"])), max_size=80).map("".join)
+
+# Words whose reading depends on a neighbour, and marks between which a text is cut.
+NEIGHBOURS = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "No. ",
+                "0",
+                "5 ",
+                "Dr. ",
+                "St. ",
+                "st",
+                "co",
+                "Smith ",
+                "$5 ",
+                "million ",
+                "May ",
+                "5th ",
+                "10 ",
+                "a.m. ",
+                "3 ",
+            ),
+            *(
+                "1/2 ",
+                "km ",
+                "FBI ",
+                "XIV ",
+                "Chapter ",
+                "a ",
+                "A ",
+                "Sun ",
+                "Mon. ",
+                "in ",
+                "1998 ",
+                "2 ft ",
+                "v. ",
+                "- ",
+            ),
+            *(
+                ",",
+                ", ",
+                "; ",
+                ": ",
+                ". ",
+                ".",
+                " ",
+                "\x85",
+                "—",
+                " — ",
+                "–",
+                "。",
+                "：",
+                "、",
+                "Σ",
+                "ß",
+                "é",
+                "e\u0301",
+                "½",
+                "²",
+            ),
+            *("{HH AH0}", "(", ") ", "'s ", '" ', "$", "999", "b" * 990, "9" * 990, "\u3000", "İ"),
+        ]
+    ),
+    max_size=30,
+).map("".join)
+CLEANER_LISTS = [[name] for name in CLEANERS] + [["basic_cleaners", "english_cleaners"]]
 
 
 @pytest.fixture(scope="module")
@@ -91,23 +158,29 @@ def test_a_text_has_ids_of_the_alphabet_or_is_a_bad_row(text: str) -> None:
 
 
 @SETTINGS
-@given(text=TEXTS, limit=st.sampled_from([0, 150]))
-def test_a_cut_text_is_read_as_the_whole(text: str, limit: int) -> None:
-    """The letters of the pieces are those of the text, whose numbers may be words by then."""
+@given(
+    text=st.one_of(TEXTS, NEIGHBOURS),
+    limit=st.one_of(st.just(150), st.integers(0, 60)),
+    cleaners=st.sampled_from(CLEANER_LISTS),
+    reading=st.sampled_from(TEXT_READINGS),
+)
+def test_a_cut_text_is_read_as_the_whole(text: str, limit: int, cleaners: list[str], reading: str) -> None:
+    """The letters, digits and ARPAbet of the pieces are those of the text, with every list of cleaners."""
+    options = OPTIONS | {"text_cleaners": cleaners, "text_reading": reading}
 
-    def letters(text: str) -> list[str]:
-        symbols = STAGES.spell(text, OPTIONS)  # type: ignore[union-attr]
-        return [symbol for symbol in symbols if symbol.isalpha()]
+    def words(text: str) -> list[str]:
+        symbols = STAGES.spell(text, options)  # type: ignore[union-attr]
+        return [symbol for symbol in symbols if symbol[-1].isalnum()]
 
     start = time.process_time()
-    pieces = STAGES.pieces(text, limit, OPTIONS)  # type: ignore[union-attr]
+    pieces = STAGES.pieces(text, limit, options)  # type: ignore[union-attr]
     assert all(piece.pause >= 0 for piece in pieces)
     try:
-        whole = letters(text)
+        whole = words(text)
     except DataError:
         assert [piece.text for piece in pieces] == [text]
     else:
-        assert [letter for piece in pieces for letter in letters(piece.text)] == whole
+        assert [symbol for piece in pieces for symbol in words(piece.text)] == whole
     in_time(start)
 
 

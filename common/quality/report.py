@@ -76,6 +76,15 @@ def summary(system: System) -> dict[str, Interval]:
     }
 
 
+def capped_error_rate(system: System, key: str = "wer") -> float:
+    """Pool the errors of a system's lines, each line's at most its number of words; nan where nothing is counted.
+
+    The usual rate counts all insertions, so that one line on which the decoder does not stop outweighs all others.
+    """
+    pairs = [line.counts[key].cap() for line in system.lines if key in line.counts]
+    return pooled_rate(np.array(pairs, dtype=float).reshape(-1, 2))
+
+
 def _values_of(system: System, key: str, measure: Measure) -> list[Any]:
     of_lines: list[Mapping[str, Any]] = [line.counts if measure.pooled else line.values for line in system.lines]
     return [of_line[key] for of_line in of_lines if key in of_line]

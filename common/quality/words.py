@@ -40,6 +40,10 @@ class Errors(NamedTuple):
         """Errors per word or character of the reference; above 1 where much is inserted, nan where it has none."""
         return self.errors / self.count if self.count else math.nan
 
+    def cap(self) -> Errors:
+        """Return at most as many errors as the reference has words: a line that does not end then weighs as one without a right word."""
+        return self._replace(errors=min(self.errors, self.count))
+
 
 class Edits(NamedTuple):
     """The fewest edits (Levenshtein 1966) that make the hypothesis of the reference, by kind, and what is left as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from common.inference.evaluation import (
     renditions_from_true_mels,
 )
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder
-from common.quality.report import System, summary
+from common.quality.report import System, capped_error_rate, summary
 from common.spec import from_options
 from common.training import distributed
 from common.training.loop import TrainState
@@ -36,12 +36,13 @@ Row = TypeVar("Row")
 # measures that select checkpoints, with the sign that makes lower better
 BEST_BY = {
     "loss": 1.0,
-    "wer": 1.0,
+    "wer": 1.0,  # by the capped rate; see selecting_measures
     "mcd": 1.0,
     "mos": -1.0,
     "coverage": -1.0,  # these two need no package: the share of symbols that attention reads, of an acoustic model
     "mel_distance": 1.0,  # from recordings, of a vocoder
 }
+LOGGED_AS = {"wer": "wer_capped"}  # a measure of BEST_BY: its name in the log, where another measure has its own name
 # The package-free measure that takes the place of words, by the role of the model.
 WITHOUT_PACKAGES = {"acoustic": "coverage", "vocoder": "mel_distance"}
 SEED = 0  # of dropout and noise; constant, so that checkups compare
@@ -80,7 +81,7 @@ class Checkup:
         """Synthesise, score and log. Returns the measures by name, the same on every process."""
         found = dict.fromkeys(BEST_BY, math.nan)
         if self.evaluators is not None:
-            found |= self._measure(state, options, log)
+            found |= selecting_measures(self._measure(state, options, log))
         values = torch.tensor([found[name] if self.evaluators else 0.0 for name in BEST_BY], dtype=torch.float64)
         agreed = distributed.all_sum(
             values.to(state.dist.device), state.dist
@@ -100,7 +101,7 @@ class Checkup:
             log.say(f"no evaluation this time: {error}")
             return {}
         system = evaluate_system("checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate)
-        found = {name: interval.value for name, interval in summary(system).items() if not math.isnan(interval.value)}
+        found = measures_of(system)
         if state.spec.role == "vocoder":
             found["mel_distance"] = mel_distance(outputs, self.audio)
         log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
@@ -119,6 +120,18 @@ class Checkup:
     def _log_audio(self, system: System, iteration: int, log: Log) -> None:
         for number, line in enumerate(system.lines):
             log.audio(f"evaluation/{number}", torch.from_numpy(line.sound), iteration, self.audio.sampling_rate)
+
+
+def measures_of(system: System) -> dict[str, float]:
+    """Return the measures of a system that are numbers: those of a report, and the capped word error rate."""
+    found = {name: interval.value for name, interval in summary(system).items()}
+    found[LOGGED_AS["wer"]] = capped_error_rate(system)
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def selecting_measures(found: Mapping[str, float]) -> dict[str, float]:
+    """Return measures by the names of BEST_BY; words count by the capped rate."""
+    return {**found, **{name: found[logged] for name, logged in LOGGED_AS.items() if logged in found}}
 
 
 def mel_distance(renditions: Sequence[Rendition], audio: AudioConfig) -> float:

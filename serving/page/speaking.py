@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +21,7 @@ from serving.stream import SpeechRequest, SpeechStream
 
 Number = TypeVar("Number", int, float)
 Pixels = npt.NDArray[np.uint8]
+FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server: a visitor cannot set it
 
 
 class Settings(NamedTuple):
@@ -95,8 +97,13 @@ class Recording:
 
 
 def error_of(error: Exception) -> gr.Error:
-    """Return the page's form of an error of a user: its message alone."""
-    return gr.Error(str(error), duration=None, print_exception=False)
+    """Return the page's form of an error of a user: its message alone, in the words of the page."""
+    return gr.Error(visitor_message(str(error)), duration=None, print_exception=False)
+
+
+def visitor_message(message: str) -> str:
+    """Reword a message of the API for the page: without flags of the server, and with the page's name of the text."""
+    return FLAG.sub("", message).replace("input:", "text:", 1)
 
 
 class Speaker:

@@ -9,7 +9,11 @@ Attention is trained on clips of some seconds; on a text of a minute it fails. M
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import string
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from common.spec import Piece
 from tacotron2.text.reading import tables
@@ -26,6 +30,8 @@ _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
 _UNIT = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # a character, or the ARPAbet in braces
 LONGEST_UNCUT = 1000  # characters without a place to cut at, beyond which any place will do
+_WINDOW = 100  # characters on each side of a place that may change how cleaners convert it
+_TRIALS = 100  # places that are tried in a text without a place to cut at
 
 _LONGEST_WORD = 24  # characters, searched before a point
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
@@ -42,55 +48,144 @@ _SELDOM_LAST = frozenset(
 _OPENERS = frozenset(tables.OPENERS)
 
 
-def cut_text(text: str, limit: int, read_aloud: Callable[[str], str] = str) -> list[Piece]:
-    """Cut a text longer than `limit` characters into its sentences; a limit of 0 turns this off.
+def _as_written(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
+    return text, {place: place for place in places}
+
+
+class Conversion(NamedTuple):
+    """The two steps from a written text to characters with symbols."""
+
+    # text, places -> spoken text, and the index in it of each place that no rule replaces
+    read_aloud: Callable[[str, Iterable[int]], tuple[str, dict[int, int]]] = _as_written
+    clean: Callable[[str], str] = str  # of spoken text outside of {ARPAbet}
+
+
+AS_WRITTEN = Conversion()
+
+
+def cut_text(text: str, limit: int, convert: Conversion = AS_WRITTEN) -> list[Piece]:
+    """Cut a text longer than `limit` spoken characters into its sentences; a limit of 0 turns this off.
 
     A sentence that is still too long is halved near its middle, repeatedly: at ; : or a dash, else at a comma, else at a space.
     Words of up to 1000 characters and {ARPAbet} stay whole. Every piece of them has a letter or a digit, unless the whole text has
     none.
 
-    Args:
-        read_aloud: converts written to spoken text. The limit counts spoken characters. A text is converted before it is cut at
-            commas or spaces, so that "$5 million" stays in one piece.
+    The whole text is read aloud before it is cut, since words depend on their neighbours: "No. 5", "$5 million". Pieces of a text
+    that is cut are spoken text, for which reading aloud is over. No cut lies where it would change a word.
     """
-    if not limit or len(read_aloud(text)) <= limit:
+    if not limit:
         return [Piece(text, 0.0)]
-    ends = sentence_ends(text)
-    sentences = (text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)]))
-    return [piece for sentence in sentences for piece in _shorten(sentence, SENTENCE_PAUSE, limit, read_aloud)]
-
-
-def _shorten(text: str, pause: float, limit: int, read_aloud: Callable[[str], str]) -> Iterator[Piece]:
-    """Yield the parts of a sentence, each within the limit; `pause` follows the last one."""
-    spoken = read_aloud(text)
+    ends, clauses = sentence_ends(text), _marks(_mask_arpabet(text), _CLAUSE)
+    spoken, moved = convert.read_aloud(text, {place for end in (*ends, *clauses) for place in (end, _skip(text, end))})
     if len(spoken) <= limit:
-        yield Piece(text, pause)
-        return
-    levels = (text, _CLAUSE, CLAUSE_PAUSE), (spoken, _COMMA, COMMA_PAUSE), (spoken, _SPACE, 0.0)
-    for written, mark, own_pause in levels:
-        if places := _cut_places(written, mark):
-            place = min(places, key=lambda place: abs(2 * place - len(written)))
-            read = read_aloud if mark is _CLAUSE else str
-            yield from _shorten(written[:place].strip(), own_pause, limit, read)
-            yield from _shorten(written[place:].strip(), pause, limit, read)
+        return [Piece(text, 0.0)]
+
+    def find(places: Sequence[int]) -> list[int]:
+        found = {moved.get(_skip(text, place), moved.get(place)) for place in places}
+        return sorted(place for place in found if place is not None)
+
+    cutter = _Cutter(spoken, limit, convert.clean, find(clauses))
+    ends = [place for place in find(ends) if cutter.keeps_words(place)]
+    return [
+        piece
+        for start, end in pairwise([0, *ends, len(spoken)])
+        for piece in cutter.shorten(start, end, SENTENCE_PAUSE)
+    ]
+
+
+class _Cutter:
+    """Cuts stretches of a spoken text, each place of which is checked once."""
+
+    def __init__(self, spoken: str, limit: int, clean: Callable[[str], str], clauses: list[int]) -> None:
+        self._spoken, self._limit, self._clean = spoken, limit, clean
+        self._masked = _mask_arpabet(spoken)
+        self._words = [place for place, character in enumerate(self._masked) if character.isalnum()]
+        commas, spaces = (_marks(self._masked, mark) for mark in (_COMMA, _SPACE))
+        self._levels = (clauses, CLAUSE_PAUSE), (commas, COMMA_PAUSE), (spaces, 0.0)
+        self._checked: dict[int, bool] = {}
+
+    def shorten(self, start: int, end: int, pause: float) -> Iterator[Piece]:
+        """Yield the parts of a stretch, each within the limit; `pause` follows the last one."""
+        while start < end and self._spoken[start].isspace():
+            start += 1
+        while start < end and self._spoken[end - 1].isspace():
+            end -= 1
+        if end - start <= self._limit:
+            yield from [Piece(self._spoken[start:end], pause)] if start < end else []
             return
-    if len(spoken) <= LONGEST_UNCUT:
-        yield Piece(spoken, pause)
-        return
-    start = 0
-    for unit in _UNIT.finditer(spoken):
-        if unit.end() - start >= LONGEST_UNCUT:
-            yield Piece(spoken[start : unit.end()], 0.0)
-            start = unit.end()
-    if start < len(spoken):
-        yield Piece(spoken[start:], pause)
+        for places, own_pause in self._levels:
+            if (place := self._middle(places, start, end)) is not None:
+                yield from self.shorten(start, place, own_pause)
+                yield from self.shorten(place, end, pause)
+                return
+        yield from self._cut_word(self._spoken[start:end], pause)
+
+    def keeps_words(self, place: int) -> bool:
+        """True if the cleaners convert the text before a place and the text after it as they convert both together."""
+        if place not in self._checked:
+            self._checked[place] = place in (0, len(self._spoken)) or _is_apart(self._spoken, place, self._clean)
+        return self._checked[place]
+
+    def _middle(self, places: list[int], start: int, end: int) -> int | None:
+        """The place nearest to the middle of a stretch, with words before and after it; None if there is none."""
+        first, last = bisect_left(self._words, start), bisect_left(self._words, end) - 1
+        if first > last:
+            return None
+        lower, upper = bisect_right(places, self._words[first]), bisect_right(places, self._words[last])
+        right = bisect_right(places, (start + end) // 2, lower, upper)
+        left = right - 1
+        while left >= lower or right < upper:
+            goes_left = right >= upper or (
+                left >= lower and start + end - 2 * places[left] <= 2 * places[right] - start - end
+            )
+            place = places[left if goes_left else right]
+            if self.keeps_words(place):
+                return place
+            left, right = (left - 1, right) if goes_left else (left, right + 1)
+        return None
+
+    def _cut_word(self, word: str, pause: float) -> Iterator[Piece]:
+        """Yield the parts of a text without a place to cut at; of a very long one, parts that end between two units."""
+        if len(word) <= LONGEST_UNCUT:
+            yield Piece(word, pause)
+            return
+        if (cleaned := _outside_braces(self._clean, word)) != word:  # a long number may be words by now
+            yield from _Cutter(cleaned, self._limit, self._clean, []).shorten(0, len(cleaned), pause)
+            return
+        start, places = 0, [unit.end() for unit in _UNIT.finditer(word)]
+        while places[-1] - start > LONGEST_UNCUT:
+            first = bisect_right(places, start)
+            own = places[first : max(first + 1, bisect_right(places, start + LONGEST_UNCUT))]
+            place = next((place for place in own[: -_TRIALS - 1 : -1] if _is_apart(word, place, self._clean)), own[-1])
+            yield Piece(word[start:place], 0.0)
+            start = place
+        if start < len(word):
+            yield Piece(word[start:], pause)
 
 
-def _cut_places(text: str, mark: re.Pattern[str]) -> list[int]:
-    """Places after a mark where a text may be cut: words precede and follow each."""
-    masked = _mask_arpabet(text)
-    word_places = [i for i, character in enumerate(masked) if character.isalnum()] or [0]
-    return [match.end() for match in mark.finditer(masked) if word_places[0] < match.end() <= word_places[-1]]
+def _is_apart(text: str, place: int, clean: Callable[[str], str]) -> bool:
+    """True if cleaners, which convert word by word, convert the text around a place as its two sides."""
+    if any(character in string.whitespace for character in text[place - 1 : place + 1]):
+        return True
+    before = text[max(0, place - _WINDOW) : place].rpartition("}")[2]
+    after = text[place : place + _WINDOW].partition("{")[0]
+    return "".join(clean(before + after).split()) == "".join((clean(before) + clean(after)).split())
+
+
+def _outside_braces(clean: Callable[[str], str], text: str) -> str:
+    parts = re.split(r"(\{[^{}]*\})", text)
+    return "".join(part if number % 2 else clean(part) for number, part in enumerate(parts))
+
+
+def _marks(masked: str, mark: re.Pattern[str]) -> list[int]:
+    return [match.end() for match in mark.finditer(masked)]
+
+
+def _skip(text: str, place: int) -> int:
+    """The place behind the spaces at a place."""
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place
 
 
 def sentence_ends(text: str) -> list[int]:

@@ -214,7 +214,7 @@ def test_the_command_line_overrides_the_config_file_and_that_the_defaults(tmp_pa
 
 def test_everything_wrong_in_a_config_file_is_named_by_its_place(tmp_path: Path) -> None:
     content = {
-        "run": {"epochs": 0, "log_file": "x.json"},
+        "run": {"epochs": 0, "log_file": "x.json", "help": True},
         "optimization": {"learning": 1e-3, "amp": 1, "batch_size": "many", "epochs-per-checkpoint": True},
     }
     path = config(tmp_path, content)
@@ -223,6 +223,7 @@ def test_everything_wrong_in_a_config_file_is_named_by_its_place(tmp_path: Path)
     where = f"--config-file: {path}: "
     assert str(error.value).splitlines() == [
         f"{where}run.epochs: 0, expected at least 1",
+        f"{where}run.help: --help shows the help and ends the run, expected a setting",
         f"{where}optimization.learning: no such flag, --learning",
         f"{where}optimization.amp: --amp takes no value, but true or false: 1",
         f"{where}optimization.batch_size: invalid positive value: 'many'",

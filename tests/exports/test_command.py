@@ -13,7 +13,7 @@ from scipy.io import wavfile
 
 from common.errors import DataError, UsageError
 from exports.__main__ import main
-from exports.manifest import ExportWriter, read_manifest
+from exports.manifest import ExportWriter, FileRecord, read_manifest
 from exports.voice import load_voice
 from tests.exports.conftest import skip_without_packages
 from tests.recipe import ROOT, run, succeed, train_tiny_model
@@ -102,6 +102,40 @@ def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | No
         (tmp_path / "export.json").write_text(text)
     result = run("exports/__main__.py", "run", tmp_path, "-i", ROOT / "phrases/phrase.txt", "-o", tmp_path)
     assert result.code == 1 and message in result.err and "Traceback" not in result.err
+
+
+SETTINGS = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}, "sigma_infer": 0.9}
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../secret", "a/../../secret", "nul\0"])
+def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> None:
+    (tmp_path / "secret").write_bytes(b"1")
+    writer = ExportWriter(tmp_path / "export")
+    writer.files[name] = FileRecord(bytes=1, sha256=hashlib.sha256(b"1").hexdigest(), inputs={}, outputs={})
+    writer.finish(**SETTINGS, denoising_strength=0.1)
+    with pytest.raises(DataError, match="expected a path inside"):
+        read_manifest(tmp_path / "export")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"models": []}, r"models: \[\], expected an object"),
+        ({"sigma_infer": "x"}, "sigma_infer: 'x', expected a number"),
+        ({"voice": None}, "voice: None, expected text"),
+    ],
+)
+def test_entries_of_another_kind_are_named(tmp_path, entry: dict, message: str) -> None:
+    ExportWriter(tmp_path / "export").finish(**{**SETTINGS, "denoising_strength": 0.1, **entry})
+    with pytest.raises(DataError, match=message):
+        read_manifest(tmp_path / "export")
+
+
+@pytest.mark.parametrize("files", ["[]", "3", '{"nul\\u0000": {}, "/etc/x": {}}'])
+def test_a_manifest_of_other_content_is_replaced(tmp_path, files: str) -> None:
+    (tmp_path / "export.json").write_text(f'{{"files": {files}}}')
+    ExportWriter(tmp_path).finish(**SETTINGS, denoising_strength=0.1)
+    assert read_manifest(tmp_path).files == {}
 
 
 def test_an_older_export_is_replaced_and_other_files_are_safe(tmp_path) -> None:

@@ -24,6 +24,7 @@ from common.audio.audio_processing import load_audio, to_pcm
 from serving.app import make_app
 from serving.config import ServingConfig
 from serving.engine import Engine
+from serving.schemas import ErrorBody
 from serving.voices import Voices
 from synthesizer import EMBEDDED
 from tests.serving.conftest import decode, reference, run, running_engine, wait_until_ready
@@ -348,6 +349,10 @@ def test_the_page_of_the_interface_needs_no_other_host(app: FastAPI) -> None:
         assert call(app, "GET", place).status_code == 200
     paths = call(app, "GET", "/openapi.json").json()["paths"]
     assert {SPEECH, BATCH, "/v1/models", "/v1/voices", "/healthz", "/readyz", "/metrics"} <= set(paths)
+    for path in (SPEECH, BATCH):  # wrong bodies have 400 and OpenAI's shape: FastAPI's own 422 is never sent
+        assert set(paths[path]["post"]["responses"]) == {"200", "4XX", "5XX"}
+    wrong = call(app, "POST", SPEECH, json={"input": 7}).json()
+    ErrorBody.model_validate(wrong, strict=True)
 
 
 def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:

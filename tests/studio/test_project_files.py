@@ -11,10 +11,12 @@ import pytest
 from common.errors import DataError, UsageError
 from studio.alphabet import choose_alphabet, symbols_file
 from studio.ledger import Ledger
-from studio.lists import held_out_clips
+from studio.lists import held_out_clips, usable
+from studio.prepare import read_settings
 from studio.prepare_arguments import options_of
 from studio.prepare_config import CuttingConfig
-from studio.review import Row, carry_edits, read_review, worst_first, write_review
+from studio.project import Project
+from studio.review import COLUMNS, Row, carry_edits, read_review, worst_first, write_review
 from studio.sources import find_sources
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
@@ -84,12 +86,42 @@ def test_edits_move_to_the_same_clip_alone(tmp_path: Path) -> None:
         ("", "clips.tsv:1: no column use, clip"),
         ("use\tclip\n", "no column recording"),
         ("\xff\xfe", "not UTF-8"),
+        ("\t".join(COLUMNS) + "\nyes\rno\n", "clips.tsv:2: new-line character"),
+        ("\t".join(COLUMNS) + f"\n{'a' * 131_073}\n", "clips.tsv:2: field larger"),
     ],
 )
 def test_a_file_that_is_no_review(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "clips.tsv").write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match=message):
         read_review(tmp_path / "clips.tsv", [])
+
+
+def test_numbers_that_a_spreadsheet_has_formatted_keep_their_proposed_form(tmp_path: Path) -> None:
+    row = Row("yes", "a", "a.wav", "0.50", "1.25", "Hello.", "", "", "0.000", "")
+    write_review(tmp_path / "clips.tsv", [row._replace(start="0,5", end="1,250", text="Hello there.")])
+    rows = list(read_review(tmp_path / "clips.tsv", [row]).values())
+    assert rows == [row._replace(text="Hello there.")]
+    assert usable(rows) == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file; run python -m studio.prepare"),
+        ("{", "cannot be used"),
+        ("[]", "cannot be used"),
+        ("{}", "no entry 'texts'"),
+        ('{"texts": {"language": "en"}, "cutting": {"sampling_rate": "x"}}', "sampling_rate 'x', expected"),
+        ('{"texts": {"language": 3}, "cutting": {"sampling_rate": 22050}}', "language 3"),
+    ],
+)
+def test_settings_of_a_project_that_are_damaged(tmp_path: Path, content: str | None, message: str) -> None:
+    project = Project(name="voice", projects=tmp_path)
+    project.root.mkdir()
+    if content is not None:
+        project.settings.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_settings(project)
 
 
 def test_english_needs_no_alphabet() -> None:

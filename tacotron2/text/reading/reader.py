@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from tacotron2.text.reading.units import NUMBERS
 from tacotron2.text.reading.words import ADDRESSES, INITIALISMS, SIGNS, WORDS
 
 _FRACTION = "⁄"
+_DIGITS = tuple("0123456789")
 _BRACED = r"\{[^{}]*\}"  # ARPAbet stays as it is
 _MAX_PASSES = 10  # two are common, four are rare
 _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the rules replace
@@ -55,43 +56,76 @@ class _Reader(NamedTuple):
         return to_words(*map(match.group, groups))
 
 
+class _Segment(NamedTuple):
+    """A stretch of a text and its words; `is_new` where a rule produced them."""
+
+    start: int
+    end: int
+    words: str
+    is_new: bool
+
+
 def read_english(text: str) -> str:
     """Write numbers, abbreviations and signs as American English words; {braces} and the case of words stay.
 
     Never raises. A second call returns its input unchanged.
     """
-    text = _normalise_signs(text)
+    return read_places(text, ())[0]
+
+
+def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
+    """Read a text as `read_english` does, and find places of it in its words.
+
+    Returns the words, and for each place its index in them. A place inside a stretch that a rule replaces has none.
+    """
+    origins = {place: place for place in places}
+    text, origins = _join_segments(list(_normalise_signs(text)), origins)
     for _ in range(_MAX_PASSES):
-        before, text = text, _read_pass(text)
+        before = text
+        text, origins = _join_segments(list(_read_pass(text)), origins)
         if text == before:
             break
-    return text
+    return text, origins
 
 
-def _read_pass(text: str) -> str:
+def _read_pass(text: str) -> Iterator[_Segment]:
     is_all_caps = _is_all_caps(text)
     reader = _reader(is_all_caps)
-    segments: list[tuple[str, bool]] = []
     end = 0
     for match in reader.pattern.finditer(text):
         words = reader.replacement(match)
-        segments += [(text[end : match.start()], False), (words.upper() if is_all_caps else words, True)]
+        yield _Segment(end, match.start(), text[end : match.start()], False)
+        yield _Segment(match.start(), match.end(), words.upper() if is_all_caps else words, True)
         end = match.end()
-    return _join_segments([*segments, (text[end:], False)])
+    yield _Segment(end, len(text), text[end:], False)
 
 
-def _join_segments(segments: list[tuple[str, bool]]) -> str:
-    """Join segments (text, True if a rule produced it), with spaces around new words: MP3, 4x4."""
+def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[str, dict[int, int]]:
+    """Join segments, with spaces around new words: MP3, 4x4. Move the places of `origins` (place: index) along.
+
+    Places inside new words are left out.
+    """
     parts: list[str] = []
-    was_new = False
-    for segment, is_new in segments:
-        if not segment:
-            continue
-        if (is_new or was_new) and parts and parts[-1][-1].isalnum() and segment[0].isalnum():
-            parts.append(" ")
-        parts.append(segment)
-        was_new = is_new
-    return "".join(parts)
+    length, was_new = 0, False
+    indices, moved = sorted(set(origins.values())), {}
+    following = 0
+    for start, end, words, is_new in segments:
+        at_start = length
+        if words:
+            if (is_new or was_new) and parts and parts[-1][-1].isalnum() and words[0].isalnum():
+                parts.append(" ")
+                length += 1
+            was_new = is_new
+            parts.append(words)
+        first, length = length, length + len(words)
+        while following < len(indices) and indices[following] <= end:
+            index = indices[following]
+            if index in (start, end):
+                moved[index] = at_start if index == start else length
+            elif not is_new:
+                moved[index] = first + index - start
+            following += 1
+    return "".join(parts), {place: moved[index] for place, index in origins.items() if index in moved}
 
 
 @cache
@@ -120,21 +154,19 @@ def _is_all_caps(text: str) -> bool:
     return len(re.findall(r"[A-Z]{2}\S*", plain)) > 1 and not any(character.islower() for character in plain)
 
 
-def _normalise_signs(text: str) -> str:
+def _normalise_signs(text: str) -> Iterator[_Segment]:
     """Map digits, fractions and signs of all scripts to those of the rules; letters stay, since cleaners transliterate them."""
-    if text.isascii():
-        return text
-    return re.sub(rf"({_BRACED})|([0-9]?)([^\x00-\x7f])(?=([0-9]?))", _normalise_match, text)
-
-
-def _normalise_match(match: re.Match[str]) -> str:
-    braced, before, character, after = match.groups()
-    if braced is not None:
-        return braced
-    plain = _normalise_character(character)
-    if _FRACTION in plain:  # ½ is 1⁄2, and 2½ 2 1⁄2
-        plain = f"{' ' if before else ''}{plain}{' ' if after else ''}"
-    return before + plain
+    end = 0
+    for match in re.finditer(rf"{_BRACED}|[^\x00-\x7f]", text):
+        if match[0][0] == "{":
+            continue
+        yield _Segment(end, match.start(), text[end : match.start()], False)
+        before, end = text[end : match.start()][-1:], match.end()
+        plain = _normalise_character(match[0])
+        if _FRACTION in plain:  # ½ is 1⁄2, and 2½ 2 1⁄2
+            plain = f"{' ' if before in _DIGITS else ''}{plain}{' ' if text[end : end + 1] in _DIGITS else ''}"
+        yield _Segment(match.start(), end, plain, False)
+    yield _Segment(end, len(text), text[end:], False)
 
 
 def _normalise_character(character: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from common.spec import Piece
-from tacotron2.data_function import pieces
-from tacotron2.text.reading.reader import read_english
-from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, cut_text
+from tacotron2.data_function import pieces, spell
+from tacotron2.text.reading.reader import read_places
+from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, Conversion, cut_text
 
 CASES = [line.split("\t")[0] for line in Path(__file__).with_name("reading_cases.tsv").read_text().splitlines()]
 END = " And that is the end of this text." * 3
@@ -92,16 +92,44 @@ def test_pauses_depend_on_the_mark_at_the_end() -> None:
 
 def test_amounts_and_dates_are_converted_before_a_cut() -> None:
     text = "They paid all of the $5 million before March 3, 1998"
-    assert cut_text(text, 40, read_english) == [
+    assert cut_text(text, 40, Conversion(read_places)) == [
         ("They paid all of the five million", 0.0),
         ("dollars before March third,", 0.15),
         ("nineteen ninety-eight", 0.35),
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "reading", "cleaners"),
+    [
+        ("FBI No. XIV ", "spoken", "english_cleaners"),  # "No. XIV" is number fourteen, "No." is no
+        ("XIV é、St. ", "spoken", "english_cleaners"),  # the cleaner reads "St." where no letter is before it
+        ("10 - ,1/2 é、Dr. ", "spoken", "english_cleaners"),
+        ("999—999 Smith", "as-published", "english_cleaners"),  # the cleaner drops the dash: one number
+        ("1\x85000 cats", "as-published", "english_cleaners"),  # and this space
+        ("ΑΣ：α α", "spoken", "basic_cleaners"),  # a final sigma differs
+        (f"${'9' * 1010}", "as-published", "english_cleaners"),
+    ],
+)
+def test_words_do_not_depend_on_cuts(text: str, reading: str, cleaners: str) -> None:
+    options = {
+        "text_cleaners": [cleaners],
+        "text_reading": reading,
+        "symbols": ["_", *" abcdefghijklmnopqrstuvwxyzαςσ"],
+    }
+    if cleaners == "english_cleaners":
+        del options["symbols"]
+
+    def words(text: str) -> str:
+        return "".join(symbol for symbol in spell(text, options) if symbol.isalpha())
+
+    for limit in range(1, 20):
+        assert "".join(words(piece.text) for piece in pieces(text, limit, options)) == words(text), limit
+
+
 def test_the_limit_counts_spoken_characters() -> None:
     assert len(cut_text("1999 1999 1999.", 30)) == 1
-    assert len(cut_text("1999 1999 1999.", 30, read_english)) > 1
+    assert len(cut_text("1999 1999 1999.", 30, Conversion(read_places))) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))
