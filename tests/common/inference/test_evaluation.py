@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def test_attention_is_described_item_by_item() -> None:
     assert whole[0]["coverage"] == 1 and cut[0]["coverage"] == 0.5 and whole[0]["focus"] == 1
     assert whole[1]["mel"].shape == (3, 20) and cut[1]["mel"].shape == (3, 10)
     assert cut[1]["alignment"].shape == (10, 5)  # symbols upwards, steps to the right
+    ((values, _),) = describe_items(mel_batch((read[:5], 10, False)))  # it did not stop at all
+    assert (values["ran_to_limit"], values["stopped_early"]) == (1, 0)
 
 
 def test_attention_may_stop_before_final_points() -> None:
@@ -103,6 +106,22 @@ def test_noise_depends_on_the_seed_and_the_place_of_a_line_alone() -> None:
     assert speed > 0
     copied, _ = renditions_from_true_mels(items, Noise(), audio, CPU, seed=5)  # type: ignore[arg-type]
     assert [one.audio.tolist()[:20] for one in copied] == [noise(i, 20) for i in range(11)]
+
+
+def test_the_speed_counts_the_seconds_of_all_batches() -> None:
+    class Slow(Noise):
+        def __call__(
+            self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
+        ) -> tuple[Tensor, dict[str, float]]:
+            time.sleep(1.0 if len(mels) == 8 else 0.0)  # the first batch is full
+            return super().__call__(mels, lengths, draws)
+
+    items = [HeldOutLine("ab", torch.linspace(-0.5, 0.5, 4096))] * 9
+    config = AudioConfig()
+    copied, speed = renditions_from_true_mels(items, Slow(), config, CPU, seed=5)  # type: ignore[arg-type]
+    assert 0 < speed <= sum(len(one.audio) for one in copied) / RATE / 1.0
+    spoken, speed = renditions_from_texts(items, acoustic(), {"slow": Slow()}, config, CPU, False, 5)["slow"]  # type: ignore[dict-item]
+    assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
 
 
 def test_lines_without_evaluators_keep_their_values() -> None:
