@@ -15,7 +15,7 @@ from common.inference.voice_folder import default_vocoder, find_checkpoint
 from common.training.checkpoint import best_path, find_all, last_link
 from models import REGISTRY
 from studio.plan_file import read_plan
-from studio.project import Project
+from studio.project import Project, inside
 from studio.voice import start_strength
 from synthesizer import EMBEDDED, Checkpoint
 
@@ -76,7 +76,7 @@ def find_places(project: Project, role: str) -> list[Place]:
 
 
 def find_files(project: Project, voice: str, vocoder: str = OWN) -> Files:
-    """Find the checkpoints of two keys. Raises DataError for a key without a checkpoint."""
+    """Find the checkpoints of two keys. Raises DataError for a key without a checkpoint, and for links out of the project."""
     acoustic = _find(project, "acoustic", voice)
     if vocoder == OWN:
         vocoder = _own_vocoder(project, voice)
@@ -93,6 +93,8 @@ def _find(project: Project, role: str, key: str) -> Place:
     if found is None:
         expected = ", ".join(place.option.label for place in places) or "nothing is there"
         raise DataError(f"this {'voice' if role == 'acoustic' else role} is gone; choose another one: {expected}")
+    if found.checkpoint.path.parent != EMBEDDED:
+        inside(project, found.checkpoint.path)
     return found
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from common.data.filelist import read_filelist
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines
-from studio.project import Project
+from studio.project import Project, inside
 from studio.samples import Sample
 
 SIGNIFICANT = 0.05  # a result is clear below this probability of votes by chance
@@ -91,8 +91,8 @@ def add_vote(pair: Pair, vote: Vote, now: datetime | None = None) -> Row:
 
 
 def table_path(project: Project) -> Path:
-    """Return the path of the project's votes."""
-    return project.root / "comparisons.tsv"
+    """Return the path of the project's votes. Raises DataError for a link that leads out of the project."""
+    return inside(project, project.root / "comparisons.tsv")
 
 
 def read_votes(path: Path) -> list[Row]:
@@ -176,7 +176,7 @@ def describe_result(first: str, second: str, first_wins: int, second_wins: int) 
 
 def validation_texts(project: Project) -> list[str]:
     """Return the validation texts of a project, each once. Raises DataError where it has no list yet."""
-    rows = read_filelist(project.require(project.validation_list, "studio.prepare"))
+    rows = read_filelist(inside(project, project.require(project.validation_list, "studio.prepare")))
     return list(dict.fromkeys(row.text for row in rows))
 
 

@@ -124,3 +124,13 @@ def test_the_next_text_goes_through_the_validation_texts(tmp_path: Path) -> None
     assert [next_text(texts, text) for text in ("another", *texts)] == [texts[0], texts[1], texts[0]]
     with pytest.raises(DataError, match=r"run python -m studio\.prepare none first"):
         validation_texts(Project(name="none", projects=tmp_path))
+
+
+def test_links_out_of_the_project_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "projects").mkdir()
+    given = pair(tmp_path / "projects")
+    (tmp_path / "secret.tsv").write_text("a\tb\tc\td\tsecret\n")
+    (given.project.root / "comparisons.tsv").symlink_to(tmp_path / "secret.tsv")
+    with pytest.raises(DataError) as caught:
+        add_vote(given, Vote.LEFT)
+    assert "secret" not in str(caught.value)

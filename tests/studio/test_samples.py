@@ -155,6 +155,20 @@ def test_a_checkpoint_that_is_deleted_is_an_error_in_words(project: Project, spe
         (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").symlink_to("checkpoint_Tacotron2_1.pt")
 
 
+def test_links_out_of_the_project_are_refused(project: Project, tmp_path: Path) -> None:
+    path = project.run("Tacotron2") / "checkpoint_Tacotron2_7.pt"
+    shutil.copy(project.run("Tacotron2") / "checkpoint_Tacotron2_0.pt", tmp_path / "other.pt")
+    path.symlink_to(tmp_path / "other.pt")
+    (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").unlink()
+    try:
+        with pytest.raises(DataError) as caught:
+            find_files(project, "Tacotron2 7")
+        assert str(tmp_path) not in str(caught.value)
+    finally:
+        path.unlink()
+        (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").symlink_to("checkpoint_Tacotron2_1.pt")
+
+
 @pytest.mark.parametrize("key", ["../mine", "/etc/passwd", "voice waveglow", "", "Tacotron2 ../../x"])
 def test_keys_are_no_paths(project: Project, key: str) -> None:
     with pytest.raises(DataError, match="this voice is gone"):
