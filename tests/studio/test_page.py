@@ -152,7 +152,9 @@ def prepare(page, project: Project, recording: list[Path]) -> None:
 
 
 def correct_a_transcript(page, project: Project) -> None:
-    """Edit the second clip, hear it, and save: the table and the filelists have the new text."""
+    """Listen to the second clip, edit it, and save: the table and the filelists have the new text."""
+    from selenium.webdriver.common.keys import Keys
+
     rows = read_rows(project)
     click(page, "next")
     wait(lambda: value_of(page, "clip") == rows[1].clip)
@@ -160,7 +162,7 @@ def correct_a_transcript(page, project: Project) -> None:
     expected, _ = soundfile.read(project.clips / f"{rows[1].clip}.wav", dtype="int16")
     assert rate == 22050
     np.testing.assert_array_equal(samples, expected)
-    fill(page, "transcript", "")
+    fill(page, "transcript", Keys.BACKSPACE)
     choose_use(page, "yes")
     click(page, "save")
     wait_for_message(page, f"{rows[1].clip}: text: empty; write the words of the clip, or no into the column use")

@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def edited(project: Project, **values: object) -> str:
+def plan_text(project: Project, **values: object) -> str:
     """The text of the plan with other settings of its model."""
     plan = read_plan(project.plan)
     return json.dumps(asdict(replace(plan, models={"Tacotron2": replace(SETTINGS, **values)})))
@@ -69,11 +69,11 @@ def test_a_plan_is_explained(project):
 
 
 def test_an_edit_is_checked_before_it_is_saved(project):
-    save_plan(project, edited(project, epochs=7))
+    save_plan(project, plan_text(project, epochs=7))
     assert read_plan(project.plan).models["Tacotron2"].epochs == 7
     before = project.plan.read_bytes()
     with pytest.raises(DataError) as caught:
-        save_plan(project, edited(project, epochs=0, best_by="luck"))
+        save_plan(project, plan_text(project, epochs=0, best_by="luck"))
     lines = str(caught.value).splitlines()
     assert lines[0] == "plan.json: models.Tacotron2.epochs: 0, expected a whole number of at least 1"
     assert lines[1].startswith('plan.json: models.Tacotron2.best_by: "luck", expected one of')
@@ -108,19 +108,19 @@ def test_an_edit_is_checked_before_it_is_saved(project):
 def test_no_plan_names_a_file_elsewhere(project, values):
     before = project.plan.read_bytes()
     with pytest.raises(DataError, match=r"plan\.json: models\.Tacotron2\.(warm_start|options\.)"):
-        save_plan(project, edited(project, **values))
+        save_plan(project, plan_text(project, **values))
     assert project.plan.read_bytes() == before
 
 
 def test_files_of_projects_may_be_named(project, tmp_path):
     options = {"symbols_file": str(project.symbols), "drop_frame_rate": 0.2, "freeze": None}
-    save_plan(project, edited(project, warm_start=str(tmp_path / "other" / "voice" / "x.pt"), options=options))
-    save_plan(project, edited(project, warm_start=None, options={}))
+    save_plan(project, plan_text(project, warm_start=str(tmp_path / "other" / "voice" / "x.pt"), options=options))
+    save_plan(project, plan_text(project, warm_start=None, options={}))
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.mkdir()
     (tmp_path / "linked").symlink_to(outside)
     with pytest.raises(DataError, match="warm_start"):
-        save_plan(project, edited(project, warm_start=str(tmp_path / "linked" / "x.pt")))
+        save_plan(project, plan_text(project, warm_start=str(tmp_path / "linked" / "x.pt")))
 
 
 def test_the_words_of_a_plan(project, tmp_path):

@@ -17,7 +17,7 @@ def project(tmp_path: Path) -> Project:
     return create_project(tmp_path / "projects", "mine")
 
 
-def dropped(tmp_path: Path, name: str, content: str) -> Path:
+def upload(tmp_path: Path, name: str, content: str) -> Path:
     """A file in a folder of uploads."""
     path = tmp_path / "uploads" / name
     path.parent.mkdir(exist_ok=True)
@@ -26,11 +26,11 @@ def dropped(tmp_path: Path, name: str, content: str) -> Path:
 
 
 def test_files_are_moved_and_none_is_replaced(project, tmp_path):
-    first = store_files(project, [dropped(tmp_path, name, name) for name in ("a.wav", "a.txt", "B.M4A")])
+    first = store_files(project, [upload(tmp_path, name, name) for name in ("a.wav", "a.txt", "B.M4A")])
     assert first == (["a.wav", "a.txt", "B.M4A"], [], [])
     assert list_recordings(project) == ["B.M4A", "a.txt", "a.wav"]
     assert not (tmp_path / "uploads" / "a.wav").exists()
-    again = [dropped(tmp_path, "a.wav", "a.wav"), dropped(tmp_path, "a.txt", "other"), dropped(tmp_path, "c.srt", "c")]
+    again = [upload(tmp_path, "a.wav", "a.wav"), upload(tmp_path, "a.txt", "other"), upload(tmp_path, "c.srt", "c")]
     second = store_files(project, again)
     assert (second.new, second.repeated) == (["c.srt"], ["a.wav"])
     assert second.problems == ["a.txt: another file of this name is there; rename yours, or remove the other"]
@@ -43,7 +43,7 @@ def test_files_are_moved_and_none_is_replaced(project, tmp_path):
 
 @pytest.mark.parametrize("name", [".hidden.wav", "tool.exe", "wav", "a.wav.sh"])
 def test_other_files_are_problems(project, tmp_path, name):
-    storage = store_files(project, [dropped(tmp_path, name, "x")])
+    storage = store_files(project, [upload(tmp_path, name, "x")])
     assert storage.new == [] and storage.problems[0].startswith(f"{name}: ") and list_recordings(project) == []
 
 
@@ -52,13 +52,13 @@ def test_links_are_not_followed(project, tmp_path):
     outside.mkdir()
     (outside / "a.wav").write_text("old")
     (project.recordings / "a.wav").symlink_to(outside / "a.wav")
-    storage = store_files(project, [dropped(tmp_path, "a.wav", "new")])
+    storage = store_files(project, [upload(tmp_path, "a.wav", "new")])
     assert storage.problems == ["a.wav: a link of this name is there; remove it first"]
     (project.recordings / "a.wav").unlink()
     project.recordings.rmdir()
     project.recordings.symlink_to(outside)
     with pytest.raises(DataError, match="recordings: leads out of the project mine"):
-        store_files(project, [dropped(tmp_path, "b.wav", "new")])
+        store_files(project, [upload(tmp_path, "b.wav", "new")])
     assert [path.name for path in outside.iterdir()] == ["a.wav"] and (outside / "a.wav").read_text() == "old"
 
 
