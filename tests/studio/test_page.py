@@ -67,6 +67,7 @@ def browser(tmp_path_factory):
 def page(browser, server):
     open_page(browser, server.address)
     wait(lambda: browser.find_elements("id", "create"))
+    wait(lambda: value_of(browser, "clip"))  # of the first project, `other`: the page's events work
     return browser
 
 

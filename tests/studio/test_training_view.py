@@ -104,16 +104,22 @@ def test_progress_curves_pictures_and_sounds(project):
         "0.50 s a step, about 4 s left at most.",  # 7 x 0.5
     ]
     np.testing.assert_array_equal(sight.losses, figure_pixels(plot_losses({1: 3.0}, {}, "Tacotron2: loss")))
-    np.testing.assert_allclose(sight.alignment.pixels, figure_pixels(figure), atol=1)
-    assert sight.alignment.step == 2 and sight.mel is None
+    np.testing.assert_allclose(sight.report.alignment.pixels, figure_pixels(figure), atol=1)
+    assert sight.report.alignment.step == 2 and sight.report.mel is None
     texts = [line.split("|")[1] for line in project.validation_list.read_text().splitlines()]
-    assert [(speech.text, speech.step, speech.rate) for speech in sight.speeches] == [(t, 2, 22050) for t in texts]
-    np.testing.assert_allclose(sight.speeches[1].samples / 32767, sound / 2, atol=1e-3)
-    again = view.look(project, "Tacotron2", sight.key)
-    assert again.key == sight.key and again.losses is None and again.speeches == []
+    assert [(speech.text, speech.step, speech.rate) for speech in sight.report.speeches] == [
+        (t, 2, 22050) for t in texts
+    ]
+    np.testing.assert_allclose(sight.report.speeches[1].samples / 32767, sound / 2, atol=1e-3)
+    again = view.look(project, "Tacotron2", sight.keys)
+    assert again == (sight.keys, sight.words, None, None)
     with log_of(project, "Tacotron2") as log:
         write_step(log, 2, 2.0)
-    assert view.look(project, "Tacotron2", sight.key).losses is not None
+        later = view.look(project, "Tacotron2", sight.keys)
+        assert "step 2 of 8" in later.words and later.losses is None  # the next curve waits for some seconds
+        log.log((0,), {"val_loss": 2.5})
+    later = view.look(project, "Tacotron2", sight.keys)
+    assert later.losses is not None and later.report is not None
 
 
 def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
