@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.page.review_panel import add_review
 from studio.prepare_config import TextConfig
 from studio.project import create_project, list_projects
@@ -56,7 +56,7 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
         new = create_project(context.projects, name)
         return gr.Dropdown(list_projects(context.projects), value=new.name), ""
 
-    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **EVENT)
+    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **HIDDEN)
 
 
 def add_files(context: Context, project: gr.Dropdown) -> None:
@@ -73,5 +73,5 @@ def add_files(context: Context, project: gr.Dropdown) -> None:
     def show(name: str | None) -> str:
         return "\n".join(list_recordings(choose(context, name))) if name else ""
 
-    files.upload(in_words(context, store), [files, project], [files, stored], **EVENT)
+    files.upload(in_words(context, store), [files, project], [files, stored], **HIDDEN)
     project.change(in_words(context, show), project, stored, **HIDDEN)

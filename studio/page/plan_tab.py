@@ -8,7 +8,7 @@ import gradio as gr
 
 from models import REGISTRY
 from studio.page.context import Context
-from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_plot, read_text, save_plan, start_choices
 from studio.project import Project
 
@@ -53,7 +53,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
         return show(name)
 
     key.change(in_words(context, show), project, [*views, text], **HIDDEN)
-    save.click(in_words(context, save_text), [project, text], [*views, text], **EVENT)
+    save.click(in_words(context, save_text), [project, text], [*views, text], **HIDDEN)
     project.change(lambda: gr.Dropdown(start_choices(context.projects)), None, start, **HIDDEN)
 
 
