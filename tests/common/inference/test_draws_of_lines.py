@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
+from common.data.filelist import BadRows
 from common.draws import Draws
-from common.inference.stages import Line, Pipeline, cut_line, stream, synthesise
-from common.inference.vocoders import LoadedModel, NeuralVocoder
+from common.inference.stages import Line, Pipeline, cut_line, mels_from_texts, stream, synthesise
+from common.inference.vocoders import LoadedModel, NeuralVocoder, limit
 from models import REGISTRY
-from tests.common.inference.test_stages import CPU, exhaust, pipeline
+from tests.common.inference.test_stages import CPU, Batches, Outputs, acoustic, exhaust, pipeline
 
 SIZES = {"n_flows": 2, "n_early_every": 2, "WN_config": {"n_layers": 1, "n_channels": 4}}
 SIZES |= {"n_mel_channels": 3, "hop_length": 4, "upsample_kernel_size": 8}
@@ -73,3 +75,46 @@ def test_other_settings_of_a_vocoder() -> None:
     louder = vocode.with_settings(0, 1.8, 0.0)
     assert torch.allclose(audio(louder), 2 * audio(vocode), atol=1e-5)  # an untrained model is linear in its noise
     assert (vocode.sigma, vocode.denoiser) == (0.9, None)
+
+
+def test_a_predicted_peak_above_full_scale_scales_the_audio_down() -> None:
+    audio = torch.tensor([0.5, -2.0, 3.0])
+    assert limit(audio, 2.0).tolist() == [0.25, -1.0, 1.0]
+    assert limit(audio, 0.5).tolist() == [0.5, -1.0, 1.0]
+
+
+def test_values_that_are_not_finite_name_their_line() -> None:
+    class Overflowing(Batches):
+        """Mels of two symbols overflow."""
+
+        def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
+            outputs = super().infer(ids, lengths)
+            return outputs._replace(mels=outputs.mels.where((lengths != 2)[:, None, None], torch.inf))
+
+    stages = voice()
+    stages = stages._replace(acoustic=stages.acoustic._replace(model=Overflowing()))
+    with pytest.raises(BadRows) as error:
+        synthesise([Line("abc", 0, 0), Line("abcd-ab", 0, 4)], stages, 4)
+    assert list(error.value.problems) == [4]
+    assert "NaN or infinite mels" in error.value.problems[4]
+
+
+def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone() -> None:
+    batch, _ = mels_from_texts(["abcdefgh", "a"], acoustic(), CPU, half=False)
+    alone, _ = mels_from_texts(["a"], acoustic(), CPU, half=False)
+    assert torch.equal(batch.item(1).mels, alone.mels)
+    assert batch.item(1).mels.shape[2] == 8
+
+
+def test_means_of_a_run_count_each_item_once() -> None:
+    class Unfocused(Batches):
+        """An item alone has half of the attention on its symbol."""
+
+        def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
+            outputs = super().infer(ids, lengths)
+            return outputs._replace(alignments=outputs.alignments * (0.5 if len(ids) == 1 else 1.0))
+
+    stages = voice()
+    stages = stages._replace(acoustic=stages.acoustic._replace(model=Unfocused()))
+    batch = synthesise([Line("abc", 0, number) for number in range(4)], stages, 0, batch_size=3)
+    assert batch.numbers["attention_focus"] == pytest.approx((3 * 1.0 + 0.5) / 4)
