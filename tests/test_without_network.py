@@ -88,9 +88,9 @@ sys.exit(code)
 def namespace() -> None:
     if shutil.which("unshare") is None:
         pytest.skip("no unshare (util-linux)")
-    made = subprocess.run([*command_in_namespace(), sys.executable, "-c", ""], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"the kernel allows no network namespace: {made.stderr.strip()[-200:]}")
+    attempt = subprocess.run([*command_in_namespace(), sys.executable, "-c", ""], capture_output=True, text=True)
+    if attempt.returncode:
+        pytest.skip(f"the kernel allows no network namespace: {attempt.stderr.strip()[-200:]}")
 
 
 def command_in_namespace() -> list[str]:
