@@ -224,6 +224,12 @@ class Synthesizer:
         self.check([line])
         return stages.cut_line(line, self.acoustic, self.config.longest_piece)
 
+    def speak_pieces(self, pieces: Sequence[Part]) -> list[Speech | None]:
+        """Turn the pieces of `cut_line` into speech, without pauses, as `speak_batch` does; None where memory is short."""
+        return [
+            speech and self._finish(speech) for speech in stages.synthesise_parts(pieces, self._pipeline()).speeches
+        ]
+
     def stream_pieces(self, pieces: Sequence[Part], voices: Sequence[Synthesizer] | None = None) -> list[PartStream]:
         """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which yields its audio in parts.
 

@@ -31,6 +31,7 @@ NO_ROOM_AT_END = (
 )
 CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one of two values that repeat results
 NOT_DETERMINISTIC = "does not have a deterministic implementation"  # in PyTorch's message, after the operator
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -290,3 +291,10 @@ def restore_rng_states(device: torch.device, cpu_state: Tensor, gpu_state: Tenso
 def gpu_count() -> int:
     """Return the number of GPUs that this process may use."""
     return torch.cuda.device_count()
+
+
+def only_gpu(index: int) -> dict[str, str]:
+    """Return the variable of the environment that leaves a process one of this process's GPUs."""
+    visible = os.environ.get(VISIBLE_GPUS, "")
+    names = [name.strip() for name in visible.split(",")] if visible.strip() else []
+    return {VISIBLE_GPUS: names[index] if index < len(names) else str(index)}

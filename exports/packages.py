@@ -23,13 +23,19 @@ def compile_package(part: Part) -> bytes:
 
     Raises DataError where no C++ compiler is installed.
     """
-    if not any(map(shutil.which, COMPILERS)):
-        raise DataError(f"aotinductor: no C++ compiler, expected one of {', '.join(COMPILERS)}: apt install g++")
+    if missing := missing_compiler():
+        raise DataError(f"aotinductor: {missing}")
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / f"{part.name}.pt2")
         settings = {"cpp.dynamic_threads": True}
         torch._inductor.aoti_compile_and_package(program(part), package_path=path, inductor_configs=settings)
         return Path(path).read_bytes()
+
+
+def missing_compiler() -> str:
+    """Name the C++ compilers, where none of them is installed; else ""."""
+    found = any(map(shutil.which, COMPILERS))
+    return "" if found else f"no C++ compiler, expected one of {', '.join(COMPILERS)}: apt install g++"
 
 
 def open_package(path: Path) -> Call:

@@ -21,6 +21,7 @@ from common.inference.stages import mels_from_texts
 from common.spec import config_of
 from exports import parts, torchscript, triton, web
 from exports.manifest import ExportWriter, Manifest
+from exports.packages import compile_package, missing_compiler
 from exports.parts import Axes, Part
 from exports.programs import program
 from synthesizer import Synthesizer
@@ -76,11 +77,16 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
 
 
 def check_packages(target: str) -> None:
-    """Raise DataError where a target's packages are missing."""
-    if target in WITHOUT_PACKAGES:
-        return
-    if missing := [name for name in EXTRA_PACKAGES if not _version(name)]:
-        raise DataError(f"{target}: {', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them")
+    """Raise DataError where a target's packages or programs are missing."""
+    if missing := missing_parts(target):
+        raise DataError(f"{target}: {missing}")
+
+
+def missing_parts(target: str) -> str:
+    """Name the packages or programs of a target that are not installed, and the command that installs them; "" for none."""
+    if target not in WITHOUT_PACKAGES and (missing := [name for name in EXTRA_PACKAGES if not _version(name)]):
+        return f"{', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them"
+    return {"aotinductor": missing_compiler, "web": web.missing_runtime}.get(target, str)()
 
 
 def settings_of(source: Source) -> dict[str, Any]:
@@ -153,8 +159,6 @@ def _write_torchscript(source: Source, add: Add, say: Say) -> None:
 
 def _write_aotinductor(source: Source, add: Add, say: Say) -> None:
     """The parts, compiled for this machine's CPU."""
-    from exports.packages import compile_package
-
     for part in source.parts():
         add(f"{part.name}.pt2", compile_package(part), *describe(part))
 

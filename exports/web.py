@@ -25,13 +25,19 @@ def check_page(options: Mapping[str, Any]) -> None:
         DataError: the runtime is not installed.
         UsageError: the voice's texts need another front end than the page has.
     """
-    if missing := [name for name in RUNTIME_FILES if not (RUNTIME / name).is_file()]:
-        raise DataError(f"web: {', '.join(missing)}: not in {RUNTIME}; `bash scripts/web.sh` installs them with npm")
+    if missing := missing_runtime():
+        raise DataError(f"web: {missing}")
     if (found := list(options["text_cleaners"])) != CLEANERS:
         raise UsageError(
             f"web: the voice's text cleaners are {', '.join(found) or 'none'}; expected english_cleaners, "
             "as the page's front end reads English"
         )
+
+
+def missing_runtime() -> str:
+    """Name the files of ONNX Runtime Web that are not installed; "" for none."""
+    missing = [name for name in RUNTIME_FILES if not (RUNTIME / name).is_file()]
+    return f"{', '.join(missing)}: not in {RUNTIME}; `bash scripts/web.sh` installs them with npm" if missing else ""
 
 
 def page_files(options: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:

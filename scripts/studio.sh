@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Install the packages of studio/: bash scripts/studio.sh. About 150 MB of downloads; needs a C++ compiler.
+# The studio's page on 127.0.0.1:8010: bash scripts/studio.sh [flags of python -m studio]. About 200 MB of downloads at first.
 #
-# Makes .venv first if it is not there, and adds requirements-eval.txt (a speech recogniser with its weights, a pitch tracker) and
-# requirements-studio.txt. Safe to run again: nothing is installed twice.
+# Makes .venv first if it is not there, and adds requirements-eval.txt (a speech recogniser with its weights, a pitch tracker, which
+# needs a C++ compiler) and requirements-studio.txt. --install-only ends there; python -m studio.prepare, studio.plan and studio.train
+# then do the same on a terminal. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 prepare_environment requirements.txt requirements-studio.txt
 bash scripts/evaluation.sh
-echo "studio: ready; .venv/bin/python -m studio.prepare --help"
+[ "${1:-}" != --install-only ] || exit 0
+exec .venv/bin/python -m studio "$@"

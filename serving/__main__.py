@@ -13,7 +13,6 @@ if __name__ == "__main__":
 
 import asyncio
 import logging
-import os
 import socket
 import sys
 from functools import partial
@@ -22,6 +21,7 @@ import uvicorn
 
 from common import precision
 from common.errors import DataError, exit_on_user_error
+from common.sockets import listen, reason
 from serving.app import make_app
 from serving.arguments import parse_args
 from serving.config import ServingConfig
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
     engine = Engine(Voices(config), config)
     server = Server(engine, config)
     try:
-        server.run(sockets=[listen(config)])
+        server.run(sockets=[listen(config.host, config.port)])
     finally:
         engine.abort()
     if engine.failure is not None:
@@ -107,21 +107,6 @@ class Server(uvicorn.Server):
         for close in self.app.state.before_exit:
             close()
         self.should_exit = True
-
-
-def listen(config: ServingConfig) -> socket.socket:
-    """Open the socket of --host and --port. Raises DataError where the system refuses."""
-    try:
-        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
-    except OSError as error:
-        raise DataError(f"--host {config.host} --port {config.port}: cannot listen there ({reason(error)})") from None
-    return listener
-
-
-def reason(error: OSError) -> str:
-    """Word the system's error, without what Python's socket functions add."""
-    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def set_up_logging() -> None:

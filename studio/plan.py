@@ -18,7 +18,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import precision
 from common.arguments import HelpFormatter, seed
@@ -36,6 +36,7 @@ from studio.project import PROJECTS, Project
 from studio.start import EMBEDDED_NAME, Starts, audio_of, find_starts
 
 SEED = 1
+LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -152,7 +153,7 @@ def trial_words(name: str, plan: Plan, project: Project) -> list[str]:
 
 def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
     """Run train.py --find-lr, and set the rate that it suggests. Raises DataError with its message where it fails."""
-    folder = project.root / "learning_rate"
+    folder = project.root / LEARNING_RATE
     words = [*trial_words(spec.name, plan, project), "-o", str(folder), "--find-lr"]
     command = train_command(words)
     done = subprocess.run(command, env=environment(plan.threads), capture_output=True, text=True, errors="replace")
@@ -169,17 +170,33 @@ def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
 
 def describe(spec: ModelSpec, plan: Plan, project: Project, figures: Figures) -> list[str]:
     """List the settings with their reasons, the command and the expected hours."""
-    settings = plan.models[spec.name]
+    explained = explain(spec.name, plan, project, figures)
     lines = [f"\n{spec.name}, {figures.parameters:,} parameters"]
-    for name, reason in settings.reasons.items():
-        lines.append(f"  {name} {json.dumps(getattr(settings, name))}: {reason}")
-    hours = proposal.expected_hours(settings.epochs, figures.steps_per_epoch, proposal.step_seconds(figures))
-    lines.append(
-        f"  expected: {hours:.2f} hours of steps at most on {figures.device}, {plan.threads} threads; an estimate from "
-        f"{len(figures.step_seconds)} measured steps, reports come on top"
-    )
-    words = train_command(train_words(spec.name, plan, project))
-    return [*lines, f"  {shlex.join(['python', 'train.py', *words[2:]])}\n"]
+    lines += [f"  {name} {value}: {reason}" for name, value, reason in explained.settings]
+    return [*lines, f"  {explained.expected}", f"  {explained.command}\n"]
+
+
+class Explanation(NamedTuple):
+    """A model's plan for people: rows (setting, value, reason), the expected hours in words, and the command of train.py."""
+
+    settings: list[tuple[str, str, str]]
+    expected: str
+    command: str
+
+
+def explain(name: str, plan: Plan, project: Project, figures: Figures | None) -> Explanation:
+    """Explain the plan of a model; without figures it names no hours."""
+    settings = plan.models[name]
+    rows = [(key, json.dumps(getattr(settings, key)), reason) for key, reason in settings.reasons.items()]
+    words = train_command(train_words(name, plan, project))
+    expected = ""
+    if figures and figures.step_seconds:
+        hours = proposal.expected_hours(settings.epochs, figures.steps_per_epoch, proposal.step_seconds(figures))
+        expected = (
+            f"expected: {hours:.2f} hours of steps at most on {figures.device}, {plan.threads} threads; an estimate from "
+            f"{len(figures.step_seconds)} measured steps, reports come on top"
+        )
+    return Explanation(rows, expected, shlex.join(["python", "train.py", *words[2:]]))
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -99,11 +99,24 @@ OPTIONAL = ("predicted_mels", "options", "reasons", "notes")
 def read_plan(path: Path) -> Plan:
     """Read and check a plan. Raises one DataError with all bad values, each as `file: field: found, expected …`."""
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: no JSON that can be read ({error}); run `python -m studio.plan` again") from None
+        raise DataError(_no_json(str(path), error)) from None
+    return parse_plan(text, str(path))
+
+
+def _no_json(place: str, error: Exception) -> str:
+    return f"{place}: no JSON that can be read ({error}); run `python -m studio.plan` again"
+
+
+def parse_plan(text: str, place: str) -> Plan:
+    """Check the text of a plan; messages name `place`. Raises DataError as read_plan does."""
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise DataError(_no_json(place, error)) from None
     if not isinstance(content, dict):
-        raise DataError(f"{path}: a {type(content).__name__}, expected a JSON object")
+        raise DataError(f"{place}: a {type(content).__name__}, expected a JSON object")
     problems = _problems(content, PLAN_CHECKS, "")
     models = content.get("models")
     for name, settings in (models if isinstance(models, dict) else {}).items():
@@ -114,7 +127,7 @@ def read_plan(path: Path) -> Plan:
         else:
             problems += _problems(settings, MODEL_CHECKS, f"models.{name}.")
     if problems:
-        raise DataError("\n".join(f"{path}: {problem}" for problem in problems))
+        raise DataError("\n".join(f"{place}: {problem}" for problem in problems))
     return Plan(**content | {"models": {name: ModelPlan(**settings) for name, settings in content["models"].items()}})
 
 

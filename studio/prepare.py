@@ -54,7 +54,7 @@ class Material(NamedTuple):
 def main(argv: list[str] | None = None) -> None:
     """Prepare a project, or apply the edits of its review."""
     options = options_of(argv)
-    with _lock(options.project):
+    with lock_project(options.project):
         if options.apply:
             apply_edits(options)
         else:
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 @contextmanager
-def _lock(project: Project) -> Iterator[None]:
+def lock_project(project: Project) -> Iterator[None]:
     """Refuse a second run on the same project, and remove the half-written files of a killed one."""
     for folder in (project.root, project.clips, project.state):
         make_folder(folder)
@@ -90,7 +90,7 @@ def prepare(options: PrepareOptions) -> None:
     _remove_stale(project, cut.recordings)
     report.print_problems(cut.problems)
     training, validation = write_lists(project, edits.rows, options.validation)
-    report.print_summary(project, edits, training, validation, alphabet)
+    print("\n".join(report.summary(project, edits, training, validation, alphabet)))
 
 
 def read_settings(project: Project) -> dict[str, Any]:
@@ -112,22 +112,35 @@ def apply_edits(options: PrepareOptions) -> None:
     """Read clips.tsv after people have edited it, and write the filelists again."""
     project = options.project
     project.require(project.review, "studio.prepare FOLDER --name")
-    proposals = read_proposals(project.state / PROPOSALS)
-    by_line = read_review(project.review, proposals)
+    by_line = read_review(project.review, proposals_of(project))
     lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
+    if problems := edit_problems(project, rows):
+        raise DataError(join_problems([f"{project.review}:{lines[clip]}: {text}" for clip, text in problems.items()]))
+    print("\n".join(apply_rows(project, rows, options.validation)))
+
+
+def proposals_of(project: Project) -> list[Row]:
+    """Return the rows of clips.tsv as they were before people edited it."""
+    return read_proposals(project.state / PROPOSALS)
+
+
+def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
+    """Return the reasons by clip for which training would refuse rows in use."""
     settings = read_settings(project)
     alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
-    problems = training_problems(
-        project, usable(rows), _training_options(alphabet, settings["cutting"]["sampling_rate"])
-    )
-    if problems:
-        raise DataError(
-            join_problems([f"{project.review}:{lines[clip]}: text: {text}" for clip, text in problems.items()])
-        )
+    options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
+    return {clip: f"text: {text}" for clip, text in training_problems(project, usable(rows), options).items()}
+
+
+def apply_rows(project: Project, rows: Sequence[Row], validation: float) -> list[str]:
+    """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary."""
+    settings = read_settings(project)
+    alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
-    training, validation = write_lists(project, rows, options.validation)
+    parts = write_lists(project, rows, validation)
+    proposals = proposals_of(project)
     edits = carry_edits(proposals, rows, proposals)
-    report.print_summary(project, Edits(rows, edits.n_edited, []), training, validation, alphabet)
+    return report.summary(project, Edits(list(rows), edits.n_edited, []), *parts, alphabet)
 
 
 def cut_all(options: PrepareOptions) -> Material:
@@ -251,7 +264,7 @@ def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options)
 
 def _earlier(project: Project) -> tuple[list[Row], list[Row]]:
     """Return the edited table of an earlier run, and the same rows without edits."""
-    proposals = read_proposals(project.state / PROPOSALS)
+    proposals = proposals_of(project)
     if not project.review.is_file() or not proposals:
         return [], []
     return list(read_review(project.review, proposals).values()), proposals

@@ -5,23 +5,20 @@ The process ends with this one, SIGKILL included: the system then sends it SIGTE
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
 from common.errors import DataError, UsageError
 from common.training.interrupt import StopRequest
 from common.training.run_folder import occupy
+from studio.child import end_with
 from studio.machine import environment, train_command
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 TICK = 0.2  # seconds between two looks at the process
 PATIENCE = 60.0  # seconds for the process of an earlier run to save and end
 
@@ -47,7 +44,7 @@ def run_training(
         train_command(words),
         env=environment(threads),
         start_new_session=True,
-        preexec_fn=lambda: _end_with(parent),
+        preexec_fn=lambda: end_with(parent),
     )
     began = saved = time.monotonic()
     ending = Ending.FINISHED
@@ -77,15 +74,6 @@ def _failure(code: int) -> str:
         name = signal.Signals(-code).name
         return f"train.py was ended by {name}, out of memory perhaps; the same command goes on from its last checkpoint"
     return f"train.py ended with exit code {code}, for the reason above"
-
-
-def _end_with(parent: int) -> None:
-    """Ask Linux to send SIGTERM to this process when its parent ends; other systems let it train on."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended before the call
-        os._exit(1)
 
 
 def wait_for_earlier(folder: Path, model_name: str) -> None:

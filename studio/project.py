@@ -39,6 +39,11 @@ class Project:
         return self.root / "project.json"
 
     @property
+    def recordings(self) -> Path:
+        """The folder of recordings that the page stores; `studio.prepare` reads any folder."""
+        return self.root / "recordings"
+
+    @property
     def clips(self) -> Path:
         """The folder of the clips: clips/NAME.wav, mono, 16 bits, at the rate of the models."""
         return self.root / "clips"
@@ -87,3 +92,41 @@ class Project:
         if not path.exists():
             raise DataError(f"{path}: no such file; run python -m {command} {self.name} first")
         return path
+
+
+def list_projects(projects: Path) -> list[str]:
+    """List the names of the projects in a folder, in alphabetical order. Links are left out: they may lead out of it."""
+    try:
+        found = [path for path in projects.iterdir() if path.is_dir() and not path.is_symlink()]
+    except OSError:
+        return []
+    return sorted(path.name for path in found if NAME.fullmatch(path.name))
+
+
+def find_project(projects: Path, name: str | None) -> Project:
+    """Return a project of a folder by its name. Raises DataError where there is none, UsageError for a name that none may have."""
+    if not name:
+        raise DataError("no project is chosen; make one in the tab Data, or choose one above the tabs")
+    project = Project(name=name, projects=projects)
+    if not project.root.is_dir() or project.root.is_symlink():
+        raise DataError(f"project {name}: there is none of this name")
+    return project
+
+
+def create_project(projects: Path, name: str | None) -> Project:
+    """Make the folder of a new project. Raises UsageError for a bad name, DataError for one in use."""
+    project = Project(name=(name or "").strip(), projects=projects)
+    try:
+        projects.mkdir(parents=True, exist_ok=True)
+        project.root.mkdir()  # fails for a link too, which would lead out
+        project.recordings.mkdir()
+    except FileExistsError:
+        raise DataError(f"project {project.name}: there is one of this name; choose it above the tabs") from None
+    return project
+
+
+def inside(project: Project, path: Path) -> Path:
+    """Return a path of a project. Raises DataError where links or `..` lead out of the project."""
+    if not path.resolve().is_relative_to(project.root.resolve()):
+        raise DataError(f"{path.name}: leads out of the project {project.name}")
+    return path

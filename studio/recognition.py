@@ -10,11 +10,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
 from common.errors import DataError, UsageError
+from common.progress import show_progress
 from common.quality.recogniser import Recogniser
 from studio.ledger import Ledger
 from studio.prepare_config import KEY_VARIABLE, TextConfig
@@ -57,7 +56,7 @@ def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> I
         return
     with _client() as client, ThreadPoolExecutor(config.transcriber_requests) as pool:
         results = pool.map(partial(request_words, client=client, config=config), paths)
-        yield from tqdm(results, total=len(paths), desc="transcribing", unit="clip", disable=None)
+        yield from show_progress(results, len(paths), "transcribing", "clip")
 
 
 @cache

@@ -22,38 +22,46 @@ def minutes(rows: Sequence[Row]) -> float:
     return sum(float(row.end) - float(row.start) for row in rows) / 60
 
 
-def print_summary(
+def summary(
     project: Project, edits: Edits, training: Sequence[Row], validation: Sequence[Row], alphabet: Alphabet
-) -> None:
-    """Print counts, minutes, the faults by name, and the commands that come next."""
+) -> list[str]:
+    """Return counts, minutes, the faults by name, and the commands that come next, a line each."""
+    place = "" if project.projects == PROJECTS else f" --projects {project.projects}"
+    return [
+        *figures(project.name, edits, training, validation),
+        *_alphabet(project, alphabet),
+        f"review: {project.review}, the worst clips first; after an edit:",
+        f"    python -m studio.prepare --name {project.name}{place} --apply",
+        f"next:\n    python -m studio.plan {project.name}{place}",
+    ]
+
+
+def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequence[Row]) -> list[str]:
+    """Return counts, minutes and the faults by name."""
     n_recordings = len({row.recording for row in edits.rows})
-    print(f"{project.name}: {len(edits.rows)} clips of {n_recordings} recordings, {minutes(edits.rows):.1f} minutes")
-    for name, rows in (("training", training), ("validation", validation)):
-        print(f"  {name}: {len(rows)} clips, {minutes(rows):.1f} minutes")
-    print(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")
+    lines = [f"{name}: {len(edits.rows)} clips of {n_recordings} recordings, {minutes(edits.rows):.1f} minutes"]
+    for part, rows in (("training", training), ("validation", validation)):
+        lines.append(f"  {part}: {len(rows)} clips, {minutes(rows):.1f} minutes")
+    lines.append(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")
     names = Counter(fault.split(" (")[0] for row in edits.rows for fault in row.faults.split("; ") if fault)
     if names:
-        print("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
+        lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
     if wrong:
-        print(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")
+        lines.append(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")
     if edits.n_edited:
-        print(f"  edited by hand: {edits.n_edited} clips")
+        lines.append(f"  edited by hand: {edits.n_edited} clips")
     if edits.lost:
-        print(
+        lines.append(
             f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"
         )
-    _print_alphabet(project, alphabet)
-    place = "" if project.projects == PROJECTS else f" --projects {project.projects}"
-    print(f"review: {project.review}, the worst clips first; after an edit:")
-    print(f"    python -m studio.prepare --name {project.name}{place} --apply")
-    print(f"next:\n    python -m studio.plan {project.name}{place}")
+    return lines
 
 
-def _print_alphabet(project: Project, alphabet: Alphabet) -> None:
-    for note in alphabet.notes:
-        print(f"  note: {note}")
+def _alphabet(project: Project, alphabet: Alphabet) -> list[str]:
+    lines = [f"  note: {note}" for note in alphabet.notes]
     if alphabet.symbols:
-        print(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {alphabet.cleaner}")
+        lines.append(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {alphabet.cleaner}")
     elif alphabet.notes:
-        print(f"  train.py needs --text-cleaners {alphabet.cleaner}")
+        lines.append(f"  train.py needs --text-cleaners {alphabet.cleaner}")
+    return lines

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,26 +76,48 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
     Raises:
         DataError: lines that are no rows of the table, all of them in one message.
     """
+    rows, faults = parse_review(path)
+    faults = faults | check_rows(rows, proposals)
+    if faults:
+        raise DataError(
+            join_problems([f"{path}:{line}: {problem}" for line in sorted(faults) for problem in faults[line]])
+        )
+    return accept_rows(rows, proposals)
+
+
+Faults = dict[int, list[str]]  # by line
+
+
+def parse_review(path: Path) -> tuple[dict[int, Row], Faults]:
+    """Return the rows of a table by line, unchecked, and the lines that are none. Raises DataError for a file that is no table."""
     reader, heading = _open_table(path)
     rows: dict[int, Row] = {}
-    known = {row.clip: row for row in proposals}
-    faults: list[str] = []
-    seen: dict[str, int] = {}
+    faults: Faults = {}
     for line, cells in reader:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) != len(heading):
-            faults.append(f"{path}:{line}: {len(cells)} cells, expected {len(heading)}")
+            faults[line] = [f"{len(cells)} cells, expected {len(heading)}"]
             continue
-        row = Row(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
-        faults += [
-            f"{path}:{line}: {problem}" for problem in _problems_of(row, known, seen.setdefault(row.clip, line), line)
-        ]
-        proposal = known.get(row.clip, row)  # its numbers, since a spreadsheet may have formatted them in another way
-        rows[line] = proposal._replace(use=ANSWERS.get(row.use.lower(), NO), text=row.text)
-    if faults:
-        raise DataError(join_problems(faults))
-    return rows
+        rows[line] = Row(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
+    return rows, faults
+
+
+def check_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> Faults:
+    """Return the problems of rows by line; only the columns of EDITABLE may differ from the proposals."""
+    known = {row.clip: row for row in proposals}
+    seen: dict[str, int] = {}
+    faults = {line: _problems_of(row, known, seen.setdefault(row.clip, line), line) for line, row in rows.items()}
+    return {line: problems for line, problems in faults.items() if problems}
+
+
+def accept_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> dict[int, Row]:
+    """Return the proposals with the edited cells of rows: a spreadsheet may have formatted numbers in another way."""
+    known = {row.clip: row for row in proposals}
+    return {
+        line: known.get(row.clip, row)._replace(use=ANSWERS.get(row.use.lower(), NO), text=row.text)
+        for line, row in rows.items()
+    }
 
 
 def _open_table(path: Path) -> tuple[Iterator[tuple[int, list[str]]], list[str]]:

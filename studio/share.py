@@ -29,9 +29,14 @@ def main(argv: list[str] | None = None) -> None:
     project = Project(name=args.name, projects=args.projects)
     project.require(project.voice, "studio.train")
     read_voice_folder(project.voice, REGISTRY.values())
-    path = args.output or project.root / f"{project.name}.zip"
+    path = args.output or packed_voice(project)
     pack(project.voice, path, project.name)
     print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and name the folder with --voice")
+
+
+def packed_voice(project: Project) -> Path:
+    """Return the path of the packed voice."""
+    return project.root / f"{project.name}.zip"
 
 
 def pack(folder: Path, path: Path, name: str) -> None:

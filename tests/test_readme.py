@@ -39,6 +39,7 @@ LINKING = [
 FOREIGN_FLAGS = {
     *("--max-restarts", "--nproc", "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
     *("--logdir", "--nodes", "--build-arg", "--dist-url", "--dynamic-loss-scaling", "--model-repository", "--bind"),
+    "--install-only",  # of scripts/serve.sh and scripts/studio.sh
     *("--rm", "--require-hashes", "--no-deps", "--disable-pip", "--upgrade"),  # docker, pip, uv
 }
 FOLDERS_OF_USERS = (

@@ -10,7 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 import torch
-from tqdm import tqdm
+
+from common.progress import show_progress
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -18,7 +19,7 @@ PARENT_CHECK = 0.5  # seconds
 
 
 def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
-    """The results of `work` for each job, in order, on several processes of one thread each, with a bar on a terminal."""
+    """The results of `work` for each job, in order, on several processes of one thread each, with a bar."""
     return list(stream_parallel(work, jobs, workers, title))
 
 
@@ -40,8 +41,7 @@ def stream_parallel(
     start = (os.getpid(),)
     with ProcessPoolExecutor(min(workers, len(jobs)), initializer=_start_worker, initargs=start) as pool:
         results = pool.map(work, jobs, chunksize=chunk)
-        # None: on a terminal only
-        yield from tqdm(results, total=len(jobs), desc=title, unit=unit, disable=None)
+        yield from show_progress(results, len(jobs), title, unit)
 
 
 def _start_worker(parent: int) -> None:

@@ -6,8 +6,9 @@ where a picture is made, since most uses of the code draw none and its import ta
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Array = Tensor | npt.NDArray[Any]
 
 DPI = 120
+MAX_LOSSES = 2000  # points of a curve
 MAX_SYMBOL_TICKS = 80  # more characters than this are too small to read
 MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # written below a spectrogram; more than the second number stand upright
 
@@ -137,6 +139,30 @@ def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
     axes.grid(alpha=0.3)
     axes.legend(loc="upper left")
     return figure
+
+
+def plot_losses(training: Mapping[int, float], validation: Mapping[int, float], title: str = "") -> Figure:
+    """Draw losses by optimizer step: those of training as a line, thinned to 2,000 points, and those of validation as points."""
+    figure = _new_figure(9, 3.4)
+    axes = figure.add_subplot()
+    steps = sorted(training)
+    steps = steps[:: max(1, -(-len(steps) // MAX_LOSSES))]
+    axes.plot(steps, [training[step] for step in steps], color="0.45", linewidth=1, label="training")
+    measured = sorted(validation)
+    if measured:
+        axes.plot(measured, [validation[step] for step in measured], "o-", color="tab:orange", label="validation")
+    axes.set(title=title, xlabel="optimizer step", ylabel="loss")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper right")
+    return figure
+
+
+def read_png(content: bytes) -> npt.NDArray[np.uint8]:
+    """Decode a PNG file into RGB pixels (height, width, 3)."""
+    from matplotlib.image import imread
+
+    pixels = imread(io.BytesIO(content), format="png")
+    return np.asarray((255 * pixels[..., :3]).round(), np.uint8)
 
 
 def figure_pixels(figure: Figure) -> npt.NDArray[np.uint8]:

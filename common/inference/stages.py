@@ -167,7 +167,14 @@ def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0
     """
     check_texts([line.text for line in lines], pipeline.acoustic)
     cuts = [cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
-    parts = [part for of_line in cuts for part in of_line]
+    pieces = synthesise_parts([part for of_line in cuts for part in of_line], pipeline, batch_size)
+    in_order = iter(pieces.speeches)
+    joined = [join_pieces(list(islice(in_order, len(of_line))), of_line) for of_line in cuts]
+    return pieces._replace(speeches=joined)
+
+
+def synthesise_parts(parts: Sequence[Part], pipeline: Pipeline, batch_size: int = 0) -> Batch:
+    """Parts -> a speech each, in their order, at most `batch_size` (0: all) at once; where memory is short, in halves."""
     order = sorted(range(len(parts)), key=lambda number: -len(parts[number].text))
     size = batch_size or max(1, len(order))
     queue = [order[start : start + size] for start in range(0, len(order), size)]
@@ -186,9 +193,7 @@ def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0
         else:
             halved, middle = True, len(batch) // 2
             queue[:0] = [batch[:middle], batch[middle:]]
-    in_order = (speeches[number] for number in range(len(parts)))
-    joined = [join_pieces(list(islice(in_order, len(of_line))), of_line) for of_line in cuts]
-    return Batch(joined, combine_numbers(numbers), halved)
+    return Batch([speeches[number] for number in range(len(parts))], combine_numbers(numbers), halved)
 
 
 def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> PartStream:

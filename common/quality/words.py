@@ -41,7 +41,7 @@ class Errors(NamedTuple):
         return self.errors / self.count if self.count else math.nan
 
     def cap(self) -> Errors:
-        """Return at most as many errors as the reference has words: a line that does not end then weighs as one without a right word."""
+        """Return at most as many errors as the reference has words, which an endless line would exceed by far."""
         return self._replace(errors=min(self.errors, self.count))
 
 

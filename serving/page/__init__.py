@@ -16,29 +16,15 @@ LARGEST_UPLOAD = "20mb"
 
 def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     """Add the page to the end of an app, which keeps its own routes, and return the app. Raises ImportError without gradio."""
-    import gradio
-
+    from common.web_page import mount_page
     from serving.page import layout
     from serving.page.relay import Relay, add_route
 
     relay = Relay()
     add_route(app, relay)
     page = layout.make_page(engine, relay, config.conversation)
-    app = gradio.mount_gradio_app(
-        app,
-        page,
-        path="/",
-        theme=layout.make_theme(),
-        head=f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>",
-        css_paths=FOLDER / "style.css",
-        footer_links=[],
-        show_error=False,  # of faults; the messages of gr.Error are shown all the same
-        max_file_size=LARGEST_UPLOAD,
-        ssr_mode=False,
-        enable_monitoring=False,
-        pwa=False,
-        mcp_server=False,
-    )
+    player = f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>"
+    app = mount_page(app, page, FOLDER / "style.css", LARGEST_UPLOAD, player)
     mounted: Any = app.routes[-1]
     app.state.before_exit.append(mounted.app.stop_event.set)  # ends the connection that each open page keeps
     return app

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
-from gradio.themes.utils import sizes
 
 from common.inference.config import SynthesisConfig
+from common.web_page import make_audio, make_field, make_pictures
 from serving.conversation_settings import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
@@ -35,12 +35,6 @@ class Panel:
 
     settings: list[Any]  # in the order of serving.page.speaking.Settings
     outputs: list[Any]  # in the order of serving.page.speaking.Outcome
-
-
-def make_theme() -> gr.themes.Base:
-    """Return a theme with the fonts of the system, so that no font is loaded."""
-    fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
-    return gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
 
 
 def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
@@ -162,13 +156,7 @@ def make_settings(engine: Engine, name: str) -> list[Any]:
     with gr.Row():
         default = SynthesisConfig().sigma_infer
         sigma = gr.Slider(0, 2, default, step=0.05, label="Sigma of the vocoder's noise", min_width=140)
-        strength = gr.Textbox(
-            label="Denoiser strength",
-            placeholder="the voice's own",
-            max_lines=1,
-            min_width=140,
-            elem_id=f"{name}-strength",
-        )
+        strength = make_field(f"{name}-strength", "Denoiser strength", "the voice's own")
     return [voice, vocoder, seed, sigma, strength, speed]
 
 
@@ -189,31 +177,11 @@ def make_voice(engine: Engine, name: str) -> tuple[gr.Dropdown, gr.Dropdown]:
 
 
 def make_seed(name: str) -> gr.Textbox:
-    """Make the field of a seed; empty: the server's own. (gr.Number shows 0 where it is empty.)"""
-    return gr.Textbox(label="Seed", placeholder="random", max_lines=1, min_width=140, elem_id=name)
+    """Make the field of a seed; empty: the server's own."""
+    return make_field(name, "Seed", "random")
 
 
 def make_outputs(name: str) -> list[Any]:
     """Make the components of Outcome but for the token."""
     message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id=f"{name}-message")
-    audio = make_audio("Audio", f"{name}-audio")
-    pictures = (("mel", "Mel spectrogram with the words below"), ("alignment", "Alignment of the text's symbols"))
-    return [message, audio, *(make_picture(f"{name}-{kind}", text) for kind, text in pictures)]
-
-
-def make_audio(label: str, name: str) -> gr.Audio:
-    """Make a player of finished audio, with a download of its wav file."""
-    return gr.Audio(label=label, interactive=False, format="wav", buttons=["download"], elem_id=name)
-
-
-def make_picture(name: str, text: str) -> gr.Image:
-    """Make a picture; `text` describes it to screen readers, since its title is drawn."""
-    return gr.Image(
-        show_label=False,
-        alt_text=text,
-        interactive=False,
-        format="png",
-        buttons=["fullscreen", "download"],
-        elem_id=name,
-        visible=False,
-    )
+    return [message, make_audio("Audio", f"{name}-audio"), *make_pictures(name)]

@@ -12,7 +12,8 @@ import gradio as gr
 import numpy as np
 import numpy.typing as npt
 
-from common.data.reports import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, word_spans
+from common.inference.pictures import draw_speech
+from common.web_page import make_error
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError
@@ -20,7 +21,6 @@ from serving.page.relay import Channel, Relay
 from serving.stream import SpeechRequest, SpeechStream
 
 Number = TypeVar("Number", int, float)
-Pixels = npt.NDArray[np.uint8]
 FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server: a visitor cannot set it
 
 
@@ -98,7 +98,7 @@ class Recording:
 
 def error_of(error: Exception) -> gr.Error:
     """Return the page's form of an error of a user: its message alone, in the words of the page."""
-    return gr.Error(visitor_message(str(error)), duration=None, print_exception=False)
+    return make_error(visitor_message(str(error)))
 
 
 def visitor_message(message: str) -> str:
@@ -131,8 +131,8 @@ class Speaker:
             yield Outcome(gr.skip(), "Stopped.", None, hidden, hidden)
             return
         async with self.drawing:
-            mel, alignment = await asyncio.to_thread(draw, stream)
-        pictures = (gr.update(value=picture, visible=True) for picture in (mel, alignment))
+            drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
+        pictures = (gr.update(value=picture, visible=True) for picture in drawn)
         yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
 
     def start(self, rate: int, plays: bool = True) -> Recording:
@@ -163,30 +163,3 @@ def message_of(stream: SpeechStream, recording: Recording) -> str:
     warning = "" if stream.speech.finished else " The decoder reached its limit of frames; the text may be cut."
     first = f"first sound after {stream.first:.2f} s, " if stream.first is not None else ""
     return f"{seconds:.2f} s of speech, {first}seed {stream.seed}.{warning}"
-
-
-def draw(stream: SpeechStream) -> tuple[Pixels, Pixels]:
-    """Draw the mel of a finished stream with its words below, and its alignment with its symbols."""
-    speech, symbols, first = stream.speech, stream.symbols, stream.speeches[0]
-    hop_length = len(first.audio) // first.mel.shape[1]  # samples of a frame
-    title = "mel spectrogram" + (", without pauses" if len(symbols) > 1 else "") + ", with the words of its text"
-    rate, words = speech.sampling_rate, words_of(stream)
-    mel = plot_spectrogram(speech.mel, title, hop_length=hop_length, sampling_rate=rate, words=words)
-    own = symbols[0] if len(symbols) == 1 else None  # each piece has its own
-    return figure_pixels(mel), figure_pixels(
-        plot_alignment(speech.alignment, own, "alignment of decoder steps and symbols")
-    )
-
-
-def words_of(stream: SpeechStream) -> list[WordSpan]:
-    """List the words of all pieces, with their spans in frames."""
-    words, start = [], 0
-    for speech, symbols in zip(stream.speeches, stream.symbols, strict=True):
-        frames = speech.mel.shape[1]
-        scale = frames / speech.alignment.shape[0]  # frames a decoder step
-        spans = word_spans(speech.alignment, symbols)
-        words += [
-            WordSpan(word, start + round(first * scale), start + round(end * scale)) for word, first, end in spans
-        ]
-        start += frames
-    return words

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
+import stat
 
 import pytest
 
@@ -24,6 +26,43 @@ def test_nothing_shows_before_the_end(tmp_path):
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
     assert names(tmp_path) == ["f"]
+
+
+def test_bytes_reach_the_disk_before_the_name_and_the_name_before_the_end(tmp_path, monkeypatch):
+    events = []
+    sync, rename = os.fsync, os.replace
+
+    def note_sync(descriptor):
+        status = os.fstat(descriptor)
+        events.append("folder" if stat.S_ISDIR(status.st_mode) else status.st_size)
+        sync(descriptor)
+
+    def note_rename(source, target):
+        events.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_rename)
+    with atomic_write(tmp_path / "f") as file:
+        file.write(b"x" * 100)  # few enough to stay in Python's buffer
+    assert events == [100, "rename", "folder"]
+
+
+def test_a_file_that_was_taken_for_a_leftover_before_its_lock_is_made_again(tmp_path, monkeypatch):
+    lock, lost = fcntl.flock, []
+
+    def lose_the_first(descriptor, operation):
+        if not lost:
+            (temporary,) = tmp_path.iterdir()
+            lost.append(temporary)
+            temporary.unlink()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lose_the_first)
+    with atomic_write(tmp_path / "f") as file:
+        file.write(b"x")
+    assert (tmp_path / "f").read_bytes() == b"x"
+    assert lost and names(tmp_path) == ["f"]
 
 
 def test_a_failure_leaves_the_old_file_and_no_trace(tmp_path):
@@ -86,14 +125,15 @@ def test_only_files_of_killed_writers_are_leftovers(tmp_path):
 
 def test_moving_aside_takes_the_first_free_number(tmp_path):
     (tmp_path / "n_2.json").touch()
-    for number, wanted in enumerate(["n_1.json", "n_3.json"]):
+    (tmp_path / "n_3.json").symlink_to("gone")
+    for number, wanted in enumerate(["n_1.json", "n_4.json"]):
         (tmp_path / "n.json").write_text(str(number))
         assert move_aside(tmp_path / "n.json") == tmp_path / wanted
         assert (tmp_path / wanted).read_text() == str(number)
     (tmp_path / "folder").mkdir()
     assert move_aside(tmp_path / "folder") == tmp_path / "folder_1"
     assert move_aside(tmp_path / "none.json") is None
-    assert names(tmp_path) == ["folder_1", "n_1.json", "n_2.json", "n_3.json"]
+    assert names(tmp_path) == ["folder_1", "n_1.json", "n_2.json", "n_3.json", "n_4.json"]
 
 
 def test_moving_aside_leaves_devices_and_links_alone(tmp_path):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
-import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -24,12 +22,25 @@ from common.audio.audio_processing import to_pcm
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
 from synthesizer import EMBEDDED, Line, SynthesisConfig, Synthesizer
+from tests.browser import (
+    PATIENCE,
+    PHONE,
+    click,
+    errors_on,
+    fill,
+    finished_audio,
+    hosts_of,
+    open_page,
+    open_tab,
+    start_browser,
+    value_of,
+    wait,
+    width_of,
+)
 from tests.recipe import ROOT, skip_without_evaluators
 
 pytestmark = pytest.mark.slow
-PATIENCE = 120  # seconds; another program may have the machine
 TEXT = "There are seven days in a week."
-PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +104,10 @@ def question(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory, question):
     """Headless Chromium, with the question as its microphone."""
-    selenium = pytest.importorskip("selenium.webdriver", reason="selenium, of tests/requirements.txt, is not installed")
-    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("chromium and chromedriver (Debian: chromium chromium-driver) are not installed")
-    options = selenium.ChromeOptions()
-    options.binary_location = chromium
-    words = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-dev-shm-usage"
-    words += " disable-component-update disable-sync use-fake-ui-for-media-stream use-fake-device-for-media-stream"
-    profile = tmp_path_factory.mktemp("profile")
-    for word in [*words.split(), f"user-data-dir={profile}", f"use-file-for-fake-audio-capture={question}"]:
-        options.add_argument(f"--{word}")
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    browser = selenium.Chrome(options, selenium.ChromeService(driver))
-    browser.set_script_timeout(PATIENCE)
+    words = "use-fake-ui-for-media-stream use-fake-device-for-media-stream"
+    browser = start_browser(
+        tmp_path_factory.mktemp("profile"), *words.split(), f"use-file-for-fake-audio-capture={question}"
+    )
     yield browser
     browser.quit()
 
@@ -114,66 +115,9 @@ def browser(tmp_path_factory, question):
 @pytest.fixture
 def page(browser, address):
     """The page, freshly loaded at a phone's width."""
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
-    browser.get_log("performance")
-    browser.get(address)
+    open_page(browser, address)
     wait(lambda: browser.find_elements("id", "speak"))
     return browser
-
-
-def wait(condition: Callable[[], object], seconds: float = PATIENCE) -> object:
-    """Return the first true value of a condition."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "the page did not get there in time"
-        time.sleep(0.05)
-    return value
-
-
-def value_of(page, name: str) -> str:
-    """Return the text in a field."""
-    return page.find_element("css selector", f"#{name} textarea, #{name} input").get_attribute("value")
-
-
-def fill(page, name: str, text: str) -> None:
-    """Type over the contents of a field."""
-    from selenium.webdriver.common.keys import Keys
-
-    field = page.find_element("css selector", f"#{name} textarea, #{name} input")
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys(text)
-
-
-def click(page, name: str) -> None:
-    """Scroll to an element and click it."""
-    element = page.find_element("id", name)
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-    element.click()
-
-
-def open_tab(page, title: str) -> None:
-    """Choose a tab; on a narrow screen it may be in the menu of the others."""
-    tabs = [tab for tab in page.find_elements("css selector", "[role=tab]") if tab.text == title and tab.is_displayed()]
-    tabs[0].click()
-
-
-def bytes_of(page, address: str) -> bytes:
-    """Return the bytes at an address, fetched by the page."""
-    script = """
-        const done = arguments[1];
-        fetch(arguments[0]).then((response) => response.blob()).then((blob) => {
-          const reader = new FileReader();
-          reader.onload = () => done(reader.result.split(",")[1]);
-          reader.readAsDataURL(blob);
-        });
-    """
-    return base64.b64decode(page.execute_async_script(script, address))
-
-
-def finished_audio(page, name: str) -> tuple[np.ndarray, int]:
-    """Return the samples (N,) and the rate of the wav file that a player of the page offers for download."""
-    link = wait(lambda: page.find_elements("css selector", f"#{name} a[download]"))[0]
-    return soundfile.read(io.BytesIO(bytes_of(page, link.get_attribute("href"))), dtype="int16")
 
 
 def words_in(samples: np.ndarray, rate: int) -> str:
@@ -187,22 +131,6 @@ def player(page) -> dict:
 
 def wait_for_speech(page, name: str = "speech") -> str:
     return wait(lambda: "s of speech" in (text := value_of(page, f"{name}-message")) and text)
-
-
-def errors_on(page) -> list[str]:
-    return [toast.text for toast in page.find_elements("css selector", ".toast-body") if toast.text]
-
-
-def width_of(page) -> int:
-    return page.execute_script("return document.documentElement.scrollWidth")
-
-
-def hosts_of(page) -> set[str]:
-    """Return the hosts of all requests since the page was loaded, the browser's own pages aside."""
-    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    requests = [item["params"]["request"]["url"] for item in messages if item["method"] == "Network.requestWillBeSent"]
-    assert len(requests) > 10
-    return {url.split("/")[2] for url in requests if not url.startswith(("data:", "blob:", "chrome:"))}
 
 
 def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
@@ -423,6 +351,23 @@ def test_no_route_of_the_page_reads_a_file(address, path):
     with pytest.raises(HTTPError) as caught:
         urlopen(f"{address}gradio_api/file={path}")
     assert caught.value.code == 403
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", f"{ROOT}/README.md", "README.md"])
+def test_no_event_takes_a_file_that_was_not_uploaded(address, path):
+    """A program in place of the page may name any file of the server as the question's recording."""
+    config = json.loads(urlopen(f"{address}config").read())
+    recording = next(item["id"] for item in config["components"] if item["props"].get("elem_id") == "recording")
+    event = next(item for item in config["dependencies"] if recording in item["inputs"])
+    data = [{"path": path, "meta": {"_type": "gradio.FileData"}}, *[None] * (len(event["inputs"]) - 1)]
+    body = json.dumps({"data": data, "fn_index": event["id"], "session_hash": "visitor"}).encode()
+    urlopen(Request(f"{address}gradio_api/queue/join", body, {"Content-Type": "application/json"})).read()
+    with urlopen(f"{address}gradio_api/queue/data?session_hash=visitor") as answer:
+        lines = []
+        while not lines or b"process_completed" not in lines[-1]:
+            lines.append(answer.readline())
+    result = json.loads(lines[-1].removeprefix(b"data: "))
+    assert result["success"] is False and not list(Path(tempfile.gettempdir(), "gradio").rglob(Path(path).name))
 
 
 def test_large_uploads_are_refused(address):

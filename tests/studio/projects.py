@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import soundfile
 
+from common.training.checkpoint import load_checkpoint, save_copy
+from models import REGISTRY
 from studio.project import Project
-from tests.recipe import ROOT, SHORT_CLIPS
+from synthesizer import EMBEDDED
+from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
 
 
 def make_project(project: Project, training: int = 5, validation: int = 2) -> Project:
@@ -22,3 +28,33 @@ def make_project(project: Project, training: int = 5, validation: int = 2) -> Pr
     project.training_list.write_text("".join(lines[:training]))
     project.validation_list.write_text("".join(lines[training:]))
     return project
+
+
+def add_runs(project: Project) -> None:
+    """Add runs of the tiny models: epoch 0, and epoch 1 as the last and the best one."""
+    for name in MODELS:
+        source, folder = train_tiny_model(name), project.run(name)
+        folder.mkdir(parents=True)
+        for path in ("0.pt", "1.pt", "best.pt"):
+            shutil.copy(source, folder / f"checkpoint_{name}_{path}")
+        (folder / f"checkpoint_{name}_last.pt").symlink_to(f"checkpoint_{name}_1.pt")
+
+
+def add_voice(project: Project) -> None:
+    """Add a finished voice of the tiny models, through Griffin-Lim."""
+    project.voice.mkdir(parents=True)
+    for name in MODELS:
+        shutil.copy(train_tiny_model(name), project.voice / f"{REGISTRY[name].flag}.pt")
+    (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))
+    (project.voice / "README.md").write_text("# A voice\n")
+
+
+def add_spoken_voice(project: Project) -> None:
+    """Add a finished voice that speaks: the embedded one without its postnet's last layer, as of epoch 3."""
+    project.voice.mkdir(parents=True)
+    checkpoint = load_checkpoint(EMBEDDED / "tacotron2.safetensors")
+    weights = {name: value.clone() for name, value in checkpoint["state_dict"].items()}
+    weights["postnet.convolutions.2.1.weight"].zero_()
+    save_copy(project.voice / "tacotron2.safetensors", checkpoint | {"epoch": 3, "state_dict": weights})
+    shutil.copy(EMBEDDED / "waveglow.safetensors", project.voice)
+    (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))

@@ -45,6 +45,15 @@ def test_clips_of_the_corpus():
         assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
 
 
+def test_texts_of_training_are_not_read_aloud():
+    """Its clips were read with the published cleaners; only inference spells what these leave."""
+    row = Utterance("a.wav", "It is 5 km.")
+    options = {"text_cleaners": ["english_cleaners"]}
+    spelled = "".join(symbols[k] for k in TextMelDataset(options, [row]).ids[0])
+    assert spelled == "it is five km."
+    assert "".join(spell(row.text, options)) == "it is five kilometers."
+
+
 def test_a_cached_mel_equals_the_mel_of_the_audio(tmp_path):
     audio = TextMelDataset(CORPUS, ROWS)
     rows = [Utterance(f"mels/{i}.pt", row.text) for i, row in enumerate(ROWS)]

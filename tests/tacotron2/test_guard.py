@@ -21,7 +21,7 @@ from tacotron2.arg_parser import add_tacotron2_arguments
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.fast.prepared import PreparedDecoder, convert
-from tacotron2.guard import SPARE_FRAMES, AttentionStop, DecodingGuard
+from tacotron2.guard import SPARE_FRAMES, AttentionStop, DecodingGuard, StopRule
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC
 from tests.recipe import run, succeed, train_tiny_model
@@ -363,3 +363,12 @@ def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path, plain: bool) 
         logged_values |= record["data"] if record["type"] == "LOG" and record["step"] == "PARAMETER" else {}
     assert (logged_values["max_frames_per_symbol"], logged_values["attention_stop"]) == (2.0, 0)
     assert not {*SPEC.run_options} & {*logged_values["tacotron2_config"]}
+
+
+def test_a_gate_at_the_threshold_goes_on():
+    """The published decoder stops above the threshold; sigmoid(0) is 0.5."""
+    rule = StopRule(torch.tensor([9, 9]), 0.5, True, None)
+    rule.update(torch.tensor([[0.0, 1e-3], [0.0, 0.0]]), torch.zeros(2, 2, 3))
+    assert rule.steps.tolist() == [2, 0]
+    assert rule.running.tolist() == [True, False]
+    assert (rule.total_steps(), rule.finished) == (3, False)

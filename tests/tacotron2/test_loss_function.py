@@ -165,3 +165,15 @@ def test_guided_attention_has_a_gradient():
 def test_invalid_options_are_errors(options, message):
     with pytest.raises(UsageError, match=message):
         Tacotron2LossConfig(**options)
+
+
+@pytest.mark.parametrize("mask_padding", [False, True])
+def test_half_precision_is_widened_before_it_overflows(mask_padding):
+    outputs, targets = make_outputs(torch.float16), make_targets()
+    outputs = outputs._replace(mel_outputs=outputs.mel_outputs + 300)  # its square is above float16's largest number
+    targets = targets._replace(mels=targets.mels.half(), gates=targets.gates.half())
+    terms = criterion(mask_padding=mask_padding).terms(outputs, targets)
+    assert {term.dtype for term in terms.values()} == {torch.float32}
+    lengths = MEL_LENGTHS.tolist() if mask_padding else [7, 7, 7]
+    wanted = closed_form(outputs, targets._replace(mels=targets.mels.double(), gates=targets.gates.double()), lengths)
+    assert numbers(terms) == pytest.approx(wanted, rel=1e-4)

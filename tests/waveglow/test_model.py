@@ -13,7 +13,7 @@ from torch import nn
 from common.errors import DataError, UsageError
 from waveglow.arg_parser import add_waveglow_arguments
 from waveglow.config import WaveGlowConfig
-from waveglow.model import WaveGlow, WeightNormConv1d
+from waveglow.model import Invertible1x1Conv, WaveGlow, WeightNormConv1d
 from waveglow.spec import config_from_options
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
@@ -390,3 +390,16 @@ def test_the_condition_of_lengths_that_are_no_multiple_of_the_hop(small_model, s
     found = model.upsample(mels, groups).unflatten(1, (-1, 8))
     torch.testing.assert_close(found.detach(), expected.unflatten(2, (groups, 8)).transpose(2, 3))
     assert model(mels, torch.randn(2, samples, dtype=torch.float64)).z.shape == (2, 8, groups)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_matrix_may_turn_into_a_reflection_in_training(sign):
+    layer = Invertible1x1Conv(3).double()
+    weight = torch.diag(torch.tensor([sign * 2.0, 0.5, 4.0]).double())
+    with torch.no_grad():
+        layer.conv.weight.copy_(weight[:, :, None])
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    mixed, log_det = layer(x)
+    assert log_det.item() == pytest.approx(2 * np.log(2))
+    torch.testing.assert_close(mixed[:, 0], sign * 2 * x[:, 0])
+    torch.testing.assert_close(layer.inverse(mixed), x)

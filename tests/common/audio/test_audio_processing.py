@@ -20,6 +20,7 @@ from common.audio.audio_processing import (
     load_audio,
     mel_to_magnitude,
     predict_peak,
+    read_audio,
     save_audio,
 )
 from common.audio.stft import TacotronSTFT
@@ -52,6 +53,13 @@ def write_pcm16(path: Path, pcm: np.ndarray, channels: int = 1, rate: int = RATE
 
 
 # Reading
+
+
+def test_channels_are_mixed_to_their_mean(tmp_path: Path) -> None:
+    pcm = np.array([[1000, 3000], [-2000, 0], [30000, -30000]])
+    audio = read_audio(write_pcm16(tmp_path / "a.wav", pcm, channels=2), None)
+    assert (audio.rate, audio.channels) == (RATE, 2)
+    assert audio.samples.tolist() == [2000 / 32768, -1000 / 32768, 0.0]
 
 
 def test_sixteen_bit_wav_is_fractions_of_full_scale(tmp_path: Path) -> None:

@@ -159,6 +159,9 @@ def test_far_values_are_moved_into_view() -> None:
     values_in_view, moved = kept_in_view(values)  # of the finite ones: median 3.5, deviation 1.5
     np.testing.assert_allclose(values_in_view, [1, 2, 3, 4, 5, 3.5 + 8 * 1.5])
     assert moved == 1
+    equal_but_one = np.array([2.0] * 9 + [7.0])  # a deviation of 0 says nothing of what is far
+    values_in_view, moved = kept_in_view(equal_but_one)
+    assert (values_in_view.tolist(), moved) == (equal_but_one.tolist(), 0)
     values_in_view, moved = kept_in_view(np.array([1.0, 2.0, 3.0, 16.0]))
     assert (values_in_view.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
 

@@ -144,6 +144,7 @@ def test_a_mel_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         (torch.zeros(10, 0), r"\(10, 0\), expected a mel"),
         ({"mel": 1}, "dict, expected a mel"),
         (torch.full((10, 2), torch.nan), "NaN or infinite; delete it"),
+        (torch.tensor([[0.0, -torch.inf]] * 10), "NaN or infinite; delete it"),
         (b"not a pickle", "not a mel, or damaged"),
         (None, "no such mel; `bash scripts/prepare_mels.sh` makes them"),
     ],

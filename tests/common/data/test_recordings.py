@@ -158,6 +158,7 @@ def test_silent_ends_are_cut_but_for_50_ms(tmp_path: Path, rate: int) -> None:
     assert isinstance(clip, Clip)
     assert clip.start / rate == pytest.approx(1 - 0.05, abs=0.012)
     assert clip.end / rate == pytest.approx(2 + 0.05, abs=0.012)
+    assert recordings.check_clip(source, Treatment(RATE, resample=True, trim_silence=True)) == clip
     assert recordings.convert((source, clip, tmp_path / "b.wav"), Treatment(rate)) is None
     np.testing.assert_array_equal(
         soundfile.read(tmp_path / "b.wav")[0], soundfile.read(source)[0][clip.start : clip.end]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig
 from common.data.filelist import Utterance
+from common.draws import Draws
 from common.errors import DataError
 from common.inference.evaluation import (
     Evaluators,
@@ -20,12 +23,14 @@ from common.inference.evaluation import (
     evaluate_system,
     fewest_errors,
     recordings,
+    renditions_from_texts,
     renditions_from_true_mels,
 )
 from common.inference.stages import MelBatch
 from common.inference.vocoders import GriffinLimVocoder
 from common.quality.words import word_errors
 from common.training.checkup import held_out, spread
+from tests.common.inference.test_stages import acoustic
 from tests.recipe import ROOT
 
 RATE = 22050
@@ -53,6 +58,8 @@ def test_attention_is_described_item_by_item() -> None:
     assert whole[0]["coverage"] == 1 and cut[0]["coverage"] == 0.5 and whole[0]["focus"] == 1
     assert whole[1]["mel"].shape == (3, 20) and cut[1]["mel"].shape == (3, 10)
     assert cut[1]["alignment"].shape == (10, 5)  # symbols upwards, steps to the right
+    ((values, _),) = describe_items(mel_batch((read[:5], 10, False)))  # it did not stop at all
+    assert (values["ran_to_limit"], values["stopped_early"]) == (1, 0)
 
 
 def test_attention_may_stop_before_final_points() -> None:
@@ -74,6 +81,47 @@ def test_copy_synthesis_has_the_length_and_levels_of_the_recordings() -> None:
         size = min(len(one.audio), len(item.recording)) // 2048 * 2048
         levels = [clip[:size].view(-1, 2048).square().mean(1).log10() for clip in (one.audio, item.recording)]
         assert torch.corrcoef(torch.stack(levels))[0, 1] > 0.95  # loud where the recording is loud
+
+
+class Noise:
+    """A vocoder whose audio is the noise of each item, four samples a frame."""
+
+    def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> tuple[Tensor, dict[str, float]]:
+        assert draws is not None and len(draws.generators) == len(mels)
+        return draws.uniform(4 * mels.shape[2]), {}
+
+
+def test_noise_depends_on_the_seed_and_the_place_of_a_line_alone() -> None:
+    texts, audio = ["abcdefgh"[: 2 + number % 7] for number in range(11)], AudioConfig()  # more than a batch
+    items = [HeldOutLine(text, torch.linspace(-0.5, 0.5, 4096)) for text in texts]
+
+    def noise(number: int, samples: int) -> list[float]:
+        return Draws.of([(5, number)], "vocoder", CPU).uniform(samples)[0].tolist()
+
+    voice = {"noise": Noise()}
+    config = AudioConfig(sampling_rate=8, hop_length=4, mel_fmax=4.0)
+    spoken, speed = renditions_from_texts(items, acoustic(), voice, config, CPU, False, 5)["noise"]  # type: ignore[arg-type]
+    assert [len(one.audio) for one in spoken] == [2 * 4 * len(text) for text in texts]
+    assert [one.audio.tolist() for one in spoken] == [noise(i, 8 * len(text)) for i, text in enumerate(texts)]
+    assert speed > 0
+    copied, _ = renditions_from_true_mels(items, Noise(), audio, CPU, seed=5)  # type: ignore[arg-type]
+    assert [one.audio.tolist()[:20] for one in copied] == [noise(i, 20) for i in range(11)]
+
+
+def test_the_speed_counts_the_seconds_of_all_batches() -> None:
+    class Slow(Noise):
+        def __call__(
+            self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
+        ) -> tuple[Tensor, dict[str, float]]:
+            time.sleep(1.0 if len(mels) == 8 else 0.0)  # the first batch is full
+            return super().__call__(mels, lengths, draws)
+
+    items = [HeldOutLine("ab", torch.linspace(-0.5, 0.5, 4096))] * 9
+    config = AudioConfig()
+    copied, speed = renditions_from_true_mels(items, Slow(), config, CPU, seed=5)  # type: ignore[arg-type]
+    assert 0 < speed <= sum(len(one.audio) for one in copied) / RATE / 1.0
+    spoken, speed = renditions_from_texts(items, acoustic(), {"slow": Slow()}, config, CPU, False, 5)["slow"]  # type: ignore[dict-item]
+    assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
 
 
 def test_lines_without_evaluators_keep_their_values() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -38,6 +39,34 @@ def test_a_reader_of_a_pipe_receives_every_sample(tmp_path: Path) -> None:
     with Live(pipe) as live:
         live(sound)
     reader.join()
+    assert np.abs(np.frombuffer(received[0], "<i2") / 32768 - sound.numpy()).max() <= 2.0**-15
+
+
+def test_a_signal_during_a_write_loses_no_samples(tmp_path: Path) -> None:
+    """A write to a full pipe returns at a signal, with a part of the samples written."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    interrupted = threading.Event()
+
+    def read_after_a_signal() -> None:
+        with pipe.open("rb") as file:
+            interrupted.wait(60)
+            received.append(file.read())
+
+    before = signal.signal(signal.SIGALRM, lambda *_: interrupted.set())
+    reader = threading.Thread(target=read_after_a_signal)
+    reader.start()
+    sound = torch.linspace(-1, 1, 300_000)
+    try:
+        with Live(pipe) as live:
+            signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+            live(sound)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        reader.join()
+    assert len(received[0]) == 2 * 300_000
     assert np.abs(np.frombuffer(received[0], "<i2") / 32768 - sound.numpy()).max() <= 2.0**-15
 
 

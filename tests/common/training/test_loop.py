@@ -14,15 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.spec import Key, Preview
 from common.training.distributed import Dist
-from common.training.interrupt import StopRequest
+from common.training.interrupt import SaveTimer, StopRequest
 from common.training.loop import (
     Ending,
     EpochTotals,
     RunTotals,
     TrainState,
+    accelerate_training,
     build_state,
     log_epoch,
     steady_rate,
@@ -161,6 +162,48 @@ def test_gradients_are_clipped_after_the_loss_scale_is_taken_out(scale: float) -
     assert averages.norm().item() == pytest.approx(0.1 * 2.0, rel=1e-5)
 
 
+def test_a_step_of_several_batches_is_one_of_all_their_clips() -> None:
+    data, whole, parts = PointsDataset(9), make_state(), make_state()
+    at_once = train_step(whole, [data.collate([1, 3, 7, 8])])
+    in_two = train_step(parts, [data.collate([1, 3]), data.collate([7, 8])])
+    assert in_two.terms == pytest.approx(at_once.terms)
+    assert (in_two.loss, in_two.grad_norm) == pytest.approx((at_once.loss, at_once.grad_norm))
+    assert in_two.items == at_once.items == 40
+
+
+def test_a_step_adds_to_no_gradient_of_the_step_before() -> None:
+    state, batch = make_state(learning_rate=0.0), PointsDataset(4).collate([1, 3])
+    norms = {train_step(state, [batch]).grad_norm for _ in range(3)}
+    assert len(norms) == 1
+
+
+def test_the_criterion_takes_the_number_of_the_step() -> None:
+    class Decaying(Errors):
+        def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
+            return {"decaying": 0.5**iteration + 0 * outputs.sum()}
+
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.criterion = Decaying()
+    assert [train_step(state, [batch]).loss for _ in range(3)] == [1.0, 0.5, 0.25]
+
+
+def test_the_schedule_advances_within_an_epoch() -> None:
+    state, notes = make_state(), Notes()
+    state.pace = Pace(3, 2, 2)
+    state.optimization = dataclasses.replace(state.optimization, lr_schedule="cosine", epochs=1)
+    assert train_epoch(state, loader(6, 2), notes, StopRequest()) is Ending.EPOCH
+    assert notes.shown["train/learning_rate"] == pytest.approx([0.1, 0.075, 0.025])  # 0.05 (1 + cos(k pi / 3))
+
+
+def test_the_curve_of_the_rate_leaves_the_factors_of_groups_out() -> None:
+    state, notes = make_state(), Notes()
+    for group in state.optimizer.param_groups:
+        group["lr_scale"] = 0.25
+    train_epoch(state, loader(4, 2), notes, StopRequest())
+    assert notes.shown["train/learning_rate"] == [0.1, 0.1]
+    assert {group["lr"] for group in state.optimizer.param_groups} == {0.025}
+
+
 def test_an_overflowed_step_leaves_the_moving_average_alone() -> None:
     state, batch = make_state(), PointsDataset(4).collate([1, 3])
     state.average = moving_average(state.model, 0.5)
@@ -209,7 +252,7 @@ def test_a_gradient_that_is_no_number_stops_as_well() -> None:
 
     state = make_state()
     state.criterion = Root()
-    with pytest.raises(DataError, match="gradient norm is nan at epoch 0, iteration 0"):
+    with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
         train_step(state, [PointsDataset(4).collate([1, 3])])
 
 
@@ -281,6 +324,77 @@ def test_a_stop_ends_an_epoch_after_the_step_and_at_its_end_is_no_stop() -> None
         assert train_epoch(state, data, notes, stop) is Ending.STOP
         assert train_epoch(state, data, notes, stop) is Ending.EPOCH
     assert [step for step, _ in notes.records] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_stop_comes_before_a_save_that_is_due() -> None:
+    state, data = make_state(), loader(6, 2)
+    with StopRequest() as stop:
+        assert train_epoch(state, data, Notes(), stop, SaveTimer(0.0)) is Ending.SAVE
+        signal.raise_signal(signal.SIGTERM)
+        assert train_epoch(state, data, Notes(), stop, SaveTimer(0.0)) is Ending.STOP
+
+
+def test_training_and_validation_switch_the_modes_of_model_and_criterion() -> None:
+    class Modes(nn.Module):
+        """A model whose output counts the steps in training mode."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return 0 * self.weight + (3.0 if self.training else 5.0) * torch.ones(len(x), 1)
+
+    class Term(Errors):
+        def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
+            return {"mode": outputs.mean() + (0.25 if self.training else 0.5)}
+
+    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False)
+    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
+    state = build_state(spec, Modes(), Term(), args, CPU, Pace(4, 2, 2))
+    for _ in range(2):
+        notes = Notes()
+        train_epoch(state, loader(4, 2), notes, StopRequest())
+        assert notes.shown["train/loss"] == [3.25, 3.25]
+        assert validate(state, loader(4, 2, training=False), None, Notes())["val_loss"] == 5.5
+        state.totals = EpochTotals()
+
+
+def test_frozen_batchnorms_keep_their_statistics_in_training() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+    model[0].requires_grad_(False)
+    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False)
+    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
+    state = build_state(spec, model, Errors(), args, CPU, Pace(4, 2, 2))
+    train_epoch(state, loader(4, 2), Notes(), StopRequest())
+    assert model[0].running_mean.tolist() == [0.0, 0.0]
+    assert model[0].running_var.tolist() == [1.0, 1.0]
+    assert model[1].training
+
+
+def test_validation_uses_the_average_and_its_own_random_numbers() -> None:
+    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False, ema_decay=0.5)
+    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
+    model = nn.Sequential(nn.Linear(2, 1))
+    state = build_state(spec, model, Errors(), args, CPU, Pace(4, 2, 2))
+    data = loader(4, 2, training=False)
+    before = validate(state, data, None, Notes())
+    with torch.no_grad():
+        model[0].weight.add_(1.0)
+    assert validate(state, data, None, Notes())["val_loss"] == before["val_loss"]
+
+    class Noise(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.randn(len(x), 1)
+
+    state.eval_model = Noise()
+    assert len({validate(state, data, None, Notes())["val_loss"] for _ in range(4)}) == 1
+
+
+def test_two_ways_to_compute_a_step_exclude_each_other() -> None:
+    spec = REGISTRY["WaveGlow"]
+    with pytest.raises(UsageError, match="--plain and --recompute: each chooses another way"):
+        accelerate_training(spec, nn.Linear(2, 1), None, {"plain": True, "recompute": True, "compile": False})
 
 
 def test_validation_is_the_mean_over_clips_and_moves_nothing() -> None:

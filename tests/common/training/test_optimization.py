@@ -184,6 +184,34 @@ def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     assert average.module.weight.item() == pytest.approx(wanted)
 
 
+def test_the_average_has_the_statistics_of_the_model() -> None:
+    net = nn.BatchNorm1d(2)
+    average = moving_average(net, 0.9)
+    assert average is not None
+    for shift in (0.0, 5.0, -3.0):
+        net(torch.tensor([[1.0, 2.0], [4.0, -2.0]]) + shift)
+        average.update_parameters(net)
+        for name, buffer in net.named_buffers():
+            assert torch.equal(average.module.get_buffer(name), buffer), name
+
+
+def test_weight_decay_is_a_term_of_the_gradient() -> None:
+    """As in the published recipe: Adam with L2, whose first step is rate x sign(weight) here; AdamW's is rate x decay x weight."""
+    net = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[0.5, -2.0]]))
+    optimizer = make_optimizer(net, OptimizationConfig(learning_rate=0.125, weight_decay=0.01))
+    net.weight.grad = torch.zeros(1, 2)
+    optimizer.step()
+    assert net.weight.tolist() == [pytest.approx([0.375, -1.875], abs=1e-5)]
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    config = OptimizationConfig()
+    assert (config.anneal_factor, config.anneal_steps, config.lr_schedule) == (0.1, (), "step")
+    assert (config.weight_decay, config.grad_clip_thresh, config.warmup_steps) == (0.0, None, 0)
+
+
 def test_a_factor_for_no_weight_is_a_mistake() -> None:
     with pytest.raises(UsageError, match=r"--lr-scale: no weight's name matches '\^encodr'"):
         make_optimizer(model(), OptimizationConfig(lr_scale=[RateFactor("^0", 0.5), RateFactor("^encodr", 0.1)]))

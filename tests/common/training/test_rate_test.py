@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -9,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError
-from common.training.rate_test import SAFETY, growing_rates, has_exploded, range_test
+from common.training.optimization import Pace
+from common.training.rate_test import SAFETY, endless_steps, find_rate, growing_rates, has_exploded, range_test
+from common.training.sampler import sampler_of
+from tests.common.training.test_loop import loader, make_state
 from tests.recipe import flags, run, succeed
 
 
@@ -62,6 +68,35 @@ def test_a_loss_that_is_not_finite_ends_the_test() -> None:
     assert range_test(lambda rate: next(losses), [1, 2, 3, 4], smoothing=0.0).limit == 1
     with pytest.raises(DataError, match="no learning rate can be tested"):
         range_test(lambda rate: math.nan, [1, 2])
+
+
+def test_the_limit_is_the_rate_with_the_lowest_smoothed_loss() -> None:
+    losses = iter([9.0, 1.0, 2.0])
+    result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
+    assert (
+        result.limit == 0.2
+    )  # (9/8 + 1/4 + 2/2) / (7/8) after it, (9/4 + 1/2) / (3/4) after 0.1, whose own loss is lower
+
+
+def test_each_step_has_the_rate_of_the_test_and_epochs_follow_each_other(tmp_path: Path) -> None:
+    state = make_state()
+    state.pace = Pace(1, 6, 3)
+    state.optimization = dataclasses.replace(
+        state.optimization, warmup_steps=50, lr_scaling="linear", lr_schedule="cosine", epochs=1
+    )
+    rates: list[float] = []
+    state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    find_rate(state, loader(6, 6), argparse.Namespace(output=tmp_path))
+    assert len(rates) > 10
+    assert rates == pytest.approx(growing_rates()[: len(rates)])
+    data = loader(6, 2)
+    sampler = sampler_of(data)
+    expected = []
+    for epoch in range(3):
+        sampler.start_at(epoch)
+        expected += [tuple(f"clip {key.item}" for key in keys) for keys in sampler]
+    assert [batch.names for (batch,) in itertools.islice(endless_steps(data), 9)] == expected
+    assert expected[:3] != expected[3:6]
 
 
 @pytest.mark.slow

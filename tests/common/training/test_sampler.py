@@ -128,6 +128,7 @@ def test_an_epoch_goes_on_with_another_batch_size() -> None:
 def test_nothing_is_left_of_an_epoch_that_larger_batches_have_passed() -> None:
     sampler = EpochBatches([1] * 10, 8)
     assert batches(sampler, clips_done=9) == []
+    assert batches(sampler, clips_done=30) == []  # of a longer list, shortened since
     assert len(sampler) == 0
 
 

@@ -35,6 +35,13 @@ def test_what_is_frozen_stays_with_its_statistics() -> None:
     assert {"3.running_mean", "3.num_batches_tracked"} <= moved
 
 
+def test_a_batchnorm_with_a_weight_to_train_collects_statistics() -> None:
+    net = model()
+    freeze(net, [r"^1\.weight$"])
+    train_mode(net)
+    assert net[1].training and not net[1].weight.requires_grad
+
+
 def test_nothing_is_frozen_unless_asked_for() -> None:
     net = model()
     freeze(net, [])

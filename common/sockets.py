@@ -1,0 +1,23 @@
+"""The socket of a server's --host and --port."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from common.errors import DataError
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket of --host and --port. Raises DataError where the system refuses."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise DataError(f"--host {host} --port {port}: cannot listen there ({reason(error)})") from None
+
+
+def reason(error: Exception) -> str:
+    """Word the system's error, without what Python's socket functions add."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else str(error)

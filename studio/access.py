@@ -1,0 +1,133 @@
+"""The gate of the page: a token beyond loopback, no foreign names of this machine, no requests from other pages."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from html import escape
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "studio-token"
+PARAMETER = "token"  # of the address that is printed
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+NO_TOKEN = "This page needs its token: open the address that the server printed, which ends in ?token=…\n"
+WRONG_HOST = (
+    "This server is open to this machine alone: use http://127.0.0.1 or http://localhost, not the name {host}.\n"
+)
+WRONG_ORIGIN = "This request comes from another page ({origin}); it was refused.\n"
+HEADERS = {  # of every answer: no other page may show this one in a frame, and the token stays here
+    b"x-frame-options": b"DENY",
+    b"content-security-policy": b"frame-ancestors 'none'",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Rights of visitors. token: needed by every request, or None, which suffices on loopback alone. port: of the server."""
+
+    token: str | None
+    port: int
+
+
+def is_loopback(name: str) -> bool:
+    """True for localhost and the addresses of loopback, without a port."""
+    name = name.strip("[]").lower().removesuffix(".")
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+def host_name(netloc: str) -> str:
+    """Return the name in NAME or NAME:PORT; "" for text of another form."""
+    try:
+        return urlsplit(f"//{netloc}").hostname or ""
+    except ValueError:
+        return ""
+
+
+class Gate:
+    """An ASGI middleware around the app; it answers requests that may not pass."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, send)
+            return
+        answer = self.answer(scope)
+        if answer is None:
+            await self.app(scope, receive, _with_headers(send))
+        elif scope["type"] == "http":
+            await answer(scope, receive, _with_headers(send))
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    def answer(self, scope: Scope) -> Response | None:
+        """Return the answer to a request that may not pass; None where it may."""
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if self.access.token is None and not is_loopback(host_name(host)):
+            return PlainTextResponse(WRONG_HOST.format(host=repr(host)), 403)
+        changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
+        if changes and origin is not None and origin_host(origin) != host.lower():
+            return PlainTextResponse(WRONG_ORIGIN.format(origin=repr(origin)), 403)
+        return None if self.access.token is None else self._check_token(scope, headers, self.access.token)
+
+    def _check_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+        """Return the answer to a request without the token; one with it in its address gets the cookie."""
+        found = parse_qs(scope["query_string"].decode("latin-1")).get(PARAMETER, [""])[0]
+        if scope["type"] == "http" and scope["method"] == "GET" and found and _equal(found, token):
+            return self._welcome(scope, token)
+        kind, _, bearer = headers.get("authorization", "").partition(" ")
+        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
+        if _equal(cookie, token) or (kind.lower() == "bearer" and _equal(bearer.strip(), token)):
+            return None
+        return PlainTextResponse(NO_TOKEN, 401)
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name. Cookies of all ports of a host are one set, so the port is in it."""
+        return f"{COOKIE}-{self.access.port}"
+
+    def _welcome(self, scope: Scope, token: str) -> Response:
+        """Set the cookie and go on to the page by a link of its own: a strict cookie would not follow a redirect from elsewhere."""
+        path = escape(scope["path"], quote=True)
+        page = HTMLResponse(f'<meta http-equiv="refresh" content="0; url={path}"><a href="{path}">Voice studio</a>')
+        page.set_cookie(self.cookie, token, httponly=True, samesite="strict", path="/")
+        page.headers["cache-control"] = "no-store"
+        return page
+
+
+def origin_host(origin: str) -> str:
+    """Return NAME:PORT of an origin; "" for text of another form, and for `null`."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _equal(found: str, token: str) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(found.encode("utf-8", "surrogateescape"), token.encode())
+
+
+def _with_headers(send: Send) -> Send:
+    async def add(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [*message["headers"], *((n, v) for n, v in HEADERS.items() if n not in present)]
+        await send(message)
+
+    return add

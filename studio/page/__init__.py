@@ -1,0 +1,33 @@
+"""The page of the studio at /: recordings, plan, training and the voice. Gradio, in its own app, without any outside network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from studio.access import Access, Gate
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from studio.page.context import Context
+
+FOLDER = Path(__file__).parent
+LARGEST_UPLOAD = "4gb"  # a file; hours of recordings
+
+
+def make_app(context: Context, access: Access) -> FastAPI:
+    """Make the app of the page, behind its gate. Its folder of uploads is GRADIO_TEMP_DIR of the environment."""
+    from fastapi import FastAPI
+
+    from common.web_page import mount_page
+    from studio.page import layout
+    from studio.page.downloads import add_route
+
+    app = FastAPI(openapi_url=None)
+    app.add_middleware(Gate, access=access)
+    add_route(app, context)
+    app = mount_page(app, layout.make_page(context), FOLDER / "style.css", LARGEST_UPLOAD)
+    mounted: Any = app.routes[-1]
+    app.state.end_pages = mounted.app.stop_event.set  # ends the connection that each open page keeps
+    return app

@@ -1,0 +1,24 @@
+"""The context of the page: settings that all tabs share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from studio.jobs import Jobs
+from studio.samples import Speaker
+
+
+@dataclass(frozen=True)
+class Context:
+    """The folder of all projects, True for computing on the CPU alone, and the runs of commands."""
+
+    projects: Path
+    cpu: bool
+    jobs: Jobs
+
+    @cached_property
+    def speaker(self) -> Speaker:
+        """The synthesis of all tabs, one text at a time; on the CPU while a command computes on a GPU."""
+        return Speaker(self.cpu, lambda: any(job.run.device for job in self.jobs.active()))

@@ -1,0 +1,77 @@
+"""The tab Data: a project, its recordings, and their preparation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from studio.page.context import Context
+from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.review_panel import add_review
+from studio.prepare_config import TextConfig
+from studio.project import create_project, list_projects
+from studio.recordings import describe_storage, list_recordings, prepare_words, store_files
+
+RIGHTS = "**Rights.** Record your own voice, or one whose speaker has agreed to it."
+FILES = "Drop recordings (wav, flac, mp3, m4a …), and transcripts of the same names (txt, srt, vtt) if you have them."
+RUN = "prepare"
+
+
+def add_data_tab(context: Context, project: gr.Dropdown) -> None:
+    """Add the tab."""
+    add_new_project(context, project)
+    gr.Markdown(f"{RIGHTS}\n\n{FILES}")
+    add_files(context, project)
+    with gr.Accordion("Options", open=False):
+        language = gr.Textbox(TextConfig.language, label="Language", max_lines=1, elem_id="language")
+        several = gr.Checkbox(label="Go on where there are several speakers", elem_id="several")
+    with gr.Row():
+        start = gr.Button("Prepare", variant="primary", elem_id="prepare")
+        stop = gr.Button("Stop", elem_id="prepare-stop")
+    panel = add_run_panel(RUN)
+
+    def begin(name: str | None, language: str, several: bool) -> None:
+        chosen = choose(context, name)
+        context.jobs.start(chosen, RUN, prepare_words(chosen, language, several))
+
+    key = connect_run(context, project, panel, RUN, begin, start, stop, [language, several])
+    add_review(context, project, key)
+
+
+def add_new_project(context: Context, project: gr.Dropdown) -> None:
+    """Add the field of a new project's name."""
+    with gr.Row(equal_height=True):
+        name = gr.Textbox(
+            label="Name of a new project",
+            placeholder="Latin letters, digits, - and _",
+            max_lines=1,
+            min_width=160,
+            elem_id="new-project",
+        )
+        create = gr.Button("Make the project", min_width=140, elem_id="create")
+
+    def make(name: str) -> tuple[Any, str]:
+        new = create_project(context.projects, name)
+        return gr.Dropdown(list_projects(context.projects), value=new.name), ""
+
+    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **EVENT)
+
+
+def add_files(context: Context, project: gr.Dropdown) -> None:
+    """Add the place where files are dropped, and the list of those that the project has."""
+    files = gr.File(
+        label="Recordings and transcripts", file_count="multiple", type="filepath", height=150, elem_id="files"
+    )
+    stored = gr.Textbox(label="Files of this project", interactive=False, lines=1, max_lines=8, elem_id="stored")
+
+    def store(paths: list[str] | None, name: str | None) -> tuple[None, str]:
+        chosen = choose(context, name)
+        return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths or []]))
+
+    def show(name: str | None) -> str:
+        return "\n".join(list_recordings(choose(context, name))) if name else ""
+
+    files.upload(in_words(context, store), [files, project], [files, stored], **EVENT)
+    project.change(in_words(context, show), project, stored, **HIDDEN)

@@ -1,0 +1,39 @@
+"""The route of downloads: /download/PROJECT/FILE. Both names are looked up; neither is used as a path."""
+
+from __future__ import annotations
+
+from html import escape
+
+from fastapi import FastAPI, HTTPException
+from fastapi.responses import FileResponse
+
+from studio.downloads import find_download, list_downloads
+from studio.page.context import Context
+from studio.project import Project, list_projects
+
+
+def add_route(app: FastAPI, context: Context) -> None:
+    """Add the route to an app."""
+
+    @app.get("/download/{name}/{file}", include_in_schema=False)
+    def download(name: str, file: str) -> FileResponse:
+        known = name in list_projects(context.projects)
+        found = find_download(Project(name=name, projects=context.projects), file) if known else None
+        if found is None:
+            raise HTTPException(404, "there is no such file for download")
+        headers = {"Cache-Control": "no-store"}
+        return FileResponse(found.path, media_type="application/zip", filename=found.name, headers=headers)
+
+
+def links(project: Project) -> str:
+    """Return the files for download as a list of HTML."""
+    items = [
+        f'<li><a href="download/{project.name}/{escape(found.name)}" download>{escape(found.name)}</a>, {size_of(found.size)}</li>'
+        for found in list_downloads(project)
+    ]
+    return f'<ul class="downloads">{"".join(items)}</ul>' if items else "<p>No files yet.</p>"
+
+
+def size_of(size: int) -> str:
+    """Format a number of bytes."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -1,0 +1,143 @@
+"""Parts that all tabs share: errors in words, and the panel of a run."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import gradio as gr
+
+from common.errors import REFUSALS, DataError, UsageError
+from common.web_page import make_error
+from studio.jobs import Job
+from studio.page.context import Context
+from studio.project import Project, find_project
+from studio.wording import without_folders
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+SECONDS = 2.0  # between two looks at a run
+HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # of events that no user waits for
+EVENT: dict[str, Any] = {"api_visibility": "private"}
+
+
+@contextmanager
+def errors_in_words(context: Context) -> Iterator[None]:
+    """Turn the errors of a user, and refusals of the system, into messages of the page. Paths begin at the folder of projects."""
+    try:
+        yield
+    except (DataError, UsageError) as error:
+        raise message(context, str(error)) from None
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        raise message(context, f"{place}{error.strerror}") from None
+
+
+def in_words(context: Context, function: Function) -> Function:
+    """Let a function raise its errors as errors_in_words does."""
+
+    @functools.wraps(function)
+    def call(*values: Any) -> Any:
+        with errors_in_words(context):
+            return function(*values)
+
+    return call  # type: ignore[return-value]
+
+
+def message(context: Context, text: str) -> gr.Error:
+    """Return a message that stays until it is closed."""
+    return make_error(shorten(context, text))
+
+
+def shorten(context: Context, text: str) -> str:
+    """Name files as the page's visitors know them: from the folder of projects on, others without folders."""
+    return without_folders(text, context.projects)
+
+
+def choose(context: Context, name: str | None) -> Project:
+    """Return the project that is chosen above the tabs. Raises DataError where none is."""
+    return find_project(context.projects, name)
+
+
+@dataclass(frozen=True)
+class RunPanel:
+    """The components that show a run: one sentence, and its last lines."""
+
+    message: gr.Textbox
+    output: gr.Textbox
+
+    @property
+    def outputs(self) -> list[Any]:
+        """The components in the order of `run_values`."""
+        return [self.message, self.output]
+
+
+def add_run_panel(name: str) -> RunPanel:
+    """Add the components that show a run."""
+    message = gr.Textbox(label="State", interactive=False, lines=1, elem_id=f"{name}-state")
+    with gr.Accordion("Output", open=False):
+        output = gr.Textbox(show_label=False, interactive=False, lines=6, max_lines=14, elem_id=f"{name}-output")
+    return RunPanel(message, output)
+
+
+def run_values(context: Context, job: Job | None) -> tuple[str, str]:
+    """Return the values of a panel."""
+    if job is None:
+        return "", ""
+    return shorten(context, job.message), shorten(context, job.tail())
+
+
+def find_job(context: Context, name: str | None, kind: str) -> Job | None:
+    """Return the newest run of a command of the chosen project; None without one, and where no project is chosen."""
+    try:
+        return context.jobs.find(choose(context, name), kind)
+    except (DataError, UsageError):
+        return None
+
+
+def state_key(name: str | None, job: Job | None) -> str:
+    """Return text that changes when another project is chosen, or a run begins or ends."""
+    return f"{name} {job.run.identity} {job.state.value}" if job else f"{name}"
+
+
+def connect_run(
+    context: Context,
+    project: gr.Dropdown,
+    panel: RunPanel,
+    kind: str,
+    begin: Callable[..., None],
+    start: gr.Button,
+    stop: gr.Button,
+    options: list[Any],
+) -> gr.State:
+    """Connect the buttons of a run, and show it while it goes on. `begin` takes the project's name and the options.
+
+    Returns a state whose change means another project, or the begin or the end of a run.
+    """
+    key = gr.State("")
+
+    def watch(name: str | None, before: str) -> tuple[Any, ...]:
+        job = find_job(context, name, kind)
+        now = state_key(name, job)
+        if now == before and not (job and job.is_active):
+            return gr.skip(), gr.skip(), gr.skip()
+        return *run_values(context, job), now
+
+    def run(name: str | None, *values: Any) -> tuple[Any, ...]:
+        begin(name, *values)
+        return watch(name, "")
+
+    def pause(name: str | None) -> tuple[Any, ...]:
+        context.jobs.pause(choose(context, name), kind)
+        return watch(name, "")
+
+    outputs = [*panel.outputs, key]
+    start.click(in_words(context, run), [project, *options], outputs, **EVENT)
+    stop.click(in_words(context, pause), project, outputs, **EVENT)
+    gr.on([gr.Timer(SECONDS).tick, project.change], in_words(context, watch), [project, key], outputs, **HIDDEN)
+    return key

@@ -1,0 +1,43 @@
+"""The page's frame: the choice of a project above the tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from studio.page.compare_tab import add_compare_tab
+from studio.page.context import Context
+from studio.page.data_tab import add_data_tab
+from studio.page.export_tab import add_export_tab
+from studio.page.plan_tab import add_plan_tab
+from studio.page.speak_tab import add_speak_tab
+from studio.page.train_tab import add_train_tab
+from studio.project import list_projects
+
+HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
+HOLD_TIME = (3600, 24 * 3600)  # seconds between two removals of uploaded files, and their age
+TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
+    ("Data", add_data_tab),
+    ("Plan", add_plan_tab),
+    ("Train", add_train_tab),
+    ("Speak", add_speak_tab),
+    ("Compare", add_compare_tab),
+    ("Export", add_export_tab),
+)
+
+
+def make_page(context: Context) -> gr.Blocks:
+    """Make the page of a folder of projects."""
+    options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
+    with gr.Blocks(title="Voice studio", **options) as page:
+        gr.Markdown(HEADING)
+        names = list_projects(context.projects)
+        project = gr.Dropdown(names, value=names[0] if names else None, label="Project", elem_id="project")
+        for title, add_tab in TABS:
+            with gr.Tab(title):
+                add_tab(context, project)
+        page.load(lambda: gr.Dropdown(list_projects(context.projects)), None, project, api_visibility="private")
+    page.queue(default_concurrency_limit=None)
+    return page

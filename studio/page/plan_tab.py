@@ -1,0 +1,110 @@
+"""The tab Plan: the settings of training with their reasons, and plan.json to edit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from models import REGISTRY
+from studio.page.context import Context
+from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_plot, read_text, save_plan, start_choices
+from studio.project import Project
+
+RUN = "plan"
+ABOUT = "Measures ten steps of each model on this machine, and proposes settings that fit the clips."
+EDITING = "`options` takes any further option of train.py by its name, with `_` in place of `-`."
+
+
+def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
+    """Add the tab."""
+    gr.Markdown(ABOUT)
+    choices = start_choices(context.projects)
+    with gr.Row():
+        start = gr.Dropdown(choices, value=choices[0][1], label="Start from", min_width=200, elem_id="start")
+        limit = gr.Textbox(
+            label="Limit of time", placeholder="as long as usual", max_lines=1, min_width=120, elem_id="limit"
+        )
+        unit = gr.Radio(list(UNITS), value="hours", label="Unit", min_width=160, elem_id="unit")
+    find_lr = gr.Checkbox(label="Test learning rates first (about 100 steps a model)", elem_id="find-lr")
+    with gr.Row():
+        button = gr.Button("Make a plan", variant="primary", elem_id="plan")
+        stop = gr.Button("Stop", elem_id="plan-stop")
+    panel = add_run_panel(RUN)
+
+    def begin(name: str | None, start: str, limit: str, unit: str, find_lr: bool) -> None:
+        chosen = choose(context, name)
+        context.jobs.start(chosen, RUN, plan_words(chosen, start, limit, unit, find_lr, context.cpu))
+
+    key = connect_run(context, project, panel, RUN, begin, button, stop, [start, limit, unit, find_lr])
+    views = [component for name in REGISTRY for component in add_model(name)]
+    text, save = add_editor()
+
+    def show(name: str | None) -> tuple[Any, ...]:
+        chosen = choose(context, name) if name else None
+        return *explanations(chosen), read_text(chosen) if chosen else ""
+
+    def save_text(name: str | None, text: str) -> tuple[Any, ...]:
+        chosen = choose(context, name)
+        context.jobs.check_free(chosen)
+        save_plan(chosen, text)
+        gr.Info("plan.json is saved.")
+        return show(name)
+
+    key.change(in_words(context, show), project, [*views, text], **HIDDEN)
+    save.click(in_words(context, save_text), [project, text], [*views, text], **EVENT)
+    project.change(lambda: gr.Dropdown(start_choices(context.projects)), None, start, **HIDDEN)
+
+
+def add_model(name: str) -> list[Any]:
+    """Add the settings of one model, in the order of `explanations`."""
+    label = f"plan-{name.lower()}"
+    with gr.Accordion(name, open=True):
+        expected = gr.Textbox(label="Time", interactive=False, lines=1, elem_id=f"{label}-time")
+        table = gr.Dataframe(
+            headers=["setting", "value", "reason"],
+            type="array",
+            interactive=False,
+            wrap=True,
+            column_widths=[150, 150, 360],
+            show_label=False,
+            elem_id=f"{label}-settings",
+        )
+        plot = gr.Image(
+            alt_text=f"Learning-rate test of {name}: loss over the rate",
+            show_label=False,
+            interactive=False,
+            format="png",
+            buttons=["fullscreen", "download"],
+            visible=False,
+            elem_id=f"{label}-rates",
+        )
+        command = gr.Textbox(
+            label="Command", interactive=False, lines=2, max_lines=8, buttons=["copy"], elem_id=f"{label}-command"
+        )
+    return [expected, table, plot, command]
+
+
+def add_editor() -> tuple[gr.Code, gr.Button]:
+    """Add the text of plan.json."""
+    with gr.Accordion("plan.json", open=False):
+        gr.Markdown(EDITING)
+        text = gr.Code(language="json", label="plan.json", max_lines=30, elem_id="plan-text")
+        save = gr.Button("Check and save", elem_id="plan-save")
+    return text, save
+
+
+def explanations(project: Project | None) -> list[Any]:
+    """Return the values of the models' components; empty ones without a plan."""
+    found = read_explanations(project) if project else {}
+    values: list[Any] = []
+    for name in REGISTRY:
+        if project is None or name not in found:
+            values += ["", [], gr.Image(value=None, visible=False), ""]
+            continue
+        plot = read_rate_plot(project, name)
+        image = gr.Image(value=plot, visible=plot is not None)
+        rows = [list(row) for row in found[name].settings]
+        values += [found[name].expected, rows, image, found[name].command]
+    return values

@@ -1,0 +1,95 @@
+"""The tab Train: start, pause and resume, with losses, pictures and sounds while it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from models import REGISTRY
+from studio.page.context import Context
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.run_pictures import Picture, Speech
+from studio.training_view import TrainingView, newest_model, train_words
+
+RUN = "train"
+NEWEST = "newest"
+SOUNDS = 4  # lines of an evaluation that are shown
+SECONDS = 3.0  # between two looks at the log
+ABOUT = (
+    "Trains both models as the plan says, and writes the voice. It goes on when this page or the server is closed. "
+    "Pause saves first; Start goes on where it stopped."
+)
+
+
+def add_train_tab(context: Context, project: gr.Dropdown) -> None:
+    """Add the tab."""
+    gr.Markdown(ABOUT)
+    with gr.Row():
+        start = gr.Button("Start or resume", variant="primary", elem_id="train")
+        pause = gr.Button("Pause", elem_id="pause")
+    panel = add_run_panel(RUN)
+
+    def begin(name: str | None) -> None:
+        chosen = choose(context, name)
+        context.jobs.start(chosen, RUN, train_words(chosen))
+
+    connect_run(context, project, panel, RUN, begin, start, pause, [])
+    model = gr.Radio([NEWEST, *REGISTRY], value=NEWEST, label="Model", elem_id="model")
+    progress = gr.Textbox(label="Progress", interactive=False, lines=2, elem_id="progress")
+    losses = add_picture("losses", "Loss by optimizer step, of training and validation")
+    alignment = add_picture("alignment", "Alignment of decoder steps and symbols of a validation clip")
+    mel = add_picture("mel", "Target and predicted mel spectrogram of a validation clip")
+    sounds = [
+        gr.Audio(interactive=False, format="wav", buttons=["download"], visible=False, elem_id=f"sound-{number}")
+        for number in range(SOUNDS)
+    ]
+    seen, view = gr.State(""), TrainingView()
+
+    def look(name: str | None, model: str | None, before: str) -> tuple[Any, ...]:
+        if not name:
+            return "", *hidden(), ""
+        chosen = choose(context, name)
+        sight = view.look(chosen, newest_model(chosen) if model in (None, NEWEST) else str(model), before)
+        if sight.key == before:
+            return sight.words, *[gr.skip()] * (3 + SOUNDS), before
+        if sight.losses is None:
+            return sight.words, *hidden(), sight.key
+        pictures = [gr.Image(value=sight.losses, visible=True), show(sight.alignment), show(sight.mel)]
+        return sight.words, *pictures, *show_sounds(sight.speeches), sight.key
+
+    outputs = [progress, losses, alignment, mel, *sounds, seen]
+    triggers = [gr.Timer(SECONDS).tick, project.change, model.change]
+    gr.on(triggers, in_words(context, look), [project, model, seen], outputs, **HIDDEN)
+
+
+def add_picture(name: str, text: str) -> gr.Image:
+    """Add a picture, which `text` describes to screen readers."""
+    return gr.Image(
+        alt_text=text,
+        show_label=False,
+        interactive=False,
+        format="png",
+        buttons=["fullscreen", "download"],
+        visible=False,
+        elem_id=name,
+    )
+
+
+def hidden() -> list[Any]:
+    """Return the values of pictures and sounds that there are none of."""
+    return [gr.Image(value=None, visible=False)] * 3 + show_sounds([])
+
+
+def show(picture: Picture | None) -> gr.Image:
+    """Return the value of a picture's component."""
+    return gr.Image(value=picture.pixels if picture else None, visible=picture is not None)
+
+
+def show_sounds(speeches: list[Speech]) -> list[Any]:
+    """Return the values of the sounds' components."""
+    values: list[Any] = [
+        gr.Audio(value=(speech.rate, speech.samples), label=f"step {speech.step:,}: {speech.text}", visible=True)
+        for speech in speeches[:SOUNDS]
+    ]
+    return values + [gr.Audio(value=None, visible=False)] * (SOUNDS - len(values))

@@ -1,0 +1,141 @@
+"""The training of a project, as a page shows it: progress in words, losses, and the newest pictures and sounds."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from common.data.reports import figure_pixels, plot_losses
+from common.errors import DataError
+from models import REGISTRY
+from studio.plan_file import ModelPlan, read_plan
+from studio.progress import ModelProgress, Progress
+from studio.project import Project, inside
+from studio.run_log import RunLog
+from studio.run_pictures import ALIGNMENT, MEL, Picture, RunPictures, Speech, evaluation_texts
+
+LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
+MINUTE, HOUR = 60, 3600  # seconds
+
+
+@dataclass
+class RunView:
+    """The readers of one model's run."""
+
+    log: RunLog
+    pictures: RunPictures
+
+
+class Sight(NamedTuple):
+    """A model's training at a moment. key: changes when there is something new; words: its progress."""
+
+    key: str
+    words: str
+    losses: npt.NDArray[np.uint8] | None
+    alignment: Picture | None
+    mel: Picture | None
+    speeches: list[Speech]
+
+
+class TrainingView:
+    """Readers of the runs of all projects, for several pages at once."""
+
+    def __init__(self) -> None:
+        self._views: dict[Path, RunView] = {}
+        self._lock = threading.Lock()
+
+    def look(self, project: Project, name: str, seen: str = "") -> Sight:
+        """Read the run of a model. Where its key is `seen` already, pictures and sounds are left out."""
+        with self._lock:
+            folder = inside(project, project.run(name))
+            new = RunView(RunLog(folder / LOG), RunPictures(folder / TENSORBOARD / name))
+            view = self._views.setdefault(folder, new)
+            view.log.update()
+            log = view.log
+            settings, progress = settings_of(project, name), progress_of(project, name)
+            words = describe(name, log, settings, progress)
+            key = f"{folder} {log.step} {len(log.losses.validation)} {log.report} {progress.finished}"
+            if key == seen or not log.step:
+                return Sight(key, words, None, None, None, [])
+            view.pictures.update()
+            curve = figure_pixels(plot_losses(log.losses.training, log.losses.validation, f"{name}: loss"))
+            texts = evaluation_texts(project, settings.report_lines) if settings else []
+            alignment, mel = view.pictures.picture(ALIGNMENT), view.pictures.picture(MEL)
+            return Sight(key, words, curve, alignment, mel, view.pictures.speeches(texts))
+
+
+def newest_model(project: Project) -> str:
+    """Return the model that was trained last; the first one where none was."""
+    times = {name: _time_of_change(project.run(name) / LOG) for name in REGISTRY}
+    return max(times, key=lambda name: times[name])
+
+
+def _time_of_change(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def settings_of(project: Project, name: str) -> ModelPlan | None:
+    """Return a model's settings; None without a plan that can be read."""
+    try:
+        return read_plan(project.plan).models.get(name)
+    except DataError:
+        return None
+
+
+def progress_of(project: Project, name: str) -> ModelProgress:
+    """Return the time spent and the end of a model's training; empty where the file cannot be read."""
+    try:
+        return Progress(project.root / "runs" / "progress.json").of(name)
+    except DataError:
+        return ModelProgress()
+
+
+def describe(name: str, log: RunLog, settings: ModelPlan | None, progress: ModelProgress) -> str:
+    """Describe a model's progress: step, epoch, loss, time left, and the newest report."""
+    if not log.step:
+        return f"{name}: no step yet."
+    epochs = settings.epochs if settings else 0
+    total = epochs * log.steps_per_epoch
+    steps = f"step {log.step:,}" + (f" of {total:,}" if total else "")
+    lines = [f"{name}: {steps}, epoch {log.epoch + 1}" + (f" of {epochs}" if epochs else "")]
+    lines[0] += f", loss {log.losses.training[log.step]:.4f}."
+    if progress.finished:
+        lines.append(f"Finished: {progress.reason}.")
+    elif log.seconds_per_step and total:
+        left = seconds_left(total - log.step, log.seconds_per_step, settings, progress)
+        lines.append(f"{log.seconds_per_step:.2f} s a step, about {duration(left)} left at most.")
+    if log.report:
+        values = ", ".join(f"{key} {value:.3g}" for key, value in log.report[1].items())
+        lines.append(f"Report of epoch {log.report[0]}: {values}.")
+    return "\n".join(lines)
+
+
+def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progress: ModelProgress) -> float:
+    """Return the seconds of the steps that are left, or those of the plan's hours where they are fewer."""
+    left = max(0, steps) * seconds
+    if settings and settings.hours is not None:
+        left = min(left, max(0.0, HOUR * settings.hours - progress.seconds))
+    return left
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time in words."""
+    if seconds < MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / HOUR:.1f} h"
+
+
+def train_words(project: Project) -> list[str]:
+    """Return the words of `studio.train`. Raises DataError without a plan."""
+    project.require(project.plan, "studio.plan")
+    return ["studio.train", project.name, "--projects", str(project.projects)]

@@ -1,0 +1,118 @@
+"""A page in headless Chromium, by its driver: start it, fill fields, click, wait, read values and sounds."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+PATIENCE = 120  # seconds; another program may have the machine
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+
+
+def start_browser(profile: Path, *flags: str):
+    """Start Chromium with an empty profile; skips the test where the browser or its driver is missing."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="selenium, of tests/requirements.txt, is not installed")
+    chromium, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("chromium and chromedriver (Debian: chromium chromium-driver) are not installed")
+    options = selenium.ChromeOptions()
+    options.binary_location = chromium
+    words = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-dev-shm-usage"
+    words += " disable-component-update disable-sync"
+    for word in [*words.split(), f"user-data-dir={profile}", *flags]:
+        options.add_argument(f"--{word}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    browser = selenium.Chrome(options, selenium.ChromeService(driver))
+    browser.set_script_timeout(PATIENCE)
+    return browser
+
+
+def open_page(browser, address: str) -> None:
+    """Load a page freshly at a phone's width."""
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE)
+    browser.get_log("performance")
+    browser.get(address)
+
+
+def wait(condition: Callable[[], object], seconds: float = PATIENCE) -> object:
+    """Return the first true value of a condition."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "the page did not get there in time"
+        time.sleep(0.05)
+    return value
+
+
+def value_of(page, name: str) -> str:
+    """Return the text in a field."""
+    return page.find_element("css selector", f"#{name} textarea, #{name} input").get_attribute("value")
+
+
+def fill(page, name: str, text: str) -> None:
+    """Type over the contents of a field."""
+    from selenium.webdriver.common.keys import Keys
+
+    field = page.find_element("css selector", f"#{name} textarea, #{name} input")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(text)
+
+
+def click(page, name: str) -> None:
+    """Scroll to an element and click it."""
+    element = page.find_element("id", name)
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def open_tab(page, title: str) -> None:
+    """Choose a tab; on a narrow screen it may be in the menu of the others."""
+    page.execute_script("window.scrollTo(0, 0)")
+    tabs = wait(lambda: [tab for tab in page.find_elements("css selector", "[role=tab]") if tab.is_displayed()])
+    if title not in [tab.text for tab in tabs]:
+        page.find_element("css selector", ".overflow-menu > button").click()
+        tabs = wait(lambda: page.find_elements("css selector", ".overflow-dropdown button"))
+    next(tab for tab in tabs if tab.text == title).click()
+
+
+def bytes_of(page, address: str) -> bytes:
+    """Return the bytes at an address, fetched by the page."""
+    script = """
+        const done = arguments[1];
+        fetch(arguments[0]).then((response) => response.blob()).then((blob) => {
+          const reader = new FileReader();
+          reader.onload = () => done(reader.result.split(",")[1]);
+          reader.readAsDataURL(blob);
+        });
+    """
+    return base64.b64decode(page.execute_async_script(script, address))
+
+
+def finished_audio(page, name: str) -> tuple[np.ndarray, int]:
+    """Return the samples (N,) and the rate of the wav file that a player of the page offers for download."""
+    link = wait(lambda: page.find_elements("css selector", f"#{name} a[download]"))[0]
+    return soundfile.read(io.BytesIO(bytes_of(page, link.get_attribute("href"))), dtype="int16")
+
+
+def errors_on(page) -> list[str]:
+    return [toast.text for toast in page.find_elements("css selector", ".toast-body") if toast.text]
+
+
+def width_of(page) -> int:
+    return page.execute_script("return document.documentElement.scrollWidth")
+
+
+def hosts_of(page) -> set[str]:
+    """Return the hosts of all requests since the page was loaded, the browser's own pages aside."""
+    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    requests = [item["params"]["request"]["url"] for item in messages if item["method"] == "Network.requestWillBeSent"]
+    assert len(requests) > 10
+    return {url.split("/")[2] for url in requests if not url.startswith(("data:", "blob:", "chrome:"))}

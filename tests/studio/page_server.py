@@ -1,0 +1,84 @@
+"""The page's server as a process of its own, for tests: its address, and the hosts beyond loopback that it contacts."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.browser import PATIENCE
+from tests.recipe import ROOT
+
+PACKAGES = ("fastapi", "gradio", "uvicorn")
+# Writes the hosts beyond loopback that the process looks up or connects to into the file that the first word names.
+PROGRAM = """
+import runpy, sys
+path = sys.argv.pop(1)
+def collect(event, arguments):
+    host = ""
+    if event == "socket.getaddrinfo":
+        host = arguments[0] or ""
+    elif event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    host = host.decode() if isinstance(host, bytes) else host
+    if host and host not in ("localhost", "::1", "0.0.0.0") and not host.startswith("127."):
+        with open(path, "a") as file:
+            print(host, file=file)
+sys.addaudithook(collect)
+runpy.run_module("studio", run_name="__main__", alter_sys=True)
+"""
+
+
+class PageServer(NamedTuple):
+    """A server that runs: its address with a slash at the end, its token or "", its process, and the hosts it contacted."""
+
+    address: str
+    token: str
+    process: subprocess.Popen[str]
+    hosts: Path
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self.address.rsplit(":", 1)[1].strip("/"))
+
+
+@contextmanager
+def serve(projects: Path, folder: Path, *flags: str, environment: dict[str, str] | None = None) -> Iterator[PageServer]:
+    """Start the server on a free port, and stop it at the end as Ctrl-C does."""
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            pytest.skip(f"{package}, of requirements-studio.txt, is not installed")
+    words = ["--projects", str(projects), "--port", "0", "--no-open", "--cpu", *flags]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder / "hosts"), *words],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout
+    try:
+        lines = []
+        while not (line := process.stdout.readline()).startswith("the page: "):
+            lines.append(line)
+            assert line or process.poll() is None, "".join(lines)
+            time.sleep(0.01)
+        found = re.fullmatch(r"the page: (http://.*:\d+/)(?:\?token=(\S+))?\n", line)
+        assert found, line
+        yield PageServer(found[1], found[2] or "", process, folder / "hosts")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE)

@@ -1,0 +1,41 @@
+"""A command for tests of runs: it prints a line, then ends, fails, or waits for a signal on which it saves."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from common.errors import DataError, exit_on_user_error
+from common.training.interrupt import StopRequest
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def main() -> int:
+    """Do what the first word names."""
+    (kind,) = sys.argv[1:]
+    with StopRequest() as stop:
+        print("step 1", flush=True)
+        deadline = time.monotonic() + 120
+        while kind == "wait" and not stop.is_requested and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if kind == "wait":
+            time.sleep(0.3)  # a second signal would come now
+            print("saved", flush=True)
+            return stop.exit_code
+    if kind == "fail":
+        print("working")
+        raise DataError("clips.tsv:3: bad\nclips.tsv:4: bad")
+    if kind == "crash":
+        raise RuntimeError("a fault")
+    if kind == "bar":
+        print("10 %\r100 %\n\x1b[31mred")
+    if kind in ("end", "device"):
+        print("the end" if kind == "end" else os.environ.get(VARIABLE))
+    return 0
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        sys.exit(main())

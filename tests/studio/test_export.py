@@ -1,0 +1,87 @@
+"""The command studio.export: files as python -m exports writes them, packed, and found by their names alone."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.errors import DataError
+from common.inference.config import SynthesisConfig
+from exports import targets
+from exports.manifest import read_manifest
+from studio import export, share
+from studio.downloads import find_download, list_downloads
+from studio.project import Project
+from synthesizer import Synthesizer
+from tests.recipe import run, train_tiny_model
+from tests.studio.projects import add_voice
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(name="mine", projects=tmp_path)
+    add_voice(project)
+    return project
+
+
+def words(project: Project, *more: str) -> list[str]:
+    return [project.name, *more, "--projects", str(project.projects)]
+
+
+def test_exports_are_written_packed_and_speak_as_the_voice(project: Project, tmp_path: Path, capsys) -> None:
+    export.main(words(project, "triton", "triton"))
+    assert capsys.readouterr().out.count("mine_triton.zip: ") == 1
+    with zipfile.ZipFile(project.root / "exports" / "mine_triton.zip") as archive:
+        assert archive.testzip() is None
+        archive.extractall(tmp_path / "unpacked")
+    manifest = read_manifest(tmp_path / "unpacked" / "mine_triton")  # compares every file with its SHA-256
+    assert manifest.target == "triton" and "tts/config.pbtxt" in manifest.files
+    models = tmp_path / "unpacked" / "mine_triton" / "tts" / "1"
+    voices = [(models / "tacotron2.pt", models / "waveglow.pt"), map(train_tiny_model, ("Tacotron2", "WaveGlow"))]
+    settings = SynthesisConfig(seed=3, plain=True)
+    ours, theirs = (
+        Synthesizer.from_checkpoints(*voice, config=settings, device="cpu").speak("Two.")[0] for voice in voices
+    )
+    assert torch.equal(ours.audio, theirs.audio) and ours.audio.abs().max() > 0.01
+    share.main(words(project))
+    assert [download.name for download in list_downloads(project)] == ["mine.zip", "mine_triton.zip"]
+    assert all(download.size == download.path.stat().st_size > 1000 for download in list_downloads(project))
+
+
+@pytest.mark.parametrize(
+    "name", ["../mine.zip", "voice/config.json", "plan.json", "/etc/passwd", "", "link.zip", "mine_link.zip"]
+)
+def test_only_packed_files_of_the_project_are_downloads(project: Project, name: str) -> None:
+    (project.root / "exports").mkdir()
+    for link in (project.root / "mine.zip", project.root / "exports" / "mine_link.zip"):
+        link.symlink_to("/etc/passwd")
+    assert find_download(project, name) is None and list_downloads(project) == []
+
+
+def test_targets_that_are_not_installed_are_named_with_their_packages(project: Project, monkeypatch) -> None:
+    monkeypatch.setattr(targets, "EXTRA_PACKAGES", ("onnx", "no-such-package"))
+    missing = "no-such-package: not installed; `bash scripts/exports.sh` installs them"
+    assert targets.missing_parts("onnx") == missing and targets.missing_parts("torchscript") == ""
+    with pytest.raises(DataError, match=f"onnx: {missing}"):
+        export.main(words(project, "torchscript", "onnx"))
+    assert not (project.root / "exports").exists()  # nothing is written before all targets have been checked
+    monkeypatch.setattr("exports.packages.COMPILERS", ("no-such-compiler",))
+    assert "no C++ compiler, expected one of no-such-compiler" in targets.missing_parts("aotinductor")
+    monkeypatch.undo()
+    monkeypatch.setattr("exports.web.RUNTIME", project.root)
+    if not targets.missing_parts("onnx"):
+        assert "`bash scripts/web.sh` installs them" in targets.missing_parts("web")
+
+
+def test_mistakes_are_errors_in_words(project: Project) -> None:
+    (project.voice / "waveglow.pt").unlink()
+    with pytest.raises(DataError, match="no waveglow in it, and an export contains a vocoder model"):
+        export.main(words(project, "torchscript"))
+    with pytest.raises(DataError, match=r"run python -m studio\.train none first"):
+        export.main(["none", "torchscript", "--projects", str(project.projects)])
+    assert run("studio/export.py", "mine", "paper").code == 2
