@@ -45,6 +45,14 @@ def test_clips_of_the_corpus():
         assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
 
 
+def test_a_text_may_have_all_the_symbols_of_its_seconds(tmp_path):
+    soundfile.write(tmp_path / "a.wav", 0.5 * torch.ones(22050).numpy(), 22050)
+    options = {"dataset_path": str(tmp_path), "symbols_per_second": 40.0}
+    TextMelDataset(options, [Utterance("a.wav", "a" * 40)]).check_clips()
+    with pytest.raises(BadRows, match=r"a text of 41 symbols for 1\.00 s, expected at most 40 \(40 a second"):
+        TextMelDataset(options, [Utterance("a.wav", "a" * 41)]).check_clips()
+
+
 def test_texts_of_training_are_not_read_aloud():
     """Its clips were read with the published cleaners; only inference spells what these leave."""
     row = Utterance("a.wav", "It is 5 km.")
