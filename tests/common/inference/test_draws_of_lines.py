@@ -107,7 +107,7 @@ def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone() -> None:
 
 
 def test_means_of_a_run_count_each_item_once() -> None:
-    class Unfocused(Batches):
+    class HalfFocus(Batches):
         """An item alone has half of the attention on its symbol."""
 
         def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
@@ -115,6 +115,6 @@ def test_means_of_a_run_count_each_item_once() -> None:
             return outputs._replace(alignments=outputs.alignments * (0.5 if len(ids) == 1 else 1.0))
 
     stages = voice()
-    stages = stages._replace(acoustic=stages.acoustic._replace(model=Unfocused()))
+    stages = stages._replace(acoustic=stages.acoustic._replace(model=HalfFocus()))
     batch = synthesise([Line("abc", 0, number) for number in range(4)], stages, 0, batch_size=3)
     assert batch.numbers["attention_focus"] == pytest.approx((3 * 1.0 + 0.5) / 4)
