@@ -23,13 +23,13 @@ SIZES = {"symbols_embedding_dim": 8, "encoder_embedding_dim": 8, "attention_rnn_
 SIZES |= {"prenet_dim": 8, "attention_dim": 4, "postnet_embedding_dim": 8, "n_mel_channels": 10}
 
 
-def start_file(path: Path, model: str, **config: object) -> Path:
+def start_file(path: Path, model: str, symbols: list[str] | None = None, **config: object) -> Path:
     """A checkpoint of an untrained model, whose average differs from its weights."""
     torch.manual_seed(3)
     net = REGISTRY[model].build(**config)
     weights = net.state_dict()
     average = {name: value + 1 if value.is_floating_point() else value for name, value in weights.items()}
-    data = asdict(AUDIO) | ({"text_cleaners": ["basic_cleaners"], "symbols": None} if model == "Tacotron2" else {})
+    data = asdict(AUDIO) | ({"text_cleaners": ["basic_cleaners"], "symbols": symbols} if model == "Tacotron2" else {})
     content = {"state_dict": weights, "ema_state_dict": average, "config": config_of(net), "data": data}
     save_checkpoint(path, content)
     return path
@@ -75,7 +75,9 @@ def test_settings_that_are_no_sizes_may_differ(tmp_path: Path) -> None:
 
 
 def test_the_alphabet_of_the_run_decides_its_size(tmp_path: Path) -> None:
-    start = start_file(tmp_path / "x.pt", "Tacotron2", **SIZES)
+    start = start_file(tmp_path / "x.pt", "Tacotron2", ["_", " ", "a", "b", "c", "d", "e"], **SIZES, n_symbols=7)
+    args = parse("Tacotron2", tmp_path, start)
+    assert (len(args.symbols), REGISTRY["Tacotron2"].config_from_options(vars(args))["n_symbols"]) == (7, 7)
     (tmp_path / "symbols.txt").write_text("\n".join([" ", "a", "b", "c"]) + "\n")
     args = parse("Tacotron2", tmp_path, start, "--symbols-file", str(tmp_path / "symbols.txt"))
     config = REGISTRY["Tacotron2"].config_from_options(vars(args))
