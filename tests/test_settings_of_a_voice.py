@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from common.errors import DataError
 from common.inference.config import contradictions
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from models import REGISTRY
@@ -48,6 +49,11 @@ def test_a_chosen_strength_replaces_that_of_the_voice(chosen: float | None, own:
     assert one.denoising_strength == strength
     assert isinstance(one.vocoder, NeuralVocoder)
     assert (one.vocoder.strength, one.vocoder.denoiser is None) == (strength, strength == 0)
+
+
+def test_models_of_different_audio_are_an_error() -> None:
+    with pytest.raises(DataError, match="different audio settings: sampling_rate is 8 and 16$"):
+        voice({"sampling_rate": 16})
 
 
 def test_a_voice_with_other_settings_leaves_the_first_as_it_is() -> None:

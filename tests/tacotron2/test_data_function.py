@@ -190,6 +190,11 @@ def test_pieces_without_words_are_left_out():
     assert pieces("Abc abc. Abc abc.", 12, cyrillic) == [("Abc abc. Abc abc.", 0.0)]  # for encode to refuse
 
 
+def test_a_piece_of_phonemes_alone_is_spoken():
+    found = pieces("A word of some length. {HH AH0 L OW1}.", 25, {"text_cleaners": ["english_cleaners"]})
+    assert [piece.text for piece in found] == ["A word of some length.", "{HH AH0 L OW1}."]
+
+
 def test_a_long_text_with_a_mistake_stays_whole():
     text = "One and two. {XX} and three. And four."
     assert pieces(text, 12, ENGLISH) == [(text, 0.0)]
