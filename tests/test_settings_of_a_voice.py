@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from common.inference.config import contradictions
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from models import REGISTRY
-from synthesizer import SynthesisConfig, Synthesizer
+from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer, choose_checkpoints, load
 from tests.common.inference.test_draws_of_lines import SIZES
-from tests.common.inference.test_stages import CPU, FirstMels, exhaust, pipeline
+from tests.common.inference.test_stages import CPU, FirstMels, SmallMemory, exhaust, pipeline
+from tests.common.training.test_adoption import SIZES as TACOTRON2_SIZES
+from tests.common.training.test_adoption import start_file
 
 AUDIO = {"sampling_rate": 8, "hop_length": 4, "filter_length": 16, "win_length": 16, "mel_fmax": 4.0}
 
@@ -52,7 +55,7 @@ def test_a_chosen_strength_replaces_that_of_the_voice(chosen: float | None, own:
 
 
 def test_models_of_different_audio_are_an_error() -> None:
-    with pytest.raises(DataError, match="different audio settings: sampling_rate is 8 and 16$"):
+    with pytest.raises(DataError, match=r"different audio settings: sampling_rate is 8 and 16$"):
         voice({"sampling_rate": 16})
 
 
@@ -116,3 +119,51 @@ def test_settings_that_inference_may_change_contradict_nothing() -> None:
     assert contradictions(requested, stored, frozenset({"x"})) == ["y is 3 in it, 4 as requested"]
     assert len(contradictions(requested, stored)) == 2
     assert contradictions({"nested": {"x": 2}}, {"nested": None}) == []
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_settings_are_finite_numbers_of_zero_or_more(value: float) -> None:
+    with pytest.raises(UsageError, match=r"--sigma-infer: .*, expected 0 or more"):
+        SynthesisConfig(sigma_infer=value)
+
+
+def test_a_text_that_does_not_fit_into_memory_is_named() -> None:
+    one = simple_voice()
+    one.acoustic = one.acoustic._replace(model=SmallMemory(3))
+    with pytest.raises(DataError, match=r"^items 2, 3: not enough memory"):
+        one.speak(["abc", "abcd", "abcde", "a"])
+
+
+def test_a_batch_has_one_line_at_least(monkeypatch) -> None:
+    monkeypatch.setattr("synthesizer.BYTES_PER_LINE", 2**60)
+    assert voice().default_batch_size() == 1
+
+
+def test_griffin_lim_has_the_seed_of_the_config() -> None:
+    one = Synthesizer(voice().acoustic, None, SynthesisConfig(seed=5), CPU)
+    assert one.vocoder.seed == 5  # type: ignore[attr-defined]
+
+
+def test_the_embedded_vocoder_has_a_strength_of_its_own() -> None:
+    file = Checkpoint(REGISTRY["WaveGlow"], EMBEDDED / "waveglow.safetensors")
+    loaded = load(file, SynthesisConfig(plain=True), CPU)
+    assert loaded.options["denoising_strength"] == 0.03  # voice/README.md has the measurement
+    assert not loaded.model.training
+
+
+def test_a_model_has_the_options_of_its_file_and_those_that_inference_may_change(tmp_path: Path) -> None:
+    path = start_file(tmp_path / "x.pt", "Tacotron2", **TACOTRON2_SIZES)
+    options = {"gate_threshold": 0.75, "attention_window": 4}
+    loaded = load(Checkpoint(REGISTRY["Tacotron2"], path), SynthesisConfig(plain=True, options=options), CPU)
+    assert loaded.options["sampling_rate"] == 16000
+    assert (loaded.model.decoder.gate_threshold, loaded.model.config.decoder_rnn_dim) == (0.75, 8)
+    assert loaded.options["attention_window"] == loaded.model.decoder.guard.attention_window == 4
+    assert not loaded.model.training
+
+
+def test_a_named_acoustic_model_alone_does_not_go_through_griffin_lim(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = start_file(tmp_path / "x.pt", "Tacotron2", **TACOTRON2_SIZES)
+    with pytest.raises(DataError, match="no vocoder model"):
+        choose_checkpoints({"tacotron2": path})
+    assert choose_checkpoints({"tacotron2": path}, "griffin-lim").vocoder is None

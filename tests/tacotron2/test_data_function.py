@@ -12,7 +12,7 @@ from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError
 from common.spec import Key
-from tacotron2.data_function import Item, TextMelDataset, encode, pieces, spell, unspoken
+from tacotron2.data_function import Item, Tacotron2DataConfig, TextMelDataset, encode, pieces, spell, unspoken
 from tacotron2.text import symbols
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +43,14 @@ def test_clips_of_the_corpus():
         assert mel.shape == (80, soundfile.info(ROOT / row.path).frames // 256 + 1)
         assert mel.dtype == torch.float32
         assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
+
+
+def test_english_is_read_aloud_in_its_own_alphabet_alone():
+    english = Tacotron2DataConfig(text_cleaners=["english_cleaners"])
+    assert english.read_aloud("5 km") == "five kilometers"
+    other = Tacotron2DataConfig(text_cleaners=["english_cleaners"], symbols=["_", " ", *"5abkm"])
+    assert other.read_aloud("5 km") == "5 km"
+    assert Tacotron2DataConfig(text_cleaners=["basic_cleaners"]).read_aloud("5 km") == "5 km"
 
 
 def test_a_text_may_have_all_the_symbols_of_its_seconds(tmp_path):
