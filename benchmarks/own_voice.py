@@ -1,8 +1,9 @@
 """Measure how a voice adapts to another speaker, minute by minute: Asterisk's prompts, from recordings to checkpoints.
 
-    python -m benchmarks.own_voice --minutes 60            # prepare, plan, train Tacotron 2, measure each report's checkpoint
-    python -m benchmarks.own_voice                         # again: goes on where it was stopped
-    python -m benchmarks.own_voice --no-train              # measure the checkpoints at hand
+    python -m benchmarks.own_voice --minutes 60             # prepare, plan, train Tacotron 2, measure each report's checkpoint
+    python -m benchmarks.own_voice                          # again: goes on where it was stopped
+    python -m benchmarks.own_voice --no-train --texts FILE  # measure on other texts
+    python -m benchmarks.own_voice --no-train               # measure the checkpoints at hand
 
 The recordings are those of benchmarks.prepare: 24 minutes of one speaker, with a text for each recording. Held-out lines are spoken
 through Griffin-Lim. The table has wrong words, wrong words where no line counts above 100 %, the predicted opinion, lines that
@@ -28,7 +29,7 @@ import torch
 from benchmarks.machine import cpu_name
 from benchmarks.prepare import join_prompts
 from common.arguments import HelpFormatter, positive, seed
-from common.data.filelist import read_filelist
+from common.data.filelist import read_filelist, read_phrases
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import GRIFFIN_LIM, SynthesisConfig
 from common.inference.evaluation import (
@@ -102,6 +103,8 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     add("--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts, fetched where missing")
     add("--minutes", type=positive, default=60, metavar="M", help="of training, on which the plan is made")
     add("--threads", type=positive, metavar="N", help="of training; default: those of the plan")
+    texts = "a text file with a line each to speak, in place of held-out clips"
+    add("--texts", type=Path, metavar="FILE", help=texts)
     add("--lines", type=positive, default=20, metavar="N", help="held-out lines, at most")
     add("--every", type=positive, default=1, metavar="N", help="measure every Nth checkpoint, and the last")
     add("--train", action=argparse.BooleanOptionalAction, default=True, help="train before the measurement")
@@ -168,8 +171,7 @@ def measure(args: argparse.Namespace, project: Project) -> list[Row]:
         raise DataError(f"{project.run(ACOUSTIC.name)}: no checkpoint; run without --no-train")
     chosen = checkpoints[:: args.every] + checkpoints[-1:] * ((len(checkpoints) - 1) % args.every > 0)
     base = Synthesizer.embedded(config=SynthesisConfig(vocoder=GRIFFIN_LIM), device="cpu")
-    rows = spread(read_filelist(project.validation_list), args.lines)
-    items = [held_out(row, str(project.root), base.audio) for row in rows]
+    items = lines_to_speak(args, project, base)
     evaluators, embed = Evaluators(["asr", "mos"]), VoiceEmbedder()
     speaker = speaker_embedding(project, embed)
     seconds, loss = epoch_values(project, SECONDS), epoch_values(project, LOSS)
@@ -180,7 +182,8 @@ def measure(args: argparse.Namespace, project: Project) -> list[Row]:
         print(f"{line}", file=sys.stderr, flush=True)
         return line._replace(minutes=at, loss=value)
 
-    table = [row("recordings", recordings(items)), row("embedded voice", speak(base, items), 0.0)]
+    table = [] if args.texts else [row("recordings", recordings(items))]
+    table.append(row("embedded voice", speak(base, items), 0.0))
     for path in chosen:
         voice = Synthesizer.from_choice(
             choose_checkpoints({ACOUSTIC.flag: path}, GRIFFIN_LIM),
@@ -191,6 +194,15 @@ def measure(args: argparse.Namespace, project: Project) -> list[Row]:
         spent = sum(value for number, value in seconds.items() if number <= epoch) / 60
         table.append(row(f"epoch {epoch}", speak(voice, items), spent, loss.get(epoch, math.nan)))
     return table
+
+
+def lines_to_speak(args: argparse.Namespace, project: Project, voice: Synthesizer) -> list[HeldOutLine]:
+    """Return lines of --texts, or held-out clips with their recordings; at most --lines, spread over all."""
+    if args.texts:
+        lines = spread(read_phrases(args.texts), args.lines)
+        return [HeldOutLine(line, None, "".join(voice.symbols(line))) for line in lines]
+    rows = spread(read_filelist(project.validation_list), args.lines)
+    return [held_out(row, str(project.root), voice.audio) for row in rows]
 
 
 def speak(voice: Synthesizer, items: Sequence[HeldOutLine]) -> list[Rendition]:
