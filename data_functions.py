@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +20,8 @@ from common.spec import Key, Options, SpeechDataset
 from common.training.distributed import Dist
 from common.training.sampler import EpochBatches
 from models import get_spec
+
+LOST_AFTER = 5.0  # seconds from the end of a worker's connections to its own, at most
 
 
 class _ErrorsAsItems:
@@ -45,9 +48,11 @@ class _Loader(DataLoader):
     """DataLoader that raises the DataError of a clip, and of a worker that has ended, in the main process."""
 
     def __iter__(self) -> Any:
+        workers: list[Any] = multiprocessing.active_children()  # of earlier epochs
         try:
             batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
             if self.num_workers:
+                workers = multiprocessing.active_children()
                 atexit.unregister(_end_workers)
                 atexit.register(
                     _end_workers
@@ -60,10 +65,29 @@ class _Loader(DataLoader):
                 if isinstance(batch, DataError):
                     raise batch
                 yield batch
-        except RuntimeError as error:
-            if "DataLoader worker" not in str(error):
+        except (RuntimeError, OSError, EOFError) as error:
+            if not self.num_workers or str(error).startswith("Caught "):  # the dataset's own error, with its traceback
                 raise
-            raise DataError(f"{error}: killed, or out of memory; lower --num-workers {self.num_workers}") from None
+            if str(error).startswith("DataLoader worker"):
+                reason = str(error)
+            elif _has_ended(workers):
+                reason = f"DataLoader worker has ended ({error!r})"
+            else:
+                raise
+            raise DataError(f"{reason}: killed, or out of memory; lower --num-workers {self.num_workers}") from None
+
+
+def _has_ended(workers: list[Any]) -> bool:
+    """Wait up to LOST_AFTER seconds for one of the workers to end, after an error of a connection.
+
+    The connections of a killed process close a moment before the system counts it as ended.
+    """
+    deadline = time.monotonic() + LOST_AFTER
+    while time.monotonic() < deadline:
+        if not all(worker.is_alive() for worker in workers):
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _end_workers() -> None:

@@ -134,7 +134,7 @@ class ConvDenoiser(nn.Module):
         self.analysis = nn.Buffer(basis[:, None].float())
         self.synthesis = nn.Buffer(inverse[:, None].float())
         self.envelope = nn.Buffer(window.square()[None, None].float())
-        self.bias = nn.Buffer(denoiser.bias_spectrum.float().cpu())
+        self.bias = nn.Buffer(denoiser.bias_spectrum.float().cpu().clone())  # without the frames that it is a view of
 
     def forward(self, audio: Tensor, strength: Tensor) -> Tensor:
         """Audio (B, N), N at least filter_length; strength () -> audio (B, N)."""
@@ -167,7 +167,7 @@ class InverseMixing(nn.Module):
     def __init__(self, convinv: Invertible1x1Conv) -> None:
         super().__init__()
         weight = convinv.conv.weight.detach()
-        inverse = torch.linalg.inv(weight[:, :, 0].double()).to(weight.dtype)
+        inverse = torch.linalg.inv(weight[:, :, 0].double()).to(weight.dtype).contiguous()  # columns came first
         self.conv = nn.Conv1d(len(inverse), len(inverse), kernel_size=1, bias=False)
         self.conv.weight = nn.Parameter(inverse[:, :, None], requires_grad=False)
 

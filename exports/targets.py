@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -68,7 +69,10 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
         writer.add(name, contents, inputs, outputs)
         say(f"{directory / name}  {len(contents):,} bytes")
 
-    TARGETS[target](source, add, say)
+    with warnings.catch_warnings():
+        # PyTorch copies the descriptions of inputs in a way that PyTorch itself calls deprecated.
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        TARGETS[target](source, add, say)
     return writer.finish(target=target, **settings_of(source))
 
 

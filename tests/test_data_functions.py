@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 import soundfile
 import torch
 
+import data_functions
 from common.errors import DataError
 from common.spec import Key
 from common.training.distributed import Dist
@@ -36,6 +42,56 @@ def test_a_bad_clip_is_a_one_line_error_in_any_process(options, tmp_path, worker
         next(batches)
     assert str(error.value).startswith(f"{tmp_path}/2.wav: ")
     assert "Traceback" not in str(error.value)
+
+
+class _Dying:
+    """A batch that arrives as from a killed worker: the connection ends, and some time later the process."""
+
+    def __reduce__(self) -> tuple:
+        return _lose, (os.getpid(),)
+
+
+def _lose(worker: int) -> None:
+    threading.Timer(0.3, _kill, (worker,)).start()
+    raise ConnectionResetError(104, "Connection reset by peer")
+
+
+def test_a_fault_in_a_worker_is_not_called_a_lost_worker(options, tmp_path):
+    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+
+    def fail(items: list) -> None:
+        raise RuntimeError("a fault in the code")
+
+    dataset.collate = fail
+    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    with pytest.raises(RuntimeError, match="a fault in the code"):
+        next(iter(loader))
+
+
+def _kill(worker: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # a second batch of the worker
+        os.kill(worker, signal.SIGKILL)
+
+
+class _Failing(_Dying):
+    def __reduce__(self) -> tuple:
+        return _fail, ()
+
+
+def _fail() -> None:
+    raise ConnectionResetError(104, "Connection reset by peer")
+
+
+@pytest.mark.parametrize(
+    ("batch", "error"), [(_Dying(), DataError), (_Failing(), ConnectionResetError)], ids=["a lost worker", "none lost"]
+)
+def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path, monkeypatch, batch, error):
+    monkeypatch.setattr(data_functions, "LOST_AFTER", 5.0 if error is DataError else 0.2)
+    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    dataset.collate = lambda items: batch
+    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    with pytest.raises(error, match=r"(worker has ended \(ConnectionResetError|Connection reset)"):
+        next(iter(loader))
 
 
 def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):

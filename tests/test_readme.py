@@ -155,7 +155,7 @@ def test_command_parses(command: tuple[str, ...]) -> None:
         parse_platform(script, arguments)
     elif script not in ("venv", "http.server"):  # of Python itself
         path = script.replace(".", "/") + ".py" if words[1] == "-m" else script
-        package = ROOT / script / "__main__.py"  # of a command without flags
+        package = ROOT / script.replace(".", "/") / "__main__.py"  # of a command without flags
         assert (ROOT / path).is_file() or package.is_file(), script
 
 

@@ -20,6 +20,7 @@ from studio.project import Project
 from tests.browser import (
     PHONE,
     click,
+    close_errors,
     errors_on,
     fill,
     finished_audio,
@@ -104,11 +105,7 @@ def wait_for_message(page, words: str) -> None:
     """Wait for the message of an error that has these words."""
     found = wait(lambda: [text for text in errors_on(page) if words in text])[0]
     assert "Traceback" not in found
-    for button in page.find_elements(
-        "css selector", ".toast-close"
-    ):  # messages lie above the page until they are closed
-        button.click()
-    wait(lambda: errors_on(page) == [])
+    close_errors(page)
 
 
 def replace_code(page, text: str) -> None:

@@ -1,0 +1,175 @@
+"""No command looks up or connects to another host, and each works without a network: only loopback is up.
+
+A hook in every Python process writes the hosts that it looks up to a file, so that no silent attempt remains. A namespace of the
+kernel has no other interface, also for native code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.recipe import MODELS, ROOT, flags, skip_without_evaluators, train_tiny_model
+
+pytestmark = pytest.mark.slow
+
+# sitecustomize.py, which Python runs at its start
+HOOK = """
+import os, sys
+
+def collect(event, arguments):
+    host = ""
+    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
+        host = arguments[0] or ""
+    elif event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    host = host.decode() if isinstance(host, bytes) else str(host)
+    if host and host not in ("localhost", "::1", "::", "0.0.0.0", os.uname().nodename) and not host.startswith("127."):
+        with open(os.environ["HOSTS"], "a") as file:
+            file.write(f"{host} {sys.argv}\\n")
+
+sys.addaudithook(collect)
+"""
+# Raise the loopback interface of a new namespace (SIOCSIFFLAGS, netdevice(7)), then run the command.
+LOOPBACK = """
+import fcntl, os, socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 0x41))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+IMPORTS = """
+import importlib, pkgutil, sys
+packages = "common tacotron2 waveglow exports studio benchmarks".split() + ["serving"] * ("serving" in sys.argv[1:])
+names = [m.name for p in packages for m in pkgutil.walk_packages(importlib.import_module(p).__path__, p + ".")]
+names += "models data_functions loss_functions synthesizer hubconf train inference evaluate multiproc".split()
+for name in names:
+    if not name.endswith("__main__") and name != "exports.triton_model":
+        importlib.import_module(name)
+print(len(names))
+"""
+RECOGNISE = """
+from common.audio.audio_processing import read_audio
+from common.quality.recogniser import Recogniser
+import sys
+audio = read_audio(sys.argv[1], None)
+print(Recogniser()(audio.samples.numpy(), audio.rate))
+"""
+# A server with its page, a request, and SIGTERM, in one namespace.
+SERVE = """
+import json, signal, subprocess, sys, time, urllib.request
+server = subprocess.Popen([sys.executable, "-m", "serving", "--cpu", "--port", sys.argv[1], *sys.argv[2:]])
+def ask(path, body=None):
+    request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}{path}", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=100) as answer:
+        return answer.read()
+while server.poll() is None:
+    try:
+        ask("/readyz")
+        break
+    except OSError:
+        time.sleep(0.1)
+body = json.dumps({"model": "tts-1", "voice": "default", "input": "Two.", "response_format": "wav"}).encode()
+found = [ask("/v1/audio/speech", body)[:4].decode(), len(ask("/")), len(ask("/docs"))]
+server.send_signal(signal.SIGTERM)
+code = server.wait(100)
+print(*found)
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def namespace() -> None:
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare (util-linux)")
+    attempt = subprocess.run([*command_in_namespace(), sys.executable, "-c", ""], capture_output=True, text=True)
+    if attempt.returncode:
+        pytest.skip(f"the kernel allows no network namespace: {attempt.stderr.strip()[-200:]}")
+
+
+def command_in_namespace() -> list[str]:
+    return ["unshare", "--map-root-user", "--net", sys.executable, "-c", LOOPBACK]
+
+
+def run(folder: Path, *words: object) -> str:
+    """Run Python with these words without a network; return its stdout. No process of it may look up a host."""
+    (folder / "hook").mkdir(exist_ok=True)
+    (folder / "hook" / "sitecustomize.py").write_text(HOOK)
+    hosts = folder / "hosts.txt"
+    hosts.touch()
+    paths = {"PYTHONPATH": f"{folder / 'hook'}:{ROOT}", "HOSTS": str(hosts)}
+    command = [*command_in_namespace(), sys.executable, *map(str, words)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"} | paths, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert hosts.read_text() == ""
+    return done.stdout
+
+
+def test_the_hook_sees_an_attempt(tmp_path: Path) -> None:
+    attempt = "import socket\ntry: socket.create_connection(('example.com', 80))\nexcept OSError: pass"
+    with pytest.raises(AssertionError, match=r"example\.com"):
+        run(tmp_path, "-c", attempt)
+    connect = "import socket\ntry: socket.socket().connect(('192.0.2.1', 80))\nexcept OSError: print('refused')"
+    with pytest.raises(AssertionError, match=r"192\.0\.2\.1"):
+        run(tmp_path, "-c", connect)
+
+
+def test_imports(tmp_path: Path) -> None:
+    serving = ["serving"] if all(map(find_spec, ("fastapi", "gradio", "av", "wyoming"))) else []
+    assert int(run(tmp_path, "-c", IMPORTS, *serving)) > 100
+
+
+def test_inference(tmp_path: Path) -> None:
+    run(tmp_path, "inference.py", "-i", "phrases/phrase.txt", "-o", tmp_path / "speech", "--cpu", "--seed", 1)
+    assert (tmp_path / "speech" / "audio_0.wav").is_file()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_training_with_loader_processes(tmp_path: Path, model: str) -> None:
+    run(tmp_path, "train.py", *flags(model, tmp_path / "run"), "--epochs", 1, "--num-workers", 1)
+    assert (tmp_path / "run" / f"checkpoint_{model}_last.pt").exists()
+
+
+def test_training_on_two_processes(tmp_path: Path) -> None:
+    words = [*flags("Tacotron2", tmp_path / "run"), "--epochs", 1]
+    run(tmp_path, "-m", "multiproc", "--nproc", 2, "train.py", *words)
+
+
+def test_evaluation(tmp_path: Path) -> None:
+    skip_without_evaluators()
+    (tmp_path / "phrases.txt").write_text("Two.\n")
+    voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim"]
+    run(
+        tmp_path, "evaluate.py", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "report", "--cpu", "--seed", 1, *voice
+    )
+    clip = next((ROOT / "corpus").rglob("*.ogg"))
+    assert run(tmp_path, "-c", RECOGNISE, clip).strip()
+
+
+def test_an_export_and_its_run(tmp_path: Path) -> None:
+    for name in ("onnx", "onnxruntime"):
+        pytest.importorskip(name, reason=f"{name}, of requirements-exports.txt, is not installed")
+    voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
+    run(tmp_path, "-m", "exports", "onnx", "-o", tmp_path / "onnx", *voice)
+    run(tmp_path, "-m", "exports", "run", tmp_path / "onnx", "-i", "phrases/phrase.txt", "-o", tmp_path / "speech")
+
+
+def test_the_server_and_its_page(tmp_path: Path) -> None:
+    for package in ("fastapi", "av", "prometheus_client", "gradio"):
+        pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+    answer, *sizes = run(tmp_path, "-c", SERVE, free_port()).splitlines()[-1].split()
+    assert answer == "RIFF" and all(int(size) > 500 for size in sizes)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
