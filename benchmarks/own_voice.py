@@ -162,7 +162,8 @@ def epoch_values(project: Project, key: str) -> dict[int, float]:
 
 def measure(args: argparse.Namespace, project: Project) -> list[Row]:
     """Measure the recordings, the embedded voice and the checkpoints on the same lines."""
-    checkpoints = find_all(project.run(ACOUSTIC.name), ACOUSTIC.name)
+    found = find_all(project.run(ACOUSTIC.name), ACOUSTIC.name)  # the newest first, through a link
+    checkpoints = [path.resolve() for path in reversed(found)]
     if not checkpoints:
         raise DataError(f"{project.run(ACOUSTIC.name)}: no checkpoint; run without --no-train")
     chosen = checkpoints[:: args.every] + checkpoints[-1:] * ((len(checkpoints) - 1) % args.every > 0)
@@ -179,7 +180,7 @@ def measure(args: argparse.Namespace, project: Project) -> list[Row]:
         print(f"{line}", file=sys.stderr, flush=True)
         return line._replace(minutes=at, loss=value)
 
-    found = [row("recordings", recordings(items)), row("embedded voice", speak(base, items), 0.0)]
+    table = [row("recordings", recordings(items)), row("embedded voice", speak(base, items), 0.0)]
     for path in chosen:
         voice = Synthesizer.from_choice(
             choose_checkpoints({ACOUSTIC.flag: path}, GRIFFIN_LIM),
@@ -188,8 +189,8 @@ def measure(args: argparse.Namespace, project: Project) -> list[Row]:
         )
         epoch = int(path.stem.rsplit("_", 1)[1])
         spent = sum(value for number, value in seconds.items() if number <= epoch) / 60
-        found.append(row(f"epoch {epoch}", speak(voice, items), spent, loss.get(epoch, math.nan)))
-    return found
+        table.append(row(f"epoch {epoch}", speak(voice, items), spent, loss.get(epoch, math.nan)))
+    return table
 
 
 def speak(voice: Synthesizer, items: Sequence[HeldOutLine]) -> list[Rendition]:

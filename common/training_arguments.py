@@ -117,8 +117,9 @@ def _add_evaluation(group: argparse._ArgumentGroup) -> None:
         "--best-by",
         choices=list(BEST_BY),
         default="loss",
-        help="the measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every; coverage "
-        "(of the text by attention) and mel_distance (of a vocoder) need no packages",
+        help="the measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every; wer "
+        "counts at most as many errors of a line as it has words; coverage (of the text by attention) and mel_distance (of a "
+        "vocoder) need no packages",
     )
 
 

@@ -37,6 +37,7 @@ from studio.project import PROJECTS
 TOKEN_VARIABLE = "STUDIO_TOKEN"  # of the environment, where --token is not given
 UPLOADS = "GRADIO_TEMP_DIR"  # Gradio's variable
 LARGEST_PORT = 2**16 - 1
+ALL_ADDRESSES = ("0.0.0.0", "::")
 LAST_BYTES = 2  # seconds for answers after Ctrl-C
 
 
@@ -72,6 +73,8 @@ def main(argv: list[str] | None = None) -> None:
         app = make_app(context, access)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         settings.timeout_graceful_shutdown = LAST_BYTES
+        if config.host in ALL_ADDRESSES:
+            print(f"from other machines: {address_of(config.host, access, socket.gethostname())}", flush=True)
         Server(settings, address_of(config.host, access), config.open).run(sockets=[listener])
 
 
@@ -101,9 +104,9 @@ def choose_token(config: StudioConfig) -> str | None:
     return token if token or is_loopback(config.host) else secrets.token_urlsafe(24)
 
 
-def address_of(host: str, access: Access) -> str:
-    """Return the page's address for this machine's browser, with the token."""
-    name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, f"[{host}]" if ":" in host else host)
+def address_of(host: str, access: Access, anywhere: str = "127.0.0.1") -> str:
+    """Return the page's address with the token; `anywhere` stands for a host that means all addresses."""
+    name = anywhere if host in ALL_ADDRESSES else f"[{host}]" if ":" in host else host
     query = f"?{PARAMETER}={quote(access.token, safe='')}" if access.token else ""
     return f"http://{name}:{access.port}/{query}"
 

@@ -127,6 +127,6 @@ def create_project(projects: Path, name: str | None) -> Project:
 
 def inside(project: Project, path: Path) -> Path:
     """Return a path of a project. Raises DataError where links or `..` lead out of the project."""
-    if not path.resolve().is_relative_to(project.root.resolve()):
+    if "\0" in str(path) or not path.resolve().is_relative_to(project.root.resolve()):
         raise DataError(f"{path.name}: leads out of the project {project.name}")
     return path

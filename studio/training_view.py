@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -21,25 +23,54 @@ from studio.run_pictures import ALIGNMENT, MEL, Picture, RunPictures, Speech, ev
 
 LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
 MINUTE, HOUR = 60, 3600  # seconds
+CURVE_SECONDS = 10.0  # between two curves while steps go on
+
+
+class Keys(NamedTuple):
+    """Keys of the curve and of the report that a page shows."""
+
+    curve: str = ""
+    report: str = ""
+
+
+NOTHING_SEEN = Keys()
 
 
 @dataclass
 class RunView:
-    """The readers of one model's run."""
+    """The readers of one model's run, and the step of the newest curve with its time."""
 
     log: RunLog
     pictures: RunPictures
+    curve_step: int = 0
+    curve_time: float = -math.inf
+
+    def curve_key(self) -> str:
+        """Return text that changes with new losses, but at most every CURVE_SECONDS while steps go on."""
+        if self.log.step < self.curve_step or time.monotonic() - self.curve_time >= CURVE_SECONDS:
+            self.curve_step, self.curve_time = self.log.step, time.monotonic()
+        return f"{self.log.path} {self.curve_step} {len(self.log.losses.validation)}"
+
+    def report_key(self, progress: ModelProgress) -> str:
+        """Return text that changes when a validation or a report has come, and at the end."""
+        return f"{self.log.path} {len(self.log.losses.validation)} {self.log.report} {progress.finished}"
+
+
+class Report(NamedTuple):
+    """The newest pictures and sounds of a training."""
+
+    alignment: Picture | None = None
+    mel: Picture | None = None
+    speeches: tuple[Speech, ...] = ()
 
 
 class Sight(NamedTuple):
-    """A model's training at a moment. key: changes when there is something new; words: its progress."""
+    """A model's training at a moment: its progress in words. losses and report: None where the page shows them already."""
 
-    key: str
+    keys: Keys
     words: str
     losses: npt.NDArray[np.uint8] | None
-    alignment: Picture | None
-    mel: Picture | None
-    speeches: list[Speech]
+    report: Report | None
 
 
 class TrainingView:
@@ -49,24 +80,24 @@ class TrainingView:
         self._views: dict[Path, RunView] = {}
         self._lock = threading.Lock()
 
-    def look(self, project: Project, name: str, seen: str = "") -> Sight:
-        """Read the run of a model. Where its key is `seen` already, pictures and sounds are left out."""
+    def look(self, project: Project, name: str, seen: Keys = NOTHING_SEEN) -> Sight:
+        """Read the run of a model; pictures whose keys are `seen` already are left out."""
         with self._lock:
             folder = inside(project, project.run(name))
             new = RunView(RunLog(folder / LOG), RunPictures(folder / TENSORBOARD / name))
             view = self._views.setdefault(folder, new)
             view.log.update()
-            log = view.log
-            settings, progress = settings_of(project, name), progress_of(project, name)
-            words = describe(name, log, settings, progress)
-            key = f"{folder} {log.step} {len(log.losses.validation)} {log.report} {progress.finished}"
-            if key == seen or not log.step:
-                return Sight(key, words, None, None, None, [])
-            view.pictures.update()
-            curve = figure_pixels(plot_losses(log.losses.training, log.losses.validation, f"{name}: loss"))
-            texts = evaluation_texts(project, settings.report_lines) if settings else []
-            alignment, mel = view.pictures.picture(ALIGNMENT), view.pictures.picture(MEL)
-            return Sight(key, words, curve, alignment, mel, view.pictures.speeches(texts))
+            log, settings, progress = view.log, settings_of(project, name), progress_of(project, name)
+            keys = Keys(view.curve_key(), view.report_key(progress))
+            curve = report = None
+            if log.step and keys.curve != seen.curve:
+                curve = figure_pixels(plot_losses(log.losses.training, log.losses.validation, f"{name}: loss"))
+            if keys.report != seen.report:
+                view.pictures.update()
+                texts = evaluation_texts(project, settings.report_lines) if settings else []
+                speeches = tuple(view.pictures.speeches(texts))
+                report = Report(view.pictures.picture(ALIGNMENT), view.pictures.picture(MEL), speeches)
+            return Sight(keys, describe(name, log, settings, progress), curve, report)
 
 
 def newest_model(project: Project) -> str:

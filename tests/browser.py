@@ -103,7 +103,15 @@ def finished_audio(page, name: str) -> tuple[np.ndarray, int]:
 
 
 def errors_on(page) -> list[str]:
-    return [toast.text for toast in page.find_elements("css selector", ".toast-body") if toast.text]
+    """Return the messages on a page; in one step, since messages that are closed vanish."""
+    script = "return [...document.querySelectorAll('.toast-body')].map((toast) => toast.innerText).filter(Boolean)"
+    return page.execute_script(script)
+
+
+def close_errors(page) -> None:
+    """Close all messages, which lie above the page until then."""
+    page.execute_script("document.querySelectorAll('.toast-close').forEach((button) => button.click())")
+    wait(lambda: errors_on(page) == [])
 
 
 def width_of(page) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.page.review_panel import add_review
 from studio.prepare_config import TextConfig
 from studio.project import create_project, list_projects
@@ -23,7 +23,7 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
     """Add the tab."""
     add_new_project(context, project)
     gr.Markdown(f"{RIGHTS}\n\n{FILES}")
-    add_files(context, project)
+    stored = add_files(context, project)
     with gr.Accordion("Options", open=False):
         language = gr.Textbox(TextConfig.language, label="Language", max_lines=1, elem_id="language")
         several = gr.Checkbox(label="Go on where there are several speakers", elem_id="several")
@@ -38,6 +38,11 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
 
     key = connect_run(context, project, panel, RUN, begin, start, stop, [language, several])
     add_review(context, project, key)
+
+    def list_files(name: str | None) -> str:
+        return "\n".join(list_recordings(choose(context, name))) if name else ""
+
+    key.change(in_words(context, list_files), project, stored, **HIDDEN)
 
 
 def add_new_project(context: Context, project: gr.Dropdown) -> None:
@@ -56,10 +61,10 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
         new = create_project(context.projects, name)
         return gr.Dropdown(list_projects(context.projects), value=new.name), ""
 
-    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **EVENT)
+    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **HIDDEN)
 
 
-def add_files(context: Context, project: gr.Dropdown) -> None:
+def add_files(context: Context, project: gr.Dropdown) -> gr.Textbox:
     """Add the place where files are dropped, and the list of those that the project has."""
     files = gr.File(
         label="Recordings and transcripts", file_count="multiple", type="filepath", height=150, elem_id="files"
@@ -70,8 +75,5 @@ def add_files(context: Context, project: gr.Dropdown) -> None:
         chosen = choose(context, name)
         return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths or []]))
 
-    def show(name: str | None) -> str:
-        return "\n".join(list_recordings(choose(context, name))) if name else ""
-
-    files.upload(in_words(context, store), [files, project], [files, stored], **EVENT)
-    project.change(in_words(context, show), project, stored, **HIDDEN)
+    files.upload(in_words(context, store), [files, project], [files, stored], **HIDDEN)
+    return stored

@@ -20,8 +20,8 @@ from studio.wording import without_folders
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 SECONDS = 2.0  # between two looks at a run
-HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}  # of events that no user waits for
-EVENT: dict[str, Any] = {"api_visibility": "private"}
+# Of events: on an error, Gradio would lay the word "Error" over all fields that an event fills.
+HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def connect_run(
         return watch(name, "")
 
     outputs = [*panel.outputs, key]
-    start.click(in_words(context, run), [project, *options], outputs, **EVENT)
-    stop.click(in_words(context, pause), project, outputs, **EVENT)
+    start.click(in_words(context, run), [project, *options], outputs, **HIDDEN)
+    stop.click(in_words(context, pause), project, outputs, **HIDDEN)
     gr.on([gr.Timer(SECONDS).tick, project.change], in_words(context, watch), [project, key], outputs, **HIDDEN)
     return key

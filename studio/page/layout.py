@@ -17,7 +17,7 @@ from studio.page.train_tab import add_train_tab
 from studio.project import list_projects
 
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
-HOLD_TIME = (3600, 24 * 3600)  # seconds between two removals of uploaded files, and their age
+HOLD_TIME = (600, 3600)  # seconds between two removals of pictures and sounds, and their age
 TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Data", add_data_tab),
     ("Plan", add_plan_tab),

@@ -8,7 +8,7 @@ import gradio as gr
 
 from models import REGISTRY
 from studio.page.context import Context
-from studio.page.events import EVENT, HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_plot, read_text, save_plan, start_choices
 from studio.project import Project
 
@@ -39,7 +39,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
 
     key = connect_run(context, project, panel, RUN, begin, button, stop, [start, limit, unit, find_lr])
     views = [component for name in REGISTRY for component in add_model(name)]
-    text, save = add_editor()
+    text, save, result = add_editor()
 
     def show(name: str | None) -> tuple[Any, ...]:
         chosen = choose(context, name) if name else None
@@ -49,11 +49,10 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
         chosen = choose(context, name)
         context.jobs.check_free(chosen)
         save_plan(chosen, text)
-        gr.Info("plan.json is saved.")
-        return show(name)
+        return *show(name), "saved"
 
     key.change(in_words(context, show), project, [*views, text], **HIDDEN)
-    save.click(in_words(context, save_text), [project, text], [*views, text], **EVENT)
+    save.click(in_words(context, save_text), [project, text], [*views, text, result], **HIDDEN)
     project.change(lambda: gr.Dropdown(start_choices(context.projects)), None, start, **HIDDEN)
 
 
@@ -86,13 +85,14 @@ def add_model(name: str) -> list[Any]:
     return [expected, table, plot, command]
 
 
-def add_editor() -> tuple[gr.Code, gr.Button]:
+def add_editor() -> tuple[gr.Code, gr.Button, gr.Textbox]:
     """Add the text of plan.json."""
     with gr.Accordion("plan.json", open=False):
         gr.Markdown(EDITING)
         text = gr.Code(language="json", label="plan.json", max_lines=30, elem_id="plan-text")
         save = gr.Button("Check and save", elem_id="plan-save")
-    return text, save
+        result = gr.Textbox(label="Result", interactive=False, max_lines=1, elem_id="plan-result")
+    return text, save, result
 
 
 def explanations(project: Project | None) -> list[Any]:

@@ -20,7 +20,7 @@ from studio.editing import (
     table_of,
 )
 from studio.page.context import Context
-from studio.page.events import EVENT, HIDDEN, choose, in_words
+from studio.page.events import HIDDEN, choose, in_words
 from studio.project import Project
 from studio.review import NO, YES, Row
 
@@ -87,7 +87,7 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         return summarize(chosen, rows), table_of(rows), *clip_values(chosen, row, {}, f"saved: {len(edits)} clips")
 
     key.change(in_words(context, show), project, [summary, table, *panel.outputs], **HIDDEN)
-    save.click(in_words(context, save_all), [project, *panel.inputs], [summary, table, *panel.outputs], **EVENT)
+    save.click(in_words(context, save_all), [project, *panel.inputs], [summary, table, *panel.outputs], **HIDDEN)
     connect_choice(context, project, table, panel, [(previous, -1), (following, 1)])
 
 

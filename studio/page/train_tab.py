@@ -9,8 +9,7 @@ import gradio as gr
 from models import REGISTRY
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
-from studio.run_pictures import Picture, Speech
-from studio.training_view import TrainingView, newest_model, train_words
+from studio.training_view import NOTHING_SEEN, Keys, Report, TrainingView, newest_model, train_words
 
 RUN = "train"
 NEWEST = "newest"
@@ -44,19 +43,17 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
         gr.Audio(interactive=False, format="wav", buttons=["download"], visible=False, elem_id=f"sound-{number}")
         for number in range(SOUNDS)
     ]
-    seen, view = gr.State(""), TrainingView()
+    seen, view = gr.State(NOTHING_SEEN), TrainingView()
 
-    def look(name: str | None, model: str | None, before: str) -> tuple[Any, ...]:
+    def look(name: str | None, model: str | None, before: Keys) -> tuple[Any, ...]:
         if not name:
-            return "", *hidden(), ""
+            return "", show(None), *show_report(Report()), NOTHING_SEEN
         chosen = choose(context, name)
         sight = view.look(chosen, newest_model(chosen) if model in (None, NEWEST) else str(model), before)
-        if sight.key == before:
-            return sight.words, *[gr.skip()] * (3 + SOUNDS), before
-        if sight.losses is None:
-            return sight.words, *hidden(), sight.key
-        pictures = [gr.Image(value=sight.losses, visible=True), show(sight.alignment), show(sight.mel)]
-        return sight.words, *pictures, *show_sounds(sight.speeches), sight.key
+        is_same = sight.keys.curve == before.curve
+        curve = gr.skip() if is_same else show(sight.losses)
+        report = [gr.skip()] * (2 + SOUNDS) if sight.report is None else show_report(sight.report)
+        return sight.words, curve, *report, sight.keys
 
     outputs = [progress, losses, alignment, mel, *sounds, seen]
     triggers = [gr.Timer(SECONDS).tick, project.change, model.change]
@@ -76,20 +73,16 @@ def add_picture(name: str, text: str) -> gr.Image:
     )
 
 
-def hidden() -> list[Any]:
-    """Return the values of pictures and sounds that there are none of."""
-    return [gr.Image(value=None, visible=False)] * 3 + show_sounds([])
-
-
-def show(picture: Picture | None) -> gr.Image:
+def show(pixels: Any) -> gr.Image:
     """Return the value of a picture's component."""
-    return gr.Image(value=picture.pixels if picture else None, visible=picture is not None)
+    return gr.Image(value=pixels, visible=pixels is not None)
 
 
-def show_sounds(speeches: list[Speech]) -> list[Any]:
-    """Return the values of the sounds' components."""
-    values: list[Any] = [
+def show_report(report: Report) -> list[Any]:
+    """Return the values of the components of a report; those that it has nothing for are not visible."""
+    pictures = [show(picture.pixels if picture else None) for picture in (report.alignment, report.mel)]
+    sounds: list[Any] = [
         gr.Audio(value=(speech.rate, speech.samples), label=f"step {speech.step:,}: {speech.text}", visible=True)
-        for speech in speeches[:SOUNDS]
+        for speech in report.speeches[:SOUNDS]
     ]
-    return values + [gr.Audio(value=None, visible=False)] * (SOUNDS - len(values))
+    return [*pictures, *sounds, *[gr.Audio(value=None, visible=False)] * (SOUNDS - len(sounds))]

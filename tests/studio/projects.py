@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import soundfile
 
 from common.training.checkpoint import load_checkpoint, save_copy
 from models import REGISTRY
+from studio.prepare import PROPOSALS
 from studio.project import Project
+from studio.review import Row, store_proposals, write_review
 from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
 
@@ -58,3 +61,20 @@ def add_spoken_voice(project: Project) -> None:
     save_copy(project.voice / "tacotron2.safetensors", checkpoint | {"epoch": 3, "state_dict": weights})
     shutil.copy(EMBEDDED / "waveglow.safetensors", project.voice)
     (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))
+
+
+def add_review_table(project: Project) -> list[Row]:
+    """Add the table of the clips and the files beside it, as studio.prepare writes them; the first clip has a fault."""
+    lists = [path.read_text().splitlines() for path in (project.training_list, project.validation_list)]
+    rows = []
+    for number, line in enumerate([*lists[0], *lists[1]]):
+        path, text = line.split("|")
+        times = (f"{10 * number}.000", f"{10 * number + 2}.000")
+        faults = "words (50 % wrong)" if number == 0 else ""
+        use = "no" if faults else "yes"
+        rows.append(Row(use, Path(path).stem, "talk.wav", *times, text, "NAME.txt", "words", "0.500", faults))
+    write_review(project.review, rows)
+    store_proposals(project.state / PROPOSALS, rows)
+    settings = {"recordings": str(project.recordings.resolve()), "texts": {"language": "en"}}
+    project.settings.write_text(json.dumps(settings | {"cutting": {"sampling_rate": 22050}}))
+    return rows

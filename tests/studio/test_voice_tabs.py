@@ -110,8 +110,9 @@ def test_the_embedded_voice_speaks(page, address: str) -> None:
     open_tab(page, "Speak")
     choose(page, "speak-voice", "the embedded voice")
     fill(page, "speak-text", TEXT)
-    page.find_element("xpath", "//button[contains(., 'Settings')]").click()
-    wait(lambda: page.find_element("id", "speak-seed").is_displayed())
+    buttons = "//button[contains(., 'Settings')]"
+    wait(lambda: [button for button in page.find_elements("xpath", buttons) if button.is_displayed()])[0].click()
+    wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
     fill(page, "speak-seed", "5")
     click(page, "speak")
     message = wait(lambda: "s of speech" in (text := value_of(page, "speak-message")) and text)

@@ -12,7 +12,7 @@ from common.data.filelist import BadRows, Utterance, read_filelist
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError
 from common.spec import Key
-from tacotron2.data_function import Item, TextMelDataset, encode, pieces, spell, unspoken
+from tacotron2.data_function import Item, Tacotron2DataConfig, TextMelDataset, encode, pieces, spell, unspoken
 from tacotron2.text import symbols
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +43,22 @@ def test_clips_of_the_corpus():
         assert mel.shape == (80, soundfile.info(ROOT / row.path).frames // 256 + 1)
         assert mel.dtype == torch.float32
         assert torch.log(torch.tensor(1e-5)) <= mel.min() < mel.max() < 2  # log-mels of speech at full scale
+
+
+def test_english_is_read_aloud_in_its_own_alphabet_alone():
+    english = Tacotron2DataConfig(text_cleaners=["english_cleaners"])
+    assert english.read_aloud("5 km") == "five kilometers"
+    other = Tacotron2DataConfig(text_cleaners=["english_cleaners"], symbols=["_", " ", *"5abkm"])
+    assert other.read_aloud("5 km") == "5 km"
+    assert Tacotron2DataConfig(text_cleaners=["basic_cleaners"]).read_aloud("5 km") == "5 km"
+
+
+def test_a_text_may_have_all_the_symbols_of_its_seconds(tmp_path):
+    soundfile.write(tmp_path / "a.wav", 0.5 * torch.ones(22050).numpy(), 22050)
+    options = {"dataset_path": str(tmp_path), "symbols_per_second": 40.0}
+    TextMelDataset(options, [Utterance("a.wav", "a" * 40)]).check_clips()
+    with pytest.raises(BadRows, match=r"a text of 41 symbols for 1\.00 s, expected at most 40 \(40 a second"):
+        TextMelDataset(options, [Utterance("a.wav", "a" * 41)]).check_clips()
 
 
 def test_texts_of_training_are_not_read_aloud():
@@ -180,6 +196,11 @@ def test_pieces_without_words_are_left_out():
     cyrillic = BASIC | {"symbols": ["_", *" .абвг"]}
     assert pieces("Аб ва. Abc abc. Ваг.", 12, cyrillic) == [("Аб ва.", 0.35), ("Ваг.", 0.35)]
     assert pieces("Abc abc. Abc abc.", 12, cyrillic) == [("Abc abc. Abc abc.", 0.0)]  # for encode to refuse
+
+
+def test_a_piece_of_phonemes_alone_is_spoken():
+    found = pieces("A word of some length. {HH AH0 L OW1}.", 25, {"text_cleaners": ["english_cleaners"]})
+    assert [piece.text for piece in found] == ["A word of some length.", "{HH AH0 L OW1}."]
 
 
 def test_a_long_text_with_a_mistake_stays_whole():

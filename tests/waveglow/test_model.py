@@ -403,3 +403,9 @@ def test_a_matrix_may_turn_into_a_reflection_in_training(sign):
     assert log_det.item() == pytest.approx(2 * np.log(2))
     torch.testing.assert_close(mixed[:, 0], sign * 2 * x[:, 0])
     torch.testing.assert_close(layer.inverse(mixed), x)
+
+
+def test_groups_may_cross_the_ends_of_hops():
+    config = {"n_mel_channels": 3, "hop_length": 12, "upsample_kernel_size": 24, "n_flows": 2, "n_early_every": 2}
+    model = WaveGlow(**config, WN_config={"n_layers": 1, "n_channels": 4})
+    assert model.infer(torch.randn(1, 3, 5)).shape == (1, 56)  # 60 samples, in groups of 8

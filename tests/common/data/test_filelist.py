@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from common.data.filelist import Utterance, check_files, read_filelist, read_phrases, sift_filelist
+from common.data.filelist import (
+    BadRows,
+    Utterance,
+    check_files,
+    lines_of,
+    read_filelist,
+    read_phrases,
+    sift_filelist,
+)
 from common.errors import DataError
 
 
@@ -162,3 +170,10 @@ def test_sifting_parts_good_rows_from_bad_ones(tmp_path: Path) -> None:
     good, bad = sift_filelist(path)
     assert good == {1: Utterance("a.wav", "one"), 5: Utterance("c.wav", "two")}
     assert list(bad) == [2, 3, 4] and "not UTF-8" in bad[4]
+
+
+def test_bad_items_are_lines_of_their_file() -> None:
+    with pytest.raises(DataError) as error, lines_of("phrases.txt"):
+        raise BadRows({0: "first", 4: "fifth"})
+    assert str(error.value).splitlines() == ["phrases.txt:1: first", "phrases.txt:5: fifth"]
+    assert not isinstance(error.value, BadRows)

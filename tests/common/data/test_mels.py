@@ -158,3 +158,9 @@ def test_files_that_are_no_mels(tmp_path: Path, content: object, message: str) -
     with pytest.raises(DataError, match=message) as error:
         load_mel(path, 10)
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_half_mels_are_widened(tmp_path: Path) -> None:
+    torch.save(torch.full((10, 2), 0.5, dtype=torch.float16), tmp_path / "a.pt")
+    mel = load_mel(tmp_path / "a.pt", 10)
+    assert (mel.dtype, mel.unique().tolist()) == (torch.float32, [0.5])

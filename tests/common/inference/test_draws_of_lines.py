@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from torch import Tensor
@@ -107,7 +109,7 @@ def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone() -> None:
 
 
 def test_means_of_a_run_count_each_item_once() -> None:
-    class Unfocused(Batches):
+    class HalfFocus(Batches):
         """An item alone has half of the attention on its symbol."""
 
         def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
@@ -115,6 +117,20 @@ def test_means_of_a_run_count_each_item_once() -> None:
             return outputs._replace(alignments=outputs.alignments * (0.5 if len(ids) == 1 else 1.0))
 
     stages = voice()
-    stages = stages._replace(acoustic=stages.acoustic._replace(model=Unfocused()))
+    stages = stages._replace(acoustic=stages.acoustic._replace(model=HalfFocus()))
     batch = synthesise([Line("abc", 0, number) for number in range(4)], stages, 0, batch_size=3)
     assert batch.numbers["attention_focus"] == pytest.approx((3 * 1.0 + 0.5) / 4)
+
+
+def test_the_seconds_of_a_stream_are_those_of_the_vocoder_or_of_its_denoiser() -> None:
+    vocode, mels = waveglow(), torch.randn(1, 3, 12)
+
+    def denoise(audio: Tensor, strength: float) -> Tensor:
+        time.sleep(0.5)
+        return audio
+
+    vocode.denoiser = denoise  # type: ignore[assignment]
+    start = time.perf_counter()
+    _, (_, numbers) = exhaust(vocode.stream(mels, torch.tensor([12]), Draws.of([(1, 0)], "vocoder", CPU)))  # type: ignore[misc]
+    assert numbers["denoiser_latency"] >= 0.5
+    assert 0 < numbers["waveglow_latency"] + numbers["denoiser_latency"] <= time.perf_counter() - start

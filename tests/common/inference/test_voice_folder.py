@@ -10,7 +10,7 @@ import pytest
 from scipy.io import wavfile
 
 from common.errors import DataError
-from common.inference.voice_folder import default_vocoder, read_voice_folder, voice_name
+from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
 from models import REGISTRY
 from serving.config import ServingConfig
 from serving.voices import find_voices
@@ -72,3 +72,13 @@ def test_the_server_takes_the_folder_of_one_voice(folder: Path) -> None:
     (folder / "config.json").write_text('{"name": "embedded"}')
     with pytest.raises(DataError, match="the name of the voice that comes with the code; rename it"):
         find_voices(ServingConfig(voices=folder))
+
+
+@pytest.mark.parametrize("present", [5, 4, 3, 2, 1])
+def test_the_first_of_several_files_of_a_model_is_taken(tmp_path: Path, present: int) -> None:
+    spec = REGISTRY["WaveGlow"]
+    names = ["waveglow.safetensors", "waveglow.pt", "waveglow.pth", "checkpoint_WaveGlow_best.pt"]
+    names = [*names, "checkpoint_WaveGlow_last.pt"][-present:]
+    for name in names:
+        (tmp_path / name).touch()
+    assert find_checkpoint(tmp_path, spec) == tmp_path / names[0]

@@ -1,0 +1,162 @@
+"""Steps, faults, validation and saves of two processes, against those of one with all clips."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing
+from torch import nn
+from torch.utils.data import DataLoader
+
+import train
+from common.errors import DataError
+from common.training import distributed, snapshot
+from common.training.bad_steps import SkipConfig
+from common.training.checkpoint import load_checkpoint
+from common.training.distributed import Dist
+from common.training.interrupt import StopRequest
+from common.training.loop import TrainState, build_state, train_epoch, train_step
+from common.training.optimization import Pace
+from common.training.sampler import EpochBatches
+from common.training.validation import validate
+from common.training_arguments import parse_training_arguments
+from models import REGISTRY
+from tests.common.training.test_loop import Errors, Notes, PointsDataset, make_state
+from tests.recipe import flags
+
+pytestmark = pytest.mark.slow
+
+CLIPS = ([1, 3], [7, 8])  # of each process
+
+
+def state_of(dist: Dist) -> TrainState:
+    """make_state's, of several processes."""
+    alone = make_state()
+    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False)
+    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
+    model = nn.Linear(2, 1)
+    model.load_state_dict(alone.model.state_dict())
+    return build_state(spec, model, Errors(), args, dist, Pace(4, 2, 2))
+
+
+def loader_of(dist: Dist, unreadable: tuple[int, int], training: bool = True) -> DataLoader:
+    """Eight clips in batches of one a process; the process and the batch of `unreadable` cannot be read."""
+    dataset, loaded = PointsDataset(8), []
+    sampler = EpochBatches(dataset.lengths, 1, rank=dist.rank, world_size=2, training=training)
+
+    def collate(items: list[int]) -> Any:
+        loaded.append(items)
+        if (dist.rank, len(loaded) - 1) == unreadable:
+            raise DataError("a clip is gone")
+        return dataset.collate(items)
+
+    return DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)  # type: ignore[arg-type]
+
+
+def endings(dist: Dist) -> dict[str, Any]:
+    """Endings of epochs and validations where the second process cannot read a clip."""
+    found = {}
+    for name, batch in {"first": 0, "third": 2}.items():
+        state = state_of(dist)
+        ending = train_epoch(state, loader_of(dist, (1, batch)), Notes(), StopRequest())
+        found[name] = (ending.name, state.iteration, str(state.fault))
+    state = state_of(dist)
+    result = validate(state, loader_of(dist, (1, 1), training=False), None, Notes())
+    found["validation"] = (result, str(state.fault))
+    state = state_of(dist)
+    found["mean"] = validate(state, loader_of(dist, (9, 9), training=False), None, Notes())["val_loss"]
+    return found
+
+
+def save(dist: Dist, folder: Path) -> torch.Tensor:
+    """Save a state together; return this process's random state."""
+    args, spec = parse_training_arguments(flags("WaveGlow", folder / f"{dist.rank}"), REGISTRY, "")
+    args.output = folder
+    state, *_ = train.make_state(spec, args, dist, Pace(2, 2, 4))
+    torch.manual_seed(dist.rank)
+    snapshot.save(state, args)
+    return torch.get_rng_state()
+
+
+def one_of_two(rank: int, port: int, folder: str) -> None:
+    address = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", **address}
+    data = PointsDataset(9)
+    with distributed.session(cpu=True, timeout=timedelta(seconds=60)) as dist:
+        state = state_of(dist)
+        step = train_step(state, [data.collate(CLIPS[rank])], fault=rank == 1, save=rank == 0)
+        weights = torch.cat([weight.detach().flatten() for weight in state.model.parameters()])
+        state.skipping = SkipConfig(max_skipped=1)
+        batch = data.collate(CLIPS[rank])
+        if rank == 1:
+            batch.y[0] = math.nan
+        dropped = train_step(state, [batch]).dropped
+        outputs = {
+            "step": step._asdict(),
+            "weights": weights,
+            "dropped": dropped,
+            "random": save(dist, Path(folder)),
+            **endings(dist),
+        }
+        torch.save(outputs, Path(folder, f"{rank}.out"))
+        del state
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("two")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(one_of_two, args=(port, str(place)), nprocs=2)
+    return place
+
+
+@pytest.fixture(scope="module")
+def both(folder: Path) -> list[dict[str, Any]]:
+    return [torch.load(folder / f"{rank}.out") for rank in range(2)]
+
+
+def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]) -> None:
+    state = make_state()
+    whole = train_step(state, [PointsDataset(9).collate([*CLIPS[0], *CLIPS[1]])])
+    weights = torch.cat([weight.detach().flatten() for weight in state.model.parameters()])
+    for outputs in both:
+        step = outputs["step"]
+        assert step["terms"] == pytest.approx(whole.terms)
+        assert (step["loss"], step["grad_norm"], step["items"]) == pytest.approx((whole.loss, whole.grad_norm, 40.0))
+        assert (step["stop"], step["save"], step["fault"]) == (False, True, True)  # of any process
+        torch.testing.assert_close(outputs["weights"], weights)
+
+
+def test_a_dropped_step_names_the_clips_of_the_process_at_fault(both: list[dict[str, Any]]) -> None:
+    assert both[0]["dropped"] == both[1]["dropped"]
+    assert both[0]["dropped"].endswith("the batch's files: clip 7, clip 8")
+
+
+def test_all_processes_end_where_one_cannot_read_a_clip(both: list[dict[str, Any]]) -> None:
+    elsewhere = "another process of this run cannot read a clip, for the reason it gave"
+    for outputs, fault in zip(both, (elsewhere, "a clip is gone"), strict=True):
+        assert outputs["first"] == ("FAULT", 0, fault)
+        assert outputs["third"] == ("FAULT", 2, fault)
+        assert outputs["validation"] == ({}, fault)
+
+
+def test_validation_is_the_mean_over_the_clips_of_all(both: list[dict[str, Any]]) -> None:
+    errors = [abs(0.5 * item - 0.25 + 0.125 - 2 * item) for item in range(8)]
+    mean = sum(error**2 + error for error in errors) / 8
+    assert [outputs["mean"] for outputs in both] == pytest.approx([mean, mean])
+
+
+def test_a_checkpoint_has_the_random_state_of_each_process(both: list[dict[str, Any]], folder: Path) -> None:
+    states = load_checkpoint(folder / "checkpoint_WaveGlow_0.pt")["random_rng_states_all"]
+    assert torch.equal(states, torch.stack([outputs["random"] for outputs in both]))

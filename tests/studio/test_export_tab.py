@@ -1,0 +1,54 @@
+"""The tab Export without a browser: targets that can be written here, and words about the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from exports import targets
+from studio.jobs import Jobs
+from studio.project import Project
+
+pytest.importorskip("gradio", reason="gradio, of requirements-studio.txt, is not installed")
+import gradio as gr
+
+from studio.page.context import Context
+from studio.page.export_tab import Exporter, add_export_tab
+
+
+def test_missing_packages_are_named_and_their_targets_cannot_be_chosen(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(targets, "EXTRA_PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("exports.packages.COMPILERS", ("no-such-compiler",))
+    with gr.Blocks() as page, gr.Tab("Export"):
+        add_export_tab(Context(tmp_path, True, Jobs(tmp_path)), gr.Dropdown([], elem_id="project"))
+    named = {block.elem_id: block for block in page.blocks.values() if block.elem_id}
+    assert [value for _, value in named["targets"].choices] == ["torchscript", "triton"]
+    words = named["missing-targets"].value
+    assert "- onnx: no-such-package: not installed; `bash scripts/exports.sh` installs them" in words
+    assert "- aotinductor: no C++ compiler, expected one of no-such-compiler" in words
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "message"),
+    [
+        ("mine", [], "choose a runtime first"),
+        ("mine", ["../paper"], "choose a runtime first"),
+        ("mine", ["triton"], "mine/voice: no such file; run python -m studio.train mine first"),
+        (None, ["triton"], "no project is chosen"),
+    ],
+)
+def test_mistakes_are_messages(tmp_path: Path, name: str | None, chosen: list[str], message: str) -> None:
+    Project(name="mine", projects=tmp_path).root.mkdir()
+    with pytest.raises(gr.Error) as caught:
+        Exporter(Context(tmp_path, True, Jobs(tmp_path))).export(name, chosen)
+    assert message in caught.value.message and str(tmp_path) not in caught.value.message
+
+
+def test_a_project_without_exports_has_commands_alone(tmp_path: Path) -> None:
+    Project(name="mine", projects=tmp_path).root.mkdir()
+    state, log, files, commands, timer = Exporter(Context(tmp_path, True, Jobs(tmp_path))).look("mine")
+    assert (state, log, files) == ("Nothing has been exported yet.", "", "<p>No files yet.</p>") and not timer.active
+    voice = f"{tmp_path}/mine/voice"
+    for words in ("studio.share mine", f"python inference.py --voice {voice}", f"python -m serving --voices {voice}"):
+        assert words in commands

@@ -1,0 +1,332 @@
+"""The studio's page in headless Chromium: from dropped files to a voice that speaks, by keyboard, at a phone's width."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.data.filelist import read_filelist
+from studio.editing import read_rows
+from studio.plan_file import read_plan
+from studio.project import Project
+from tests.browser import (
+    PHONE,
+    click,
+    errors_on,
+    fill,
+    finished_audio,
+    hosts_of,
+    open_page,
+    open_tab,
+    start_browser,
+    value_of,
+    wait,
+    width_of,
+)
+from tests.recipe import ROOT, skip_without_evaluators
+from tests.studio.page_server import PageServer, serve
+from tests.studio.projects import add_review_table, add_voice, make_project
+
+pytestmark = pytest.mark.slow
+NUMBERS = range(1, 7)  # sentences of the recording
+TABS = ("Data", "Plan", "Train", "Speak", "Compare", "Export")
+PATIENCE = 400  # seconds for a run; another program may have the machine
+
+
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory) -> Path:
+    """Projects: `other` with prepared clips, and `tiny` with a voice of tiny models."""
+    folder = tmp_path_factory.mktemp("projects")
+    add_review_table(make_project(Project(name="other", projects=folder)))
+    add_voice(Project(name="tiny", projects=folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(projects, tmp_path_factory) -> Iterator[PageServer]:
+    with serve(projects, tmp_path_factory.mktemp("server"), environment={"OMP_NUM_THREADS": "1"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = start_browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(browser, server):
+    open_page(browser, server.address)
+    wait(lambda: browser.find_elements("id", "create"))
+    wait(lambda: value_of(browser, "clip"))  # of the first project, `other`: the page's events work
+    return browser
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory) -> list[Path]:
+    """A recording of some sentences, and their text."""
+    folder = tmp_path_factory.mktemp("recording")
+    texts = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
+    pause = 1e-4 * np.random.default_rng(0).standard_normal(17640)
+    sounds = [soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{n:04}.ogg")[0] for n in NUMBERS]
+    soundfile.write(folder / "talk.wav", np.concatenate([part for sound in sounds for part in (sound, pause)]), 22050)
+    (folder / "talk.txt").write_text(" ".join(texts[n - 1] for n in NUMBERS))
+    return [folder / "talk.wav", folder / "talk.txt"]
+
+
+def choose_project(page, name: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    fill(page, "project", f"{name}{Keys.ENTER}")
+
+
+def drop(page, *paths: Path) -> None:
+    field = wait(lambda: page.find_elements("css selector", "#files input[type=file]"))[0]
+    field.send_keys("\n".join(map(str, paths)))
+
+
+def wait_for_end(page, name: str) -> None:
+    """Wait until a run has finished."""
+    wait(lambda: re.search("finished|failed|without an exit code", value_of(page, f"{name}-state")), PATIENCE)
+    assert "finished" in value_of(page, f"{name}-state"), value_of(page, f"{name}-state")
+
+
+def wait_for_message(page, words: str) -> None:
+    """Wait for the message of an error that has these words."""
+    found = wait(lambda: [text for text in errors_on(page) if words in text])[0]
+    assert "Traceback" not in found
+    for button in page.find_elements(
+        "css selector", ".toast-close"
+    ):  # messages lie above the page until they are closed
+        button.click()
+    wait(lambda: errors_on(page) == [])
+
+
+def replace_code(page, text: str) -> None:
+    """Replace the text of plan.json's editor at once, as pasting does: typing would add brackets."""
+    from selenium.webdriver.common.keys import Keys
+
+    editor = page.find_element("css selector", "#plan-text .cm-content")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", editor)
+    editor.click()
+    editor.send_keys(Keys.CONTROL, "a")
+    page.execute_cdp_cmd("Input.insertText", {"text": text})
+
+
+def open_accordion(page, title: str) -> None:
+    buttons = page.find_elements("css selector", "button.label-wrap")
+    button = next(button for button in buttons if button.text.startswith(title) and button.is_displayed())
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.click()
+
+
+def test_from_dropped_files_to_a_voice_that_speaks(page, server, projects, recording):
+    skip_without_evaluators()
+    if find_spec("resemblyzer") is None:
+        pytest.skip("resemblyzer, of requirements-eval.txt, is not installed")
+    project = Project(name="mine", projects=projects)
+    fill(page, "new-project", "mine")
+    click(page, "create")
+    wait(lambda: value_of(page, "project") == "mine")
+    prepare(page, project, recording)
+    correct_a_transcript(page, project)
+    plan(page, project)
+    train(page, server, project)
+    speak(page)
+    assert width_of(page) <= PHONE["width"]
+    assert hosts_of(page) == {server.address.split("/")[2]} and not server.hosts.exists()
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def prepare(page, project: Project, recording: list[Path]) -> None:
+    drop(page, *recording)
+    wait(lambda: value_of(page, "stored") == "talk.txt\ntalk.wav")
+    assert (project.recordings / "talk.wav").read_bytes() == recording[0].read_bytes()
+    click(page, "prepare")
+    wait_for_end(page, "prepare")
+    wait(lambda: value_of(page, "clip"))
+    assert value_of(page, "summary").startswith(f"mine: {len(NUMBERS)} clips of 1 recordings")
+
+
+def correct_a_transcript(page, project: Project) -> None:
+    """Listen to the second clip, edit it, and save: the table and the filelists have the new text."""
+    from selenium.webdriver.common.keys import Keys
+
+    rows = read_rows(project)
+    click(page, "next")
+    wait(lambda: value_of(page, "clip") == rows[1].clip)
+    samples, rate = finished_audio(page, "clip-audio")
+    expected, _ = soundfile.read(project.clips / f"{rows[1].clip}.wav", dtype="int16")
+    assert rate == 22050
+    np.testing.assert_array_equal(samples, expected)
+    fill(page, "transcript", Keys.BACKSPACE)
+    choose_use(page, "yes")
+    click(page, "save")
+    wait_for_message(page, f"{rows[1].clip}: text: empty; write the words of the clip, or no into the column use")
+    fill(page, "transcript", "A corrected transcript.")
+    click(page, "previous")
+    wait(lambda: value_of(page, "edits") == f"not saved yet: 1 clip, {rows[1].clip}")
+    choose_use(page, "yes")
+    click(page, "save")
+    wait(lambda: re.match(r"saved: \d clips", value_of(page, "edits")))
+    assert {row.clip: row.text for row in read_rows(project)}[rows[1].clip] == "A corrected transcript."
+    lists = [*read_filelist(project.training_list), *read_filelist(project.validation_list)]
+    assert {"A corrected transcript.", rows[0].text} <= {row.text for row in lists}
+
+
+def choose_use(page, answer: str) -> None:
+    page.execute_script(f"document.querySelector('#use input[value={answer}]').click()")
+
+
+def plan(page, project: Project) -> None:
+    """Make a plan from the tiny voice, then shorten it in the editor."""
+    from selenium.webdriver.common.keys import Keys
+
+    open_tab(page, "Plan")
+    wait(lambda: page.find_element("id", "plan").is_displayed())
+    fill(page, "start", f"voice of the project tiny{Keys.ENTER}")
+    click(page, "plan")
+    wait_for_end(page, "plan")
+    wait(lambda: value_of(page, "plan-waveglow-time").startswith("expected: "))
+    assert "--warm-start" in value_of(page, "plan-tacotron2-command")
+    assert "usual for this much data" in page.find_element("id", "plan-tacotron2-settings").text
+    content = json.loads(project.plan.read_text())
+    for settings in content["models"].values():
+        settings |= {"epochs": 12, "report_every": 6, "report_lines": 2, "best_by": "loss"}
+    open_accordion(page, "plan.json")
+    wait(lambda: page.find_elements("css selector", "#plan-text .cm-content"))
+    replace_code(page, json.dumps(content | {"seed": -1}))
+    click(page, "plan-save")
+    wait_for_message(page, "plan.json: seed: -1, expected a whole number")
+    replace_code(page, json.dumps(content))
+    click(page, "plan-save")
+    wait(lambda: value_of(page, "plan-result") == "saved")
+    assert read_plan(project.plan).models["Tacotron2"].epochs == 12
+
+
+def train(page, server: PageServer, project: Project) -> None:
+    """Start, leave the page, come back, pause and resume."""
+    open_tab(page, "Train")
+    wait(lambda: page.find_element("id", "train").is_displayed())
+    click(page, "train")
+    wait(lambda: "is running" in value_of(page, "train-state"))
+    page.get("about:blank")
+    wait(lambda: (project.run("Tacotron2") / "nvlog.json").exists())
+    page.get(server.address)
+    wait(lambda: page.find_elements("id", "create"))
+    choose_project(page, "mine")
+    open_tab(page, "Train")
+    wait(lambda: "is running" in value_of(page, "train-state"))
+    click(page, "pause")
+    wait(lambda: "was paused" in value_of(page, "train-state"))
+    assert not project.voice.exists()
+    click(page, "train")
+    wait_for_end(page, "train")
+    wait(lambda: "Finished: " in value_of(page, "progress"))
+    assert value_of(page, "progress").startswith("WaveGlow: step ")
+    for name in ("losses", "mel"):
+        wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))
+    samples, _ = finished_audio(page, "sound-0")
+    assert len(samples) > 0 and (project.voice / "config.json").exists()
+
+
+def speak(page) -> None:
+    """Speak by the embedded voice, which the recogniser can follow."""
+    from common.quality.recogniser import Recogniser
+    from common.quality.words import normalise
+
+    open_tab(page, "Speak")
+    wait(lambda: page.find_element("id", "speak").is_displayed())
+    text = "There are seven days in a week."
+    fill(page, "speak-text", text)
+    choose_embedded_voice(page)
+    click(page, "speak")
+    wait(lambda: "s of speech" in value_of(page, "speak-message"), PATIENCE)
+    samples, rate = finished_audio(page, "speak-audio")
+    assert normalise(Recogniser()(samples / 32768, rate)) == normalise(text)
+
+
+def choose_embedded_voice(page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    fill(page, "speak-voice", f"the embedded voice{Keys.ENTER}")
+
+
+def test_errors_are_words(page, projects, tmp_path):
+    fill(page, "new-project", "../outside")
+    click(page, "create")
+    wait_for_message(page, "project '../outside': expected at most 64 Latin letters")
+    choose_project(page, "tiny")
+    click(page, "prepare")
+    wait_for_message(page, "tiny: no recordings yet; drop some files first")
+    (tmp_path / "tool.exe").write_text("no recording")
+    drop(page, tmp_path / "tool.exe")
+    wait(lambda: "not stored: tool.exe: .exe, expected a recording" in value_of(page, "stored"))
+    open_tab(page, "Train")
+    wait(lambda: page.find_element("id", "train").is_displayed())
+    click(page, "train")
+    wait_for_message(page, "plan.json: no such file; run python -m studio.plan tiny first")
+    click(page, "pause")
+    wait_for_message(page, "tiny: no train is running")
+    assert not (projects.parent / "outside").exists()
+
+
+def test_every_tab_fits_a_phone(page):
+    choose_project(page, "other")
+    wait(lambda: value_of(page, "clip"))
+    for title in TABS:
+        show_tab(page, title)
+        time.sleep(0.5)  # for the layout of the tab
+        assert width_of(page) <= PHONE["width"], title
+
+
+def show_tab(page, title: str) -> None:
+    """Choose a tab, also from the menu of those that a narrow screen has no room for."""
+    if not any(tab.text == title and tab.is_displayed() for tab in page.find_elements("css selector", "[role=tab]")):
+        page.find_element("css selector", ".overflow-menu > button").click()
+        wait(lambda: [b for b in page.find_elements("css selector", ".overflow-dropdown button") if b.text == title])
+        next(b for b in page.find_elements("css selector", ".overflow-dropdown button") if b.text == title).click()
+        return
+    open_tab(page, title)
+
+
+def test_the_keyboard_alone(page, projects):
+    """Make a project, and walk through clips, without a pointer."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    def press(*keys: str) -> None:
+        ActionChains(page).send_keys(*keys).perform()
+
+    def focus() -> str:
+        return page.execute_script("return document.activeElement.closest('[id]')?.id ?? ''")
+
+    def tab_to(name: str) -> None:
+        for _ in range(60):
+            if focus() == name:
+                return
+            press(Keys.TAB)
+        raise AssertionError(f"no focus on {name}")
+
+    tab_to("new-project")
+    press("typed")
+    press(Keys.TAB)
+    assert focus() == "create"
+    press(Keys.ENTER)
+    wait(lambda: value_of(page, "project") == "typed")
+    assert list((projects / "typed").iterdir()) == [projects / "typed" / "recordings"]
+    choose_project(page, "other")
+    wait(lambda: value_of(page, "clip"))
+    rows = read_rows(Project(name="other", projects=projects))
+    tab_to("next")
+    press(Keys.ENTER)
+    wait(lambda: value_of(page, "clip") == rows[1].clip)
