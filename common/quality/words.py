@@ -26,6 +26,7 @@ TITLES = {
     "gen": "general",
 }
 SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
+LONG_NUMBER = re.compile(r"\d(?:,?\d){36,}")  # inflect's names end before 10^36: digits are read one by one
 SCALE = "|".join([*SCALES, "hundred", "thousand", "million", "billion", "trillion"])
 
 
@@ -94,6 +95,7 @@ def normalise(text: str) -> str:
     from unidecode import unidecode
 
     text = unidecode(text).lower()
+    text = LONG_NUMBER.sub(lambda m: " ".join(m[0].replace(",", "")), text)
     text = re.sub(rf"\b({'|'.join(TITLES)})\b\.?(?= )", lambda m: TITLES[m[1]], text)
     text = re.sub(r"(?<![a-z'])(?<!i )([ap])\.?\s?m\b\.?", r" \1 m ", text)
     text = re.sub(r"\b(\d{1,2}):(\d\d)\b", clock_time, text)

@@ -43,7 +43,9 @@ def test_an_export_and_its_run_print_their_own_lines(target: str, tmp_path: Path
     voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     first, *files = command(target, "-o", tmp_path / "export", *voice)
     assert first.startswith("voice: ")
-    assert all(line.startswith(str(tmp_path / "export")) or line.endswith("skipped") for line in files), files
+    if target == "tensorrt":
+        files.pop()  # the note that an engine needs a GPU of its own
+    assert all(line.startswith(str(tmp_path / "export")) for line in files), files
     if target not in RUNNERS or target == "tensorrt":
         return
     (tmp_path / "phrase.txt").write_text("Two.\n")

@@ -75,3 +75,12 @@ def test_rate_is_of_the_reference() -> None:
     assert Errors(3, 4).rate == 0.75
     assert Errors(6, 4).rate == 1.5
     assert math.isnan(Errors(2, 0).rate)
+
+
+@pytest.mark.parametrize(
+    "number", ["9" * 37, "9" * 5000, "9," + "999," * 12 + "999", f"${'9' * 40}", f"{'9' * 40}th", f"1.{'9' * 40}"]
+)
+def test_numbers_beyond_all_names_are_digits(number: str) -> None:
+    words = normalise(f"a {number} b").split()
+    assert words[0] == "a" and words[-1] == "b"
+    assert words.count("nine") + words.count("ninth") >= 37
