@@ -21,7 +21,7 @@ import exports.__main__
 import inference
 import serving.arguments
 from benchmarks import exports as exports_benchmark
-from benchmarks import latency, load, speed, wer
+from benchmarks import latency, load, own_voice, speed, wer
 from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
@@ -121,6 +121,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "benchmarks.wer": wer.parse_args,
     "benchmarks.exports": exports_benchmark.parse_args,
     "benchmarks.load": load.parse_args,
+    "benchmarks.own_voice": own_voice.parse_args,
     "exports": exports.__main__.parse_args,
     "serving": serving.arguments.parse_args,
     "scripts.predict_mels": predict_mels.parse_args,
