@@ -39,7 +39,8 @@ def summary(
 def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequence[Row]) -> list[str]:
     """Return counts, minutes and the faults by name."""
     n_recordings = len({row.recording for row in edits.rows})
-    lines = [f"{name}: {len(edits.rows)} clips of {n_recordings} recordings, {minutes(edits.rows):.1f} minutes"]
+    recordings = "1 recording" if n_recordings == 1 else f"{n_recordings} recordings"
+    lines = [f"{name}: {len(edits.rows)} clips of {recordings}, {minutes(edits.rows):.1f} minutes"]
     for part, rows in (("training", training), ("validation", validation)):
         lines.append(f"  {part}: {len(rows)} clips, {minutes(rows):.1f} minutes")
     lines.append(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")

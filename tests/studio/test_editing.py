@@ -47,7 +47,7 @@ def test_rows_sounds_and_summary(project):
     assert rate == expected_rate
     np.testing.assert_array_equal(samples, expected)
     lines = summarize(project, rows).splitlines()
-    assert lines[0] == "mine: 7 clips of 1 recordings, 0.2 minutes"
+    assert lines[0] == "mine: 7 clips of 1 recording, 0.2 minutes"
     assert "  in use: 6 clips" in lines and "  not used: 1 clips" in lines and "  faults: words 1" in lines
 
 

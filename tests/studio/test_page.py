@@ -154,7 +154,7 @@ def prepare(page, project: Project, recording: list[Path]) -> None:
     click(page, "prepare")
     wait_for_end(page, "prepare")
     wait(lambda: value_of(page, "clip"))
-    assert value_of(page, "summary").startswith(f"mine: {len(NUMBERS)} clips of 1 recordings")
+    assert value_of(page, "summary").startswith(f"mine: {len(NUMBERS)} clips of 1 recording")
 
 
 def correct_a_transcript(page, project: Project) -> None:
