@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import resource
 import tempfile
 import time
 import zipfile
@@ -221,6 +220,7 @@ def check(target: str, content: bytes) -> None:
     Raises AssertionError beyond the bounds of time and memory, and any exception of the reader but DataError and UsageError.
     """
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        _reset_peak_memory()
         memory, start = _peak_memory(), time.process_time()
         with contextlib.suppress(DataError, UsageError):
             TARGETS[target](content, Path(folder))
@@ -247,4 +247,10 @@ def _write(path: Path, content: bytes) -> Path:
 
 
 def _peak_memory() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MB; the system counts in KB
+    """Return the most resident memory in MB since the last reset. Linux only: getrusage's peak includes the parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def _reset_peak_memory() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
