@@ -211,7 +211,8 @@ class Jobs:
     def _reap(self) -> None:
         """Collect the exit codes of own processes, which the system keeps until then."""
         for child in [child for child in self._children if child.poll() is not None]:
-            self._children.remove(child)
+            with suppress(ValueError):  # another thread was faster
+                self._children.remove(child)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
