@@ -136,5 +136,12 @@ def connect_run(
     outputs = [*panel.outputs, key]
     start.click(in_words(context, run), [project, *options], outputs, **HIDDEN)
     stop.click(in_words(context, pause), project, outputs, **HIDDEN)
-    gr.on([gr.Timer(SECONDS).tick, project.change], in_words(context, watch), project, outputs, **HIDDEN)
+    gr.on(
+        [gr.Timer(SECONDS).tick, project.change],
+        in_words(context, watch),
+        project,
+        outputs,
+        trigger_mode="multiple",
+        **HIDDEN,
+    )
     return key
