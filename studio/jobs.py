@@ -210,7 +210,9 @@ class Jobs:
 
     def _reap(self) -> None:
         """Collect the exit codes of own processes, which the system keeps until then."""
-        self._children = [child for child in self._children if child.poll() is None]
+        for child in [child for child in self._children if child.poll() is not None]:
+            with suppress(ValueError):  # another thread was faster
+                self._children.remove(child)
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

@@ -66,6 +66,17 @@ def fill(page, name: str, text: str) -> None:
     field.send_keys(text)
 
 
+def choose_option(page, name: str, label: str) -> None:
+    """Choose an option of a list by its label: type it, and press Enter once it is the only one."""
+    from selenium.webdriver.common.keys import Keys
+
+    script = "return [...document.querySelectorAll('[role=option]')].map((option) => option.ariaLabel)"
+    fill(page, name, label)
+    wait(lambda: page.execute_script(script) == [label])
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(lambda: value_of(page, name) == label and page.execute_script(script) == [])
+
+
 def click(page, name: str) -> None:
     """Scroll to an element and click it."""
     element = page.find_element("id", name)

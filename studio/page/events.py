@@ -121,23 +121,27 @@ def connect_run(
     """
     key = gr.State("")
 
-    def watch(name: str | None, before: str) -> tuple[Any, ...]:
+    def watch(name: str | None) -> tuple[Any, ...]:
         job = find_job(context, name, kind)
-        now = state_key(name, job)
-        if now == before and not (job and job.is_active):
-            return gr.skip(), gr.skip(), gr.skip()
-        return *run_values(context, job), now
+        return *run_values(context, job), state_key(name, job)  # each time: an answer may not reach the page
 
     def run(name: str | None, *values: Any) -> tuple[Any, ...]:
         begin(name, *values)
-        return watch(name, "")
+        return watch(name)
 
     def pause(name: str | None) -> tuple[Any, ...]:
         context.jobs.pause(choose(context, name), kind)
-        return watch(name, "")
+        return watch(name)
 
     outputs = [*panel.outputs, key]
     start.click(in_words(context, run), [project, *options], outputs, **HIDDEN)
     stop.click(in_words(context, pause), project, outputs, **HIDDEN)
-    gr.on([gr.Timer(SECONDS).tick, project.change], in_words(context, watch), [project, key], outputs, **HIDDEN)
+    gr.on(
+        [gr.Timer(SECONDS).tick, project.change],
+        in_words(context, watch),
+        project,
+        outputs,
+        trigger_mode="multiple",
+        **HIDDEN,
+    )
     return key

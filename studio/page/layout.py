@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import gradio as gr
@@ -10,6 +11,7 @@ import gradio as gr
 from studio.page.compare_tab import add_compare_tab
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
+from studio.page.events import HIDDEN
 from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
 from studio.page.speak_tab import add_speak_tab
@@ -18,6 +20,7 @@ from studio.project import list_projects
 
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between two removals of pictures and sounds, and their age
+HOLD_STREAM = 20.0  # seconds between two looks whether the page is still open
 TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Data", add_data_tab),
     ("Plan", add_plan_tab),
@@ -39,5 +42,16 @@ def make_page(context: Context) -> gr.Blocks:
             with gr.Tab(title):
                 add_tab(context, project)
         page.load(lambda: gr.Dropdown(list_projects(context.projects)), None, project, api_visibility="private")
+        page.load(keep_stream, **HIDDEN)
     page.queue(default_concurrency_limit=None)
     return page
+
+
+async def keep_stream() -> AsyncIterator[None]:
+    """Stay unfinished, for the stream of answers closes with the last event of a page.
+
+    An event that comes just then would lose its answer (Gradio 6.31), and with timers that happens on a busy machine.
+    """
+    while True:
+        await asyncio.sleep(HOLD_STREAM)
+        yield None

@@ -57,7 +57,7 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
 
     outputs = [progress, losses, alignment, mel, *sounds, seen]
     triggers = [gr.Timer(SECONDS).tick, project.change, model.change]
-    gr.on(triggers, in_words(context, look), [project, model, seen], outputs, **HIDDEN)
+    gr.on(triggers, in_words(context, look), [project, model, seen], outputs, trigger_mode="multiple", **HIDDEN)
 
 
 def add_picture(name: str, text: str) -> gr.Image:

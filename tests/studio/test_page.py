@@ -19,6 +19,7 @@ from studio.plan_file import read_plan
 from studio.project import Project
 from tests.browser import (
     PHONE,
+    choose_option,
     click,
     close_errors,
     errors_on,
@@ -67,9 +68,14 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def page(browser, server):
     open_page(browser, server.address)
-    wait(lambda: browser.find_elements("id", "create"))
-    wait(lambda: value_of(browser, "clip"))  # of the first project, `other`: the page's events work
+    wait_for_page(browser)
     return browser
+
+
+def wait_for_page(page) -> None:
+    """Wait until events work: the first project, `other`, has a clip."""
+    wait(lambda: page.find_elements("id", "clip"))
+    wait(lambda: value_of(page, "clip"))
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +88,6 @@ def recording(tmp_path_factory) -> list[Path]:
     soundfile.write(folder / "talk.wav", np.concatenate([part for sound in sounds for part in (sound, pause)]), 22050)
     (folder / "talk.txt").write_text(" ".join(texts[n - 1] for n in NUMBERS))
     return [folder / "talk.wav", folder / "talk.txt"]
-
-
-def choose_project(page, name: str) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    fill(page, "project", f"{name}{Keys.ENTER}")
 
 
 def drop(page, *paths: Path) -> None:
@@ -189,11 +189,9 @@ def choose_use(page, answer: str) -> None:
 
 def plan(page, project: Project) -> None:
     """Make a plan from the tiny voice, then shorten it in the editor."""
-    from selenium.webdriver.common.keys import Keys
-
     open_tab(page, "Plan")
     wait(lambda: page.find_element("id", "plan").is_displayed())
-    fill(page, "start", f"voice of the project tiny{Keys.ENTER}")
+    choose_option(page, "start", "voice of the project tiny")
     click(page, "plan")
     wait_for_end(page, "plan")
     wait(lambda: value_of(page, "plan-waveglow-time").startswith("expected: "))
@@ -222,8 +220,8 @@ def train(page, server: PageServer, project: Project) -> None:
     page.get("about:blank")
     wait(lambda: (project.run("Tacotron2") / "nvlog.json").exists())
     page.get(server.address)
-    wait(lambda: page.find_elements("id", "create"))
-    choose_project(page, "mine")
+    wait_for_page(page)
+    choose_option(page, "project", "mine")
     open_tab(page, "Train")
     wait(lambda: "is running" in value_of(page, "train-state"))
     click(page, "pause")
@@ -248,24 +246,18 @@ def speak(page) -> None:
     wait(lambda: page.find_element("id", "speak").is_displayed())
     text = "There are seven days in a week."
     fill(page, "speak-text", text)
-    choose_embedded_voice(page)
+    choose_option(page, "speak-voice", "the embedded voice")
     click(page, "speak")
     wait(lambda: "s of speech" in value_of(page, "speak-message"), PATIENCE)
     samples, rate = finished_audio(page, "speak-audio")
     assert normalise(Recogniser()(samples / 32768, rate)) == normalise(text)
 
 
-def choose_embedded_voice(page) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    fill(page, "speak-voice", f"the embedded voice{Keys.ENTER}")
-
-
 def test_errors_are_words(page, projects, tmp_path):
     fill(page, "new-project", "../outside")
     click(page, "create")
     wait_for_message(page, "project '../outside': expected at most 64 Latin letters")
-    choose_project(page, "tiny")
+    choose_option(page, "project", "tiny")
     click(page, "prepare")
     wait_for_message(page, "tiny: no recordings yet; drop some files first")
     (tmp_path / "tool.exe").write_text("no recording")
@@ -281,7 +273,7 @@ def test_errors_are_words(page, projects, tmp_path):
 
 
 def test_every_tab_fits_a_phone(page):
-    choose_project(page, "other")
+    choose_option(page, "project", "other")
     wait(lambda: value_of(page, "clip"))
     for title in TABS:
         show_tab(page, title)
@@ -325,7 +317,7 @@ def test_the_keyboard_alone(page, projects):
     wait(lambda: value_of(page, "project") == "typed")
     assert list((projects / "typed").iterdir()) == [projects / "typed" / "recordings"]
     wait(lambda: value_of(page, "clip") == "")  # the review of the project before has been cleared
-    choose_project(page, "other")
+    choose_option(page, "project", "other")
     wait(lambda: value_of(page, "clip"))
     rows = read_rows(Project(name="other", projects=projects))
     tab_to("next")
