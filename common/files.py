@@ -1,4 +1,4 @@
-"""Atomic writes, and the lines of text files."""
+"""Atomic writes, locks of folders, and the lines of text files."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:  # a file
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Let one process and thread at a time go on. The folder itself is locked, so that no file appears in it. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def atomic_link(path: Path, target: str) -> None:

@@ -51,10 +51,10 @@ def make_audio(label: str, name: str) -> gr.Audio:
 def make_pictures(name: str) -> list[gr.Image]:
     """Make the pictures of common.inference.pictures: the mel, and the alignment."""
     pictures = (("mel", "Mel spectrogram with the words below"), ("alignment", "Alignment of the text's symbols"))
-    return [_make_picture(f"{name}-{kind}", text) for kind, text in pictures]
+    return [make_picture(f"{name}-{kind}", text) for kind, text in pictures]
 
 
-def _make_picture(name: str, text: str) -> gr.Image:
+def make_picture(name: str, text: str) -> gr.Image:
     """Make a picture; `text` describes it to screen readers, since its title is drawn."""
     return gr.Image(
         show_label=False,

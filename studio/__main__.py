@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
         )  # beside the projects, so that files are moved, not copied
         context = Context(projects, config.cpu, Jobs(projects, machine_devices(config.cpu)))
         app = make_app(context, access)
-        settings = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False)
+        settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         settings.timeout_graceful_shutdown = LAST_BYTES
         if config.host in ALL_ADDRESSES:
             print(f"from other machines: {address_of(config.host, access, socket.gethostname())}", flush=True)

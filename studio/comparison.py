@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
-import os
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -17,7 +14,7 @@ from typing import NamedTuple
 
 from common.data.filelist import read_filelist
 from common.errors import DataError, join_problems
-from common.files import atomic_write, decode_lines
+from common.files import atomic_write, decode_lines, lock_folder
 from studio.project import Project, inside
 from studio.samples import Sample
 
@@ -79,7 +76,7 @@ def add_vote(pair: Pair, vote: Vote, now: datetime | None = None) -> Row:
     row = Row(time, text, left, right, vote.value)
     path = table_path(pair.project)
     try:
-        with _lock(pair.project.root):
+        with lock_folder(pair.project.root):
             rows = [*read_votes(path), row]
             table = io.StringIO(newline="")
             csv.writer(table, delimiter="\t", lineterminator="\n").writerows([Row._fields, *rows])
@@ -183,14 +180,3 @@ def validation_texts(project: Project) -> list[str]:
 def next_text(texts: Sequence[str], text: str) -> str:
     """Return the text after this one, or the first for another text or the last."""
     return texts[(texts.index(text) + 1) % len(texts)] if text in texts else texts[0]
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Let one process and thread at a time write the table."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -7,7 +7,6 @@ command line that the file names.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import signal
@@ -23,7 +22,7 @@ import psutil
 
 from common import precision
 from common.errors import INTERRUPTED, DataError, printable
-from common.files import make_folder
+from common.files import lock_folder, make_folder
 from studio.machine import ROOT
 from studio.project import Project, list_projects
 from studio.run_files import Run, find_process, read_note, read_run, write_note
@@ -128,14 +127,15 @@ class Jobs:
 
         Raises DataError where a run of the project goes on, or no device is free for one that computes.
         """
-        with self._lock():
+        make_folder(self.projects)
+        with lock_folder(self.projects):
             self.check_free(project)
             device = self._free_device(project) if name in ON_DEVICE else ""
             return self._launch(project, name, list(words), device)
 
     def pause(self, project: Project, name: str) -> None:
         """Send SIGINT to a run once, as Ctrl-C does: a training saves and stops. Raises DataError where none goes on."""
-        with self._lock():
+        with lock_folder(self.projects):
             job = self.find(project, name)
             if job is None or not job.is_active:
                 raise DataError(f"{project.name}: no {name} is running")
@@ -213,14 +213,6 @@ class Jobs:
         for child in [child for child in self._children if child.poll() is not None]:
             with suppress(ValueError):  # another thread was faster
                 self._children.remove(child)
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Let one server at a time start and pause runs."""
-        make_folder(self.projects)
-        with (self.projects / ".jobs.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 @contextmanager

@@ -16,27 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import outside_hosts
 from tests.recipe import MODELS, ROOT, flags, skip_without_evaluators, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
 # sitecustomize.py, which Python runs at its start
-HOOK = """
-import os, sys
-
-def collect(event, arguments):
-    host = ""
-    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
-        host = arguments[0] or ""
-    elif event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple):
-        host = arguments[1][0]
-    host = host.decode() if isinstance(host, bytes) else str(host)
-    if host and host not in ("localhost", "::1", "::", "0.0.0.0", os.uname().nodename) and not host.startswith("127."):
-        with open(os.environ["HOSTS"], "a") as file:
-            file.write(f"{host} {sys.argv}\\n")
-
-sys.addaudithook(collect)
-"""
+HOOK = f"{Path(outside_hosts.__file__).read_text()}\n\nwatch(write_to(os.environ['HOSTS']))\n"
 # Raise the loopback interface of a new namespace (SIOCSIFFLAGS, netdevice(7)), then run the command.
 LOOPBACK = """
 import fcntl, os, socket, struct, sys

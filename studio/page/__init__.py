@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,16 @@ def make_app(context: Context, access: Access) -> FastAPI:
     from studio.page import layout
     from studio.page.downloads import add_route
 
-    app = FastAPI(openapi_url=None)
+    app, ending = FastAPI(openapi_url=None), asyncio.Event()
     app.add_middleware(Gate, access=access)
     add_route(app, context)
-    app = mount_page(app, layout.make_page(context), FOLDER / "style.css", LARGEST_UPLOAD)
+    app = mount_page(app, layout.make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)
     mounted: Any = app.routes[-1]
-    app.state.end_pages = mounted.app.stop_event.set  # ends the connection that each open page keeps
+
+    def end_pages() -> None:
+        """End the two connections that each open page keeps."""
+        ending.set()
+        mounted.app.stop_event.set()
+
+    app.state.end_pages = end_pages
     return app

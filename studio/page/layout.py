@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import gradio as gr
@@ -31,8 +33,8 @@ TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
 )
 
 
-def make_page(context: Context) -> gr.Blocks:
-    """Make the page of a folder of projects."""
+def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
+    """Make the page of a folder of projects. `ending` is set when the server stops."""
     options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
     with gr.Blocks(title="Voice studio", **options) as page:
         gr.Markdown(HEADING)
@@ -42,16 +44,17 @@ def make_page(context: Context) -> gr.Blocks:
             with gr.Tab(title):
                 add_tab(context, project)
         page.load(lambda: gr.Dropdown(list_projects(context.projects)), None, project, api_visibility="private")
-        page.load(keep_stream, **HIDDEN)
+        page.load(functools.partial(keep_stream, ending), **HIDDEN)
     page.queue(default_concurrency_limit=None)
     return page
 
 
-async def keep_stream() -> AsyncIterator[None]:
-    """Stay unfinished, for the stream of answers closes with the last event of a page.
+async def keep_stream(ending: asyncio.Event) -> AsyncIterator[None]:
+    """Stay unfinished until the server stops, for the stream of answers closes with the last event of a page.
 
     An event that comes just then would lose its answer (Gradio 6.31), and with timers that happens on a busy machine.
     """
-    while True:
-        await asyncio.sleep(HOLD_STREAM)
+    while not ending.is_set():
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(ending.wait(), HOLD_STREAM)
         yield None

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from common.web_page import make_picture
 from models import REGISTRY
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
@@ -36,9 +37,9 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
     connect_run(context, project, panel, RUN, begin, start, pause, [])
     model = gr.Radio([NEWEST, *REGISTRY], value=NEWEST, label="Model", elem_id="model")
     progress = gr.Textbox(label="Progress", interactive=False, lines=2, elem_id="progress")
-    losses = add_picture("losses", "Loss by optimizer step, of training and validation")
-    alignment = add_picture("alignment", "Alignment of decoder steps and symbols of a validation clip")
-    mel = add_picture("mel", "Target and predicted mel spectrogram of a validation clip")
+    losses = make_picture("losses", "Loss by optimizer step, of training and validation")
+    alignment = make_picture("alignment", "Alignment of decoder steps and symbols of a validation clip")
+    mel = make_picture("mel", "Target and predicted mel spectrogram of a validation clip")
     sounds = [
         gr.Audio(interactive=False, format="wav", buttons=["download"], visible=False, elem_id=f"sound-{number}")
         for number in range(SOUNDS)
@@ -58,19 +59,6 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
     outputs = [progress, losses, alignment, mel, *sounds, seen]
     triggers = [gr.Timer(SECONDS).tick, project.change, model.change]
     gr.on(triggers, in_words(context, look), [project, model, seen], outputs, trigger_mode="multiple", **HIDDEN)
-
-
-def add_picture(name: str, text: str) -> gr.Image:
-    """Add a picture, which `text` describes to screen readers."""
-    return gr.Image(
-        alt_text=text,
-        show_label=False,
-        interactive=False,
-        format="png",
-        buttons=["fullscreen", "download"],
-        visible=False,
-        elem_id=name,
-    )
 
 
 def show(pixels: Any) -> gr.Image:

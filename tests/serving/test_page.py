@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -37,6 +36,7 @@ from tests.browser import (
     wait,
     width_of,
 )
+from tests.outside_hosts import watch
 from tests.recipe import ROOT, skip_without_evaluators
 
 pytestmark = pytest.mark.slow
@@ -47,18 +47,7 @@ TEXT = "There are seven days in a week."
 def outside_hosts() -> list[str]:
     """Hosts beyond loopback that this process, the server among its threads, looks up or connects to."""
     hosts: list[str] = []
-
-    def collect(event: str, arguments: tuple) -> None:
-        host = ""
-        if event == "socket.getaddrinfo":
-            host = arguments[0] or ""
-        elif event == "socket.connect" and isinstance(arguments[1], tuple):
-            host = arguments[1][0]
-        host = host.decode() if isinstance(host, bytes) else host
-        if host and host not in ("localhost", "::1", "0.0.0.0") and not host.startswith("127."):
-            hosts.append(host)
-
-    sys.addaudithook(collect)  # stays until the process ends
+    watch(hosts.append)
     return hosts
 
 

@@ -23,18 +23,8 @@ PACKAGES = ("fastapi", "gradio", "uvicorn")
 # Writes the hosts beyond loopback that the process looks up or connects to into the file that the first word names.
 PROGRAM = """
 import runpy, sys
-path = sys.argv.pop(1)
-def collect(event, arguments):
-    host = ""
-    if event == "socket.getaddrinfo":
-        host = arguments[0] or ""
-    elif event == "socket.connect" and isinstance(arguments[1], tuple):
-        host = arguments[1][0]
-    host = host.decode() if isinstance(host, bytes) else host
-    if host and host not in ("localhost", "::1", "0.0.0.0") and not host.startswith("127."):
-        with open(path, "a") as file:
-            print(host, file=file)
-sys.addaudithook(collect)
+from tests.outside_hosts import watch, write_to
+watch(write_to(sys.argv.pop(1)))
 runpy.run_module("studio", run_name="__main__", alter_sys=True)
 """
 

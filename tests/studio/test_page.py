@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -323,3 +324,13 @@ def test_the_keyboard_alone(page, projects):
     tab_to("next")
     press(Keys.ENTER)
     wait(lambda: value_of(page, "clip") == rows[1].clip)
+
+
+def test_a_server_with_an_open_page_ends_at_once_and_in_silence(browser, projects, tmp_path):
+    with serve(projects, tmp_path) as server:
+        open_page(browser, server.address)
+        wait_for_page(browser)
+        server.process.send_signal(signal.SIGINT)
+        output, _ = server.process.communicate(timeout=PATIENCE)
+        browser.get("about:blank")
+    assert (output, server.process.returncode) == ("", 0)

@@ -220,8 +220,8 @@ NAMES = ["..", "../outside", "/etc", "linked", "mine/../../outside", "", "mine\n
 
 
 def files_of(folder: Path) -> dict[str, float]:
-    """Return the times of all files below a folder, but for uploads and the lock of runs."""
-    paths = [path for path in folder.rglob("*") if ".uploads" not in path.parts and path.name != ".jobs.lock"]
+    """Return the times of all files below a folder, but for uploads."""
+    paths = [path for path in folder.rglob("*") if ".uploads" not in path.parts]
     return {str(path): path.lstat().st_mtime for path in paths}
 
 

@@ -16,7 +16,7 @@ from common.training.checkpoint import load_checkpoint
 from common.training.interrupt import StopRequest
 from common.training.loop import TrainState, log_epoch, train_epoch, train_step
 from common.training.optimization import moving_average
-from tests.common.training.test_loop import Notes, PointsDataset, loader, make_state
+from tests.common.training.points import Notes, PointsDataset, loader, make_state
 from tests.recipe import flags, read_steps, run, start, succeed
 from tests.test_scale import ENVIRONMENT, LAUNCHER
 from tests.test_train import differences

@@ -15,7 +15,7 @@ from common.errors import DataError
 from common.training.optimization import Pace
 from common.training.rate_test import SAFETY, endless_steps, find_rate, growing_rates, has_exploded, range_test
 from common.training.sampler import sampler_of
-from tests.common.training.test_loop import loader, make_state
+from tests.common.training.points import loader, make_state
 from tests.recipe import flags, run, succeed
 
 

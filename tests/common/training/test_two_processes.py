@@ -30,7 +30,7 @@ from common.training.sampler import EpochBatches
 from common.training.validation import validate
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
-from tests.common.training.test_loop import Errors, Notes, PointsDataset, make_state
+from tests.common.training.points import Errors, Notes, PointsDataset, make_state
 from tests.recipe import flags
 
 pytestmark = pytest.mark.slow

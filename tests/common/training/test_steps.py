@@ -1,0 +1,191 @@
+"""Optimizer steps of the training loop on a linear model, whose every number has a closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from common.errors import DataError, UsageError
+from common.training.interrupt import StopRequest
+from common.training.loop import (
+    Ending,
+    accelerate_training,
+    train_epoch,
+    train_step,
+)
+from common.training.optimization import Pace, moving_average
+from models import REGISTRY
+from tests.common.training.points import Errors, Notes, PointsDataset, loader, make_state
+
+
+def test_one_step_is_adam_on_the_summed_terms() -> None:
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    weights = torch.tensor([0.5, -0.25, 0.125], dtype=torch.float64)
+    inputs = torch.tensor([[1.0, 1, 1], [3, 1, 1]], dtype=torch.float64)  # the last column is the bias's
+    error = inputs @ weights - torch.tensor([2.0, 6.0], dtype=torch.float64)
+    gradient = (2 * error[:, None] * inputs).mean(0) + (error.sign()[:, None] * inputs).mean(0)
+    result = train_step(state, [batch])
+    assert result.terms == pytest.approx(
+        {"square": error.square().mean().item(), "absolute": error.abs().mean().item()}
+    )
+    assert result.loss == pytest.approx(sum(result.terms.values()))
+    assert result.grad_norm == pytest.approx(gradient.norm().item())
+    assert (result.items, result.stop, state.iteration) == (20.0, False, 1)
+    # Adam's first step is rate x sign(gradient), whatever the gradient's size
+    found = torch.cat([p.detach().flatten() for p in state.model.parameters()])
+    assert torch.allclose(found.double(), weights - 0.1 * gradient.sign(), atol=1e-6)
+    assert all(p.grad is None for p in state.model.parameters())
+
+
+@pytest.mark.parametrize(("clip", "norm_after"), [(None, 1.0), (1e6, 1.0), (2.0, 2.0)])
+def test_gradients_are_clipped_to_the_threshold(clip: float | None, norm_after: float) -> None:
+    state, batch = make_state(clip=clip), PointsDataset(4).collate([1, 3])
+    norm = train_step(state, [batch]).grad_norm
+    averages = torch.cat([state.optimizer.state[p]["exp_avg"].flatten() for p in state.model.parameters()])
+    wanted = norm if norm_after == 1.0 else norm_after
+    assert averages.norm().item() == pytest.approx(0.1 * wanted, rel=1e-5)  # Adam's average starts at 0.1 x gradient
+    assert norm > 2.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**10])
+def test_gradients_are_clipped_after_the_loss_scale_is_taken_out(scale: float) -> None:
+    state, batch = make_state(clip=2.0), PointsDataset(4).collate([1, 3])
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    unscaled = train_step(make_state(clip=2.0), [batch]).grad_norm
+    assert train_step(state, [batch]).grad_norm == pytest.approx(unscaled, rel=1e-6)
+    averages = torch.cat([state.optimizer.state[p]["exp_avg"].flatten() for p in state.model.parameters()])
+    assert averages.norm().item() == pytest.approx(0.1 * 2.0, rel=1e-5)
+
+
+def test_a_step_of_several_batches_is_one_of_all_their_clips() -> None:
+    data, whole, parts = PointsDataset(9), make_state(), make_state()
+    at_once = train_step(whole, [data.collate([1, 3, 7, 8])])
+    in_two = train_step(parts, [data.collate([1, 3]), data.collate([7, 8])])
+    assert in_two.terms == pytest.approx(at_once.terms)
+    assert (in_two.loss, in_two.grad_norm) == pytest.approx((at_once.loss, at_once.grad_norm))
+    assert in_two.items == at_once.items == 40
+
+
+def test_a_step_adds_to_no_gradient_of_the_step_before() -> None:
+    state, batch = make_state(learning_rate=0.0), PointsDataset(4).collate([1, 3])
+    norms = {train_step(state, [batch]).grad_norm for _ in range(3)}
+    assert len(norms) == 1
+
+
+def test_the_criterion_takes_the_number_of_the_step() -> None:
+    class Decaying(Errors):
+        def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
+            return {"decaying": 0.5**iteration + 0 * outputs.sum()}
+
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.criterion = Decaying()
+    assert [train_step(state, [batch]).loss for _ in range(3)] == [1.0, 0.5, 0.25]
+
+
+def test_the_schedule_advances_within_an_epoch() -> None:
+    state, notes = make_state(), Notes()
+    state.pace = Pace(3, 2, 2)
+    state.optimization = dataclasses.replace(state.optimization, lr_schedule="cosine", epochs=1)
+    assert train_epoch(state, loader(6, 2), notes, StopRequest()) is Ending.EPOCH
+    assert notes.shown["train/learning_rate"] == pytest.approx([0.1, 0.075, 0.025])  # 0.05 (1 + cos(k pi / 3))
+
+
+def test_the_curve_of_the_rate_leaves_the_factors_of_groups_out() -> None:
+    state, notes = make_state(), Notes()
+    for group in state.optimizer.param_groups:
+        group["lr_scale"] = 0.25
+    train_epoch(state, loader(4, 2), notes, StopRequest())
+    assert notes.shown["train/learning_rate"] == [0.1, 0.1]
+    assert {group["lr"] for group in state.optimizer.param_groups} == {0.025}
+
+
+def test_an_overflowed_step_leaves_the_moving_average_alone() -> None:
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.average = moving_average(state.model, 0.5)
+    assert state.average is not None
+    with torch.no_grad():
+        state.model.bias.add_(1.0)  # an update would show
+    before = [p.clone() for p in state.average.module.parameters()]
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
+    assert not math.isfinite(train_step(state, [batch]).grad_norm)
+    assert all(torch.equal(p, q) for p, q in zip(before, state.average.module.parameters(), strict=True))
+    assert (int(state.average.n_averaged), state.iteration) == (0, 1)
+    train_step(state, [batch])
+    assert int(state.average.n_averaged) == 1
+
+
+def test_mixed_precision_on_a_cpu_computes_in_bfloat16(monkeypatch) -> None:
+    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: True)  # which is true of most servers
+    losses = []
+    for amp in (False, True):
+        state = make_state(amp=amp)
+        with torch.no_grad():
+            state.model.weight.mul_(1.003)  # bfloat16 has no place for it
+        losses.append(train_step(state, [PointsDataset(9).collate([1, 3, 7])]).loss)
+        assert state.model.weight.dtype == torch.float32
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=2**-6)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_before_it_reaches_the_weights(poison: float) -> None:
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.epoch, state.iteration, state.totals.iterations = 7, 93, 2
+    batch.y[1] = poison
+    before = [p.clone() for p in state.model.parameters()]
+    with pytest.raises(
+        DataError, match=r"loss is (nan|inf) at epoch 7, iteration 2 \(step 93 in all\).*clip 1, clip 3"
+    ):
+        train_step(state, [batch])
+    assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+
+
+def test_a_gradient_that_is_no_number_stops_as_well() -> None:
+    class Root(Errors):
+        def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
+            return {"root": (outputs - outputs.detach()).abs().sqrt().mean()}  # 0, and its slope there is infinite
+
+    state = make_state()
+    state.criterion = Root()
+    with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
+        train_step(state, [PointsDataset(4).collate([1, 3])])
+
+
+def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is_no_number() -> None:
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-100)
+    before = [p.clone() for p in state.model.parameters()]
+    result = train_step(state, [batch])
+    assert (math.isfinite(result.loss), math.isfinite(result.grad_norm)) == (True, False)
+    assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+    assert math.isfinite(train_step(state, [batch]).grad_norm)
+    assert not any(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
+    batch.y[0] = math.nan
+    with pytest.raises(DataError, match="loss is nan"):
+        train_step(state, [batch])
+
+
+def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
+    class Root:
+        """A loss whose value is a number and whose slope at 0 is not."""
+
+        def terms(self, outputs: torch.Tensor, targets: torch.Tensor, iteration: int = 0) -> dict[str, torch.Tensor]:
+            return {"root": (outputs - outputs.detach()).sqrt().sum()}
+
+    state = make_state()
+    state.criterion, state.scaler = Root(), torch.amp.GradScaler("cpu", init_scale=4.0, backoff_factor=2.0**-8)
+    batch = PointsDataset(4).collate([1, 3])
+    for _ in range(2):  # at a scale of 4 and of 2^-6 it may still be an overflow
+        assert not math.isfinite(train_step(state, [batch]).grad_norm)
+    with pytest.raises(DataError, match="gradient norm is inf"):
+        train_step(state, [batch])
+
+
+def test_two_ways_to_compute_a_step_exclude_each_other() -> None:
+    spec = REGISTRY["WaveGlow"]
+    with pytest.raises(UsageError, match="--plain and --recompute: each chooses another way"):
+        accelerate_training(spec, nn.Linear(2, 1), None, {"plain": True, "recompute": True, "compile": False})
