@@ -215,3 +215,13 @@ def test_the_commands_refuse_an_older_pytorch(tmp_path, monkeypatch) -> None:
         result = run(script, *words)
         assert (result.code, result.out) == (2, "")
         assert result.err.startswith("error: PyTorch 2.5.1 is installed, expected 2.7 or later")
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "name"), [(None, 1, "1"), ("", 0, "0"), ("2, 5", 1, "5"), ("GPU-a,GPU-b", 0, "GPU-a")]
+)
+def test_one_gpu_of_those_that_this_process_may_use(monkeypatch, visible: str | None, index: int, name: str) -> None:
+    monkeypatch.delenv(precision.VISIBLE_GPUS, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(precision.VISIBLE_GPUS, visible)
+    assert precision.only_gpu(index) == {precision.VISIBLE_GPUS: name}

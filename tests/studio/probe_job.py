@@ -15,13 +15,14 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 def main() -> int:
     """Do what the first word names."""
     (kind,) = sys.argv[1:]
+    StopRequest.ECHO = 0.0  # a second signal counts at once
     with StopRequest() as stop:
         print("step 1", flush=True)
         deadline = time.monotonic() + 120
         while kind == "wait" and not stop.is_requested and time.monotonic() < deadline:
             time.sleep(0.02)
         if kind == "wait":
-            time.sleep(0.3)  # a second signal would come now
+            time.sleep(1.0)  # a second signal would come now
             print("saved", flush=True)
             return stop.exit_code
     if kind == "fail":

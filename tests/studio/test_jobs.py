@@ -85,6 +85,7 @@ def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
     job = start(jobs, project, "wait")
     assert look(jobs, project).state is State.RUNNING
     jobs.pause(project, "train")
+    wait_for(lambda: "stopping after this step" in look(jobs, project).tail())
     jobs.pause(project, "train")  # a second SIGINT would end it without a save
     job = end(jobs, project)
     assert (job.state, job.exit_code) == (State.PAUSED, 130)
