@@ -30,12 +30,15 @@ runpy.run_module("studio", run_name="__main__", alter_sys=True)
 
 
 class PageServer(NamedTuple):
-    """A server that runs: its address with a slash at the end, its token or "", its process, and the hosts it contacted."""
+    """A server that runs: its address with a slash at the end, its token or "", its process, the file of the hosts it
+    contacted, and the file of its output.
+    """
 
     address: str
     token: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     hosts: Path
+    output: Path
 
     @property
     def port(self) -> int:
@@ -50,25 +53,21 @@ def serve(projects: Path, folder: Path, *flags: str, environment: dict[str, str]
         if find_spec(package) is None:
             pytest.skip(f"{package}, of requirements-studio.txt, is not installed")
     words = ["--projects", str(projects), "--port", "0", "--no-open", "--cpu", *flags]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder / "hosts"), *words],
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout
+    output = folder / "output"  # a full pipe would stop the server once it is full
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(folder / "hosts"), *words],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
-        lines = []
-        while not (line := process.stdout.readline()).startswith("the page: "):
-            lines.append(line)
-            assert line or process.poll() is None, "".join(lines)
-            time.sleep(0.01)
-        found = re.fullmatch(r"the page: (http://.*:\d+/)(?:\?token=(\S+))?\n", line)
-        assert found, line
-        yield PageServer(found[1], found[2] or "", process, folder / "hosts")
+        while not (found := re.search(r"^the page: (http://.*:\d+/)(?:\?token=(\S+))?\n", output.read_text(), re.M)):
+            assert process.poll() is None, output.read_text()
+            time.sleep(0.05)
+        yield PageServer(found[1], found[2] or "", process, folder / "hosts", output)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE)
