@@ -280,7 +280,8 @@ def update_best_checkpoint(
         return True
     if state.best.by != args.best_by:  # values of different measures do not compare
         state.best = Best(by=args.best_by)
-    better = update_best(state, BEST_BY[args.best_by] * measures[args.best_by], measures.get("loss", math.inf))
+    value, loss = BEST_BY[args.best_by] * measures[args.best_by], measures.get("loss", math.inf)
+    better = update_best(state, value, loss, math.inf if args.best_slack is None else args.best_slack)
     if better and not args.bench_class.startswith("perf"):
         snapshot.save_best(state, args)
     return may_continue(state, args, log)

@@ -194,9 +194,9 @@ class ModelSpec:
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
     run_options: tuple[str, ...] = ()  # flags of how a run decodes: no config and in no checkpoint
-    # minutes of data, True for a warm start, True on a GPU -> settings for that much data; the rest keep their defaults
-    advise: Callable[[float, bool, bool], Advice] = field(
-        default=lambda minutes, warm, gpu: Advice({}, "the defaults of the model")
+    # minutes of data, weights of the warm start or 0, True on a GPU -> settings for that much data; the rest keep their defaults
+    advise: Callable[[float, int, bool], Advice] = field(
+        default=lambda minutes, weights, gpu: Advice({}, "the defaults of the model")
     )
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 
 from common.arguments import (
@@ -30,8 +29,8 @@ from common.training.loop import ScaleConfig as Scale
 from common.training.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
 from common.training.optimization import OptimizationConfig as Optimization
 from common.training.selection import pattern, rate_factor
+from common.training_rules import wrong_numbers, wrong_pairs
 
-NEEDED = {"wer": "asr", "mos": "mos", "mcd": "likeness"}  # measure of --best-by: its evaluator
 # Flags that the published recipe parses and ignores, or that PyTorch's launcher replaces.
 RETIRED = (
     "--text-cleaners",
@@ -120,6 +119,13 @@ def _add_evaluation(group: argparse._ArgumentGroup) -> None:
         help="the measure that selects checkpoint_{model}_best.pt: validation loss, or a measure of --evaluate-every; wer "
         "counts at most as many errors of a line as it has words; coverage (of the text by attention) and mel_distance (of a "
         "vocoder) need no packages",
+    )
+    group.add_argument(
+        "--best-slack",
+        type=float,
+        metavar="LOSS",
+        help="with another --best-by than loss: leave out checkpoints whose validation loss exceeds the lowest by more. The first "
+        "ones of a warm start read well, but have the old voice",
     )
 
 
@@ -384,58 +390,5 @@ def _resolve(args: argparse.Namespace, defaults: TrainingDefaults) -> None:
         args.batch_size = defaults.batch_size_amp if args.amp else defaults.batch_size
     if args.anneal_factor is None:
         args.anneal_factor = 0.3 if args.amp else 0.1
-    if wrong := [*_wrong_numbers(args), *_wrong_pairs(args)]:
+    if wrong := [*wrong_numbers(args), *wrong_pairs(args)]:
         raise UsageError("\n".join(wrong))
-
-
-def _wrong_numbers(args: argparse.Namespace) -> list[str]:
-    """List the numbers out of range; NaN is in no range."""
-    above_0, not_below_0 = (lambda x: 0 < x < math.inf, "more than 0"), (lambda x: 0 <= x < math.inf, "0 or more")
-    ranges = {
-        "learning_rate": above_0,
-        "weight_decay": not_below_0,
-        "grad_clip_thresh": (lambda x: x > 0, "more than 0; leave it out for no clipping"),
-        "anneal_factor": (lambda x: 0 < x <= 1, "a factor in (0, 1]"),
-        "warmup_steps": not_below_0,
-        "max_skipped": not_below_0,
-        "max_loss": (math.isfinite, "a finite number"),
-        "ema_decay": (lambda x: 0 < x < 1, "a number in (0, 1), such as 0.999"),
-        "bucket_batches": not_below_0,
-        "num_workers": not_below_0,
-        "bucket_cap_mb": above_0,
-        "checkpoint_every_minutes": above_0,
-        "timeout_minutes": above_0,
-    }
-    values = {name: getattr(args, name) for name in ranges}
-    return [
-        f"--{name.replace('_', '-')}: {value}, expected {ranges[name][1]}"
-        for name, value in values.items()
-        if value is not None and not ranges[name][0](value)
-    ]
-
-
-def _wrong_pairs(args: argparse.Namespace) -> list[str]:
-    """List the flags that lack a flag they need, or exclude another one."""
-    pairs = {
-        "--deterministic: --cudnn-benchmark chooses algorithms by their time; leave one of them out": args.deterministic
-        and args.cudnn_benchmark,
-        "--amp-dtype: of no use without --amp": args.amp_dtype and not args.amp,
-        "--cpu-offload: of no use without --shard": args.cpu_offload and not args.shard,
-        "--shard: has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out": args.shard
-        and (args.grad_compression != "none" or args.bucket_cap_mb),
-        "--shard: works with --amp-dtype bfloat16 or without --amp, not with float16": args.shard
-        and args.amp_dtype == "float16",
-        f"--evaluate-every {args.evaluate_every}: happens at validations, expected a multiple of --epochs-per-validation "
-        f"{args.epochs_per_validation}": (args.evaluate_every or 0) % args.epochs_per_validation,
-        "--shard: a sharded model cannot run on rank 0 alone, leave --evaluate-every out": args.shard
-        and args.evaluate_every,
-        f"--best-by {args.best_by}: needs --evaluate-every": args.best_by != "loss" and not args.evaluate_every,
-        f"--best-by {args.best_by}: --evaluate-without leaves it out": NEEDED.get(args.best_by)
-        in args.evaluate_without,
-        "--measure: of no use without --dry-run": args.measure and not args.dry_run,
-        "--find-lr ends with a plot, --dry-run with a plan: give one of them": args.find_lr and args.dry_run,
-        "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,
-        "--warm-start begins anew and --checkpoint-path goes on: give one of them": args.warm_start
-        and args.checkpoint_path,
-    }
-    return [sentence for sentence, wrong in pairs.items() if wrong]

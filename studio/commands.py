@@ -12,6 +12,7 @@ from studio.project import Project
 PREDICTED = "predicted"  # folder of predicted mels in a project
 CHECKPOINT_MINUTES = 5
 KEPT = 2  # checkpoints beside the best
+SLACK = 0.1  # of the validation loss: the first checkpoints of a warm start read best, but have the old voice
 
 
 def data_words(name: str, plan: Plan, project: Project) -> list[str]:
@@ -47,6 +48,7 @@ def train_words(name: str, plan: Plan, project: Project) -> list[str]:
         "evaluate-lines": settings.report_lines,
         "evaluate-without": without,
         "best-by": settings.best_by,
+        "best-slack": None if settings.best_by == "loss" else SLACK,
         "early-stop-patience": settings.patience,
         "epochs-per-checkpoint": settings.report_every,
         "checkpoint-every-minutes": CHECKPOINT_MINUTES,

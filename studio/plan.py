@@ -33,7 +33,7 @@ from studio.machine import Figures, counts_words, environment, measure, message_
 from studio.material import Material, read_material
 from studio.plan_file import ModelPlan, Plan, write_plan
 from studio.project import PROJECTS, Project
-from studio.start import EMBEDDED_NAME, Starts, audio_of, find_starts
+from studio.start import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
 
 SEED = 1
 LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
@@ -48,7 +48,10 @@ def main(argv: list[str] | None = None) -> None:
     gpu = not args.cpu and precision.gpu_count() > 0
     plan = Plan(seed=args.seed, threads=usable_threads(), cpu=args.cpu, models={})
     for spec in REGISTRY.values():
-        request = proposal.Request(warm_start=_text(starts[spec.name]), hours=args.hours, cpu=args.cpu)
+        start = starts[spec.name]
+        request = proposal.Request(
+            warm_start=_text(start), weights=count_weights(start) if start else 0, hours=args.hours, cpu=args.cpu
+        )
         print(f"{spec.name}: measuring ten steps …", flush=True)
         settings, figures = propose(spec, material, request, plan, project, gpu, _audio(starts))
         plan = replace(plan, models={**plan.models, spec.name: settings})

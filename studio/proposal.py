@@ -19,6 +19,9 @@ LINES = 12  # of a report, at most
 SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
 OVERHEAD = 0.85  # share of the budget for steps; reports and checkpoints take the rest
 FEWEST_MINUTES = 5.0
+WORDS_WIN = (
+    "the recogniser is installed: the fewest wrong words win, among checkpoints close to the lowest validation loss"
+)
 
 
 class Choice(NamedTuple):
@@ -30,9 +33,12 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Request of the user for a model: the warm start's checkpoint or None, hours for all models or None, CPU even beside a GPU."""
+    """Request of the user for a model: the warm start's checkpoint and number of weights, or None and 0; hours for all models or
+    None; CPU even beside a GPU.
+    """
 
     warm_start: str | None
+    weights: int = 0
     hours: float | None = None
     cpu: bool = False
 
@@ -48,7 +54,7 @@ def choose_start(request: Request, material: Material) -> Choice:
 
 def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
     """Return the model's own advice; a warning where data is very short. Another alphabet is trained as a whole."""
-    advice = spec.advise(material.minutes, request.warm_start is not None, gpu)
+    advice = spec.advise(material.minutes, request.weights, gpu)
     if material.text_options and "freeze" in advice.options:
         options = {name: value for name, value in advice.options.items() if name != "freeze"}
         advice = advice._replace(
@@ -129,7 +135,7 @@ def choose_reports(epochs: int) -> Choice:
 def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Choice:
     """Choose the measure that selects the best checkpoint and ends the run."""
     if counts_words and not material.text_options:
-        return Choice("wer", "the recogniser is installed: the fewest wrong words win")
+        return Choice("wer", WORDS_WIN)
     measure = WITHOUT_PACKAGES[spec.role]
     cause = (
         "the recogniser reads English alone"

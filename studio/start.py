@@ -57,6 +57,11 @@ def audio_of(path: Path) -> dict[str, Any]:
     return {field.name: data[field.name] for field in fields(AudioConfig) if field.name in data}
 
 
+def count_weights(path: Path) -> int:
+    """Return the number of a checkpoint's weights."""
+    return sum(tensor.numel() for tensor in load_checkpoint(path)["state_dict"].values())
+
+
 def _starts_of(word: str) -> dict[str, Path]:
     if word == EMBEDDED_NAME:
         return _in_folder(EMBEDDED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from common.spec import Advice
 
 FEW_MINUTES = 20  # below, a warm start trains the decoder alone
+FEW_WEIGHTS = 15_000_000  # the paper's model has 28 million, the embedded voice's 7
 GUIDED = {"guided_attention_weight": 100.0, "guided_attention_decay": 0.9995}
 # A small model, as in the quickstart, since the paper's has 28 million weights.
 SMALL = {
@@ -26,9 +27,9 @@ SMALL = {
 LIMIT = {"max_frames_per_symbol": 20.0}
 
 
-def advise(minutes: float, warm: bool, gpu: bool) -> Advice:
-    """Choose settings by the minutes of data, for fine-tuning or for training from nothing."""
-    advice = _fine_tuning(minutes) if warm else _from_nothing(minutes, gpu)
+def advise(minutes: float, weights: int, gpu: bool) -> Advice:
+    """Choose settings by the minutes of data, for fine-tuning a model of that many weights, or from nothing for 0."""
+    advice = _fine_tuning(minutes, weights) if weights else _from_nothing(minutes, gpu)
     return advice._replace(options=advice.options | LIMIT)
 
 
@@ -51,12 +52,13 @@ def _from_nothing(minutes: float, gpu: bool) -> Advice:
     )
 
 
-def _fine_tuning(minutes: float) -> Advice:
+def _fine_tuning(minutes: float, weights: int) -> Advice:
+    scale = 5 if weights < FEW_WEIGHTS else 1  # small models take, and need, higher rates
     if minutes < FEW_MINUTES:
         frozen = {"freeze": ["^embedding", "^encoder"]}
-        options = {"batch_size": 8, "epochs": 200, "learning_rate": 1e-4, "warmup_steps": 50, **frozen}
+        options = {"batch_size": 8, "epochs": 200, "learning_rate": scale * 1e-4, "warmup_steps": 50, **frozen}
         return Advice(
             options, f"{minutes:.0f} minutes have few words: the reading of the text stays, the voice is trained"
         )
-    options = {"batch_size": 16, "epochs": 150, "learning_rate": 2e-4, "warmup_steps": 100}
+    options = {"batch_size": 16, "epochs": 150, "learning_rate": scale * 2e-4, "warmup_steps": 100}
     return Advice(options, f"{minutes:.0f} minutes suffice to train all weights of the warm start")

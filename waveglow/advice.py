@@ -8,9 +8,9 @@ from common.spec import Advice
 SMALL = {"flows": 8, "groups": 32, "early_size": 8, "upsample_channels": 8, "wn_channels": 64, "wn_layers": 5}
 
 
-def advise(minutes: float, warm: bool, gpu: bool) -> Advice:
+def advise(minutes: float, weights: int, gpu: bool) -> Advice:
     """Choose settings for fine-tuning or for training from nothing; the minutes matter little to a vocoder."""
-    if warm:
+    if weights:
         options = {
             "batch_size": 8 if gpu else 4,
             "epochs": 100,

@@ -107,10 +107,11 @@ def is_totals(value: Any) -> bool:
 
 
 def is_best(value: Any) -> bool:
-    """True for the best validation: its loss, epoch, validations since then, measure, and the loss that decides between equals."""
+    """True for the best validation: its loss, epoch, validations since then, measure, its own and the lowest validation loss."""
     tests = {
         "loss": is_number,
         "tie": is_number,
+        "lowest_loss": is_number,
         "epoch": is_epoch,
         "since": is_count,
         "by": lambda name: isinstance(name, str),

@@ -98,6 +98,7 @@ class Best(NamedTuple):
     since: int = 0
     by: str = "loss"
     tie: float = math.inf  # the validation loss, which decides between equal values of a measure
+    lowest_loss: float = math.inf  # of all validations, where `by` is a measure
 
 
 @dataclass

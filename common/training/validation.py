@@ -116,13 +116,20 @@ def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log:
         log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)
 
 
-def update_best(state: TrainState, loss: float, tie: float = math.inf) -> bool:
-    """Record a validation's loss in the state. Returns True if it is the lowest so far; of equal ones, if `tie` is.
+def update_best(state: TrainState, value: float, loss: float = math.inf, slack: float = math.inf) -> bool:
+    """Record a validation in the state. Returns True if its value is the lowest so far; of equal ones, if its loss is.
 
-    A few lines have few wrong words, so many checkpoints share a word error rate.
+    A few lines have few wrong words, so many checkpoints share a word error rate. A validation whose loss exceeds the lowest one by
+    more than `slack` is never the best, and no longer the best once it does.
     """
-    if (loss, tie) < (state.best.loss, state.best.tie):
-        state.best = Best(loss, state.epoch, by=state.best.by, tie=tie)
+    best = state.best
+    if math.isnan(value):
+        state.best = best._replace(since=best.since + 1)
+        return False
+    lowest = min(best.lowest_loss, loss)
+    is_lower = (value, loss) < (best.loss, best.tie) or best.tie > lowest + slack
+    if is_lower and loss <= lowest + slack:
+        state.best = Best(value, state.epoch, by=best.by, tie=loss, lowest_loss=lowest)
         return True
-    state.best = state.best._replace(since=state.best.since + 1)
+    state.best = best._replace(since=best.since + 1, lowest_loss=lowest)
     return False

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from common.errors import DataError, UsageError
-from studio.commands import option_words
+from studio.commands import option_words, train_words
 from studio.plan_file import ModelPlan, Plan, read_plan, write_plan
-from studio.start import find_starts
+from studio.project import Project
+from studio.start import count_weights, find_starts
 from synthesizer import EMBEDDED
 from tests.recipe import train_tiny_model
 
@@ -88,6 +92,23 @@ def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
 def test_options_become_words() -> None:
     options = {"freeze": ["^a", "^b"], "mask_padding": False, "amp": True, "dither": 0.1, "none": None}
     assert option_words(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
+
+
+@pytest.mark.parametrize(("measure", "expected"), [("loss", []), ("wer", ["--best-slack", "0.1"])])
+def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(
+    tmp_path: Path, measure: str, expected: list[str]
+) -> None:
+    settings = replace(PLAN.models["WaveGlow"], best_by=measure)
+    words = train_words("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
+    place = words.index("--best-by")
+    assert words[place : place + 2 + len(expected)] == ["--best-by", measure, *expected]
+    assert ("--best-slack" in words) == bool(expected)
+
+
+def test_the_weights_of_a_start_are_counted() -> None:
+    path = train_tiny_model("WaveGlow")
+    weights = torch.load(path, weights_only=True)["state_dict"]
+    assert count_weights(path) == sum(math.prod(tensor.shape) for tensor in weights.values()) > 1000
 
 
 def test_starts_of_from() -> None:

@@ -15,6 +15,7 @@ from studio.proposal import Request
 
 ACOUSTIC, VOCODER = (next(spec for spec in REGISTRY.values() if spec.role == role) for role in ("acoustic", "vocoder"))
 GB = 10**9
+PUBLISHED, SMALL = 28_193_153, 7_203_681  # weights of a warm start
 
 
 def material(minutes: float = 30, clips: int = 400) -> Material:
@@ -65,25 +66,40 @@ def test_a_machine_without_room_for_a_clip_is_an_error() -> None:
 
 
 def test_fewer_clips_than_a_batch_are_one_step() -> None:
-    advice = ACOUSTIC.advise(3, True, False)
+    advice = ACOUSTIC.advise(3, PUBLISHED, False)
     assert proposal.wanted_batch(advice, ACOUSTIC, 5) == 5
     choice, _ = proposal.choose_batch(5, figures(clips=5, available=80))
     assert choice.value == 5 and choice.reason.startswith("all 5 clips in one step")
 
 
 @pytest.mark.parametrize(
-    ("minutes", "warm", "gpu", "expected", "reason"),
+    ("minutes", "weights", "gpu", "expected", "reason"),
     [
-        (8, True, False, {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
-        (30, True, False, {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150}, "suffice to train all weights"),
-        (30, False, False, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
-        (1500, False, True, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
+        (
+            8,
+            PUBLISHED,
+            False,
+            {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]},
+            "few words",
+        ),
+        (8, SMALL, False, {"batch_size": 8, "learning_rate": 5e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
+        (
+            30,
+            PUBLISHED,
+            False,
+            {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150},
+            "suffice to train all weights",
+        ),
+        (30, SMALL, False, {"batch_size": 16, "learning_rate": 1e-3, "epochs": 150}, "suffice to train all weights"),
+        (30, 0, False, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
+        (1500, 0, True, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
     ],
 )
 def test_data_and_start_decide_the_acoustic_model(
-    minutes: float, warm: bool, gpu: bool, expected: dict, reason: str
+    minutes: float, weights: int, gpu: bool, expected: dict, reason: str
 ) -> None:
-    request = Request(warm_start="start.pt" if warm else None)
+    warm = weights > 0
+    request = Request(warm_start="start.pt" if warm else None, weights=weights)
     advice = proposal.advise(ACOUSTIC, material(minutes), request, gpu)
     assert expected.items() <= advice.options.items()
     assert reason in advice.reason
@@ -92,14 +108,14 @@ def test_data_and_start_decide_the_acoustic_model(
 
 
 def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
-    cpu, gpu = (VOCODER.advise(30, False, on_gpu).options for on_gpu in (False, True))
+    cpu, gpu = (VOCODER.advise(30, 0, on_gpu).options for on_gpu in (False, True))
     assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
-    assert "wn_channels" not in VOCODER.advise(30, True, False).options
+    assert "wn_channels" not in VOCODER.advise(30, PUBLISHED, False).options
 
 
 def test_very_short_data_gets_a_warning() -> None:
     short = material(2)
-    advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a"), True)
+    advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a", weights=SMALL), True)
     assert "less than 5 minutes: expect a rough voice" in advice.reason
     assert "2 minutes rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
 
@@ -136,7 +152,7 @@ def test_a_run_has_about_twenty_reports() -> None:
 def test_other_languages_are_trained_as_a_whole_and_measured_without_words() -> None:
     """The recogniser reads English, and a warm start of English has never read the other letters."""
     german = replace(material(10), text_options={"text_cleaners": "basic_cleaners", "symbols_file": "symbols.txt"})
-    request = Request(warm_start="voice/tacotron2.safetensors")
+    request = Request(warm_start="voice/tacotron2.safetensors", weights=SMALL)
     assert "freeze" in proposal.advise(ACOUSTIC, material(10), request, False).options
     advice = proposal.advise(ACOUSTIC, german, request, False)
     assert "freeze" not in advice.options and "not English" in advice.reason

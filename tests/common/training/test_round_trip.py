@@ -63,7 +63,7 @@ def parts_of(state: TrainState) -> dict[str, object]:
 def test_every_part_of_a_state_comes_back(tmp_path: Path, complete: bool) -> None:
     state, args = make(tmp_path)
     take_steps(state, 3)
-    state.epoch, state.best, state.saved = 5, Best(0.25, 4, 1, "wer", 0.5), [2, 4]
+    state.epoch, state.best, state.saved = 5, Best(0.25, 4, 1, "wer", 0.5, 0.4), [2, 4]
     state.totals = EpochTotals(1, 2, 1.5, 90.0, 2.0, 0.5, 1, 1)
     path = snapshot.save(state, args, epoch_complete=complete)
     random_numbers = torch.rand(4)
