@@ -47,7 +47,7 @@ COMMANDS = {
     "inference.py": "inference",
     "evaluate.py": "evaluate",
     "python -m serving": "serving.arguments",
-    "python -m studio": "studio.__main__",
+    "python -m studio": "studio.arguments",
     "python -m studio.plan": "studio.plan",
     "python -m studio.train": "studio.train",
     "python -m studio.share": "studio.share",

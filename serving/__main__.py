@@ -7,8 +7,10 @@ accepted requests.
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common.packages import require
     from common.threads import limit_spinning
 
+    require("bash scripts/serve.sh --install-only", "av", "fastapi", "prometheus_client", "uvicorn")
     limit_spinning()  # takes effect before PyTorch is imported
 
 import asyncio

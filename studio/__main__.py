@@ -7,56 +7,33 @@ Ctrl-C ends the server; trainings that it has started go on.
 from __future__ import annotations
 
 if __name__ == "__main__":
+    from common.packages import require
     from common.threads import limit_spinning
 
+    require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn")
     limit_spinning()  # takes effect before PyTorch is imported
 
-import argparse
 import os
 import secrets
 import socket
 import sys
 import webbrowser
-from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
 
-from common.arguments import HelpFormatter
-from common.errors import UsageError, exit_on_user_error
+from common.errors import exit_on_user_error
 from common.files import make_folder
-from common.parser import Parser
 from common.sockets import listen
 from studio.access import PARAMETER, Access, is_loopback
+from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs import Jobs, machine_devices
 from studio.page import make_app
 from studio.page.context import Context
-from studio.project import PROJECTS
 
-TOKEN_VARIABLE = "STUDIO_TOKEN"  # of the environment, where --token is not given
 UPLOADS = "GRADIO_TEMP_DIR"  # Gradio's variable
-LARGEST_PORT = 2**16 - 1
 ALL_ADDRESSES = ("0.0.0.0", "::")
 LAST_BYTES = 2  # seconds for answers after Ctrl-C
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudioConfig:
-    """Settings of the page's server. Raises UsageError for a value out of range."""
-
-    host: str = "127.0.0.1"
-    port: int = 8010  # 0: a free one
-    projects: Path = PROJECTS
-    cpu: bool = False
-    open: bool = True  # a browser
-    token: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= LARGEST_PORT:
-            raise UsageError(f"--port: {self.port}, expected 0 to {LARGEST_PORT}")
-        if self.token is not None and not self.token.isascii():
-            raise UsageError("--token: expected ASCII letters, digits and marks")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -114,24 +91,6 @@ def address_of(host: str, access: Access, anywhere: str = "127.0.0.1") -> str:
 def has_display() -> bool:
     """True where a browser has a screen to open on."""
     return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
-def parse_args(argv: list[str]) -> StudioConfig:
-    """Parse the command's flags."""
-    default = StudioConfig
-    parser = Parser(prog="python -m studio", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
-    add = parser.add_argument
-    host = "address to listen on; 0.0.0.0: every one of this machine, with a token"
-    add("--host", default=default.host, help=host)
-    add("--port", type=int, default=default.port, help="port to listen on; 0: a free one")
-    hint = f"other users of this machine can read flags, so rather set {TOKEN_VARIABLE}"
-    token = f"token of visitors (default: generated where one is needed); {hint}"
-    add("--token", default=default.token, help=token)
-    opens = "open the page in a browser where there is a screen"
-    add("--open", action=argparse.BooleanOptionalAction, default=default.open, help=opens)
-    add("--projects", type=Path, default=default.projects, metavar="DIR", help="the folder of all projects")
-    add("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
-    return StudioConfig(**vars(parser.parse_args(argv)))
 
 
 if __name__ == "__main__":
