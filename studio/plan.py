@@ -46,11 +46,16 @@ def main(argv: list[str] | None = None) -> None:
     material, starts = read_material(project), find_starts(args.start)
     check_rate(material, starts)
     gpu = not args.cpu and precision.gpu_count() > 0
+    half = precision.has_fast_half(precision.pick_device(cpu=args.cpu))
     plan = Plan(seed=args.seed, threads=usable_threads(), cpu=args.cpu, models={})
     for spec in REGISTRY.values():
         start = starts[spec.name]
         request = proposal.Request(
-            warm_start=_text(start), weights=count_weights(start) if start else 0, hours=args.hours, cpu=args.cpu
+            warm_start=_text(start),
+            weights=count_weights(start) if start else 0,
+            hours=args.hours,
+            cpu=args.cpu,
+            half=half,
         )
         print(f"{spec.name}: measuring ten steps …", flush=True)
         settings, figures = propose(spec, material, request, plan, project, gpu, _audio(starts))

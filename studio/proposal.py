@@ -34,13 +34,14 @@ class Choice(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """Request of the user for a model: the warm start's checkpoint and number of weights, or None and 0; hours for all models or
-    None; CPU even beside a GPU.
+    None; CPU even beside a GPU; True where the device is fast in half precision.
     """
 
     warm_start: str | None
     weights: int = 0
     hours: float | None = None
     cpu: bool = False
+    half: bool = False
 
 
 def choose_start(request: Request, material: Material) -> Choice:
@@ -53,13 +54,19 @@ def choose_start(request: Request, material: Material) -> Choice:
 
 
 def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
-    """Return the model's own advice; a warning where data is very short. Another alphabet is trained as a whole."""
+    """Return the model's own advice, with --amp where that is fast; a warning where data is very short.
+
+    Another alphabet is trained as a whole.
+    """
     advice = spec.advise(material.minutes, request.weights, gpu)
     if material.text_options and "freeze" in advice.options:
         options = {name: value for name, value in advice.options.items() if name != "freeze"}
         advice = advice._replace(
             options=options, reason="the texts are not English: their reading is trained as well as the voice"
         )
+    if request.half:
+        options = {**advice.options, "amp": True}
+        advice = advice._replace(options=options, reason=f"{advice.reason}; half precision is fast on this device")
     if material.minutes >= FEWEST_MINUTES:
         return advice
     return advice._replace(reason=f"{advice.reason} (less than {FEWEST_MINUTES:.0f} minutes: expect a rough voice)")

@@ -107,6 +107,13 @@ def test_data_and_start_decide_the_acoustic_model(
     assert ("decoder_rnn_dim" in advice.options) == (not warm and not gpu)  # a start has its own sizes
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_half_precision_is_proposed_where_it_is_fast(half: bool) -> None:
+    for spec in (ACOUSTIC, VOCODER):
+        advice = proposal.advise(spec, material(), Request(warm_start="a", weights=SMALL, half=half), False)
+        assert advice.options.get("amp", False) == half == ("half precision is fast" in advice.reason)
+
+
 def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
     cpu, gpu = (VOCODER.advise(30, 0, on_gpu).options for on_gpu in (False, True))
     assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
