@@ -6,6 +6,7 @@ from common.spec import Advice
 
 # The embedded voice's sizes, which train on two cores of a CPU.
 SMALL = {"flows": 8, "groups": 32, "early_size": 8, "upsample_channels": 8, "wn_channels": 64, "wn_layers": 5}
+FEW_WEIGHTS = 15_000_000  # the published model has 268 million, the embedded voice's 3; small models take higher rates
 
 
 def advise(minutes: float, weights: int, gpu: bool) -> Advice:
@@ -14,7 +15,7 @@ def advise(minutes: float, weights: int, gpu: bool) -> Advice:
         options = {
             "batch_size": 8 if gpu else 4,
             "epochs": 100,
-            "learning_rate": 2e-4,
+            "learning_rate": 1e-3 if weights < FEW_WEIGHTS else 2e-4,
             "warmup_steps": 100,
             "dither": 0.0005,
         }
