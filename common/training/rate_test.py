@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torch.utils.data import DataLoader
 
@@ -23,7 +23,9 @@ from common.training.trial import write_figures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 LOWEST, HIGHEST, STEPS = 1e-6, 1.0, 100
+BATCHES = 8  # different ones, which take turns
 SMOOTHING = 0.9  # of the loss's moving average, over about ten steps
 EXPLODED = 4.0  # rises of the loss over its lowest value, as multiples of its fall until then
 SAFETY = 10.0  # the suggestion is the limit over this
@@ -87,17 +89,17 @@ def has_exploded(losses: Sequence[float]) -> bool:
 
 def find_rate(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> str:
     """Run a range test on a training state, and write its plot and its numbers to --output. Returns a sentence on the result."""
-    batches = endless_steps(loader)
 
-    def step(rate: float) -> float:
+    def loss_at(batches: list[Any], rate: float) -> float:
         state.optimization = replace(
             state.optimization, learning_rate=rate, lr_schedule="constant", warmup_steps=0, lr_scaling="none"
         )
         try:
-            return train_step(state, [to_device(batch, state.dist.device) for batch in next(batches)]).loss
+            return train_step(state, [to_device(batch, state.dist.device) for batch in batches]).loss
         except DataError:  # a loss or gradient that is not finite
             return math.inf
 
+    step = level_losses(loss_at, first_steps(loader, BATCHES))
     result = range_test(step, growing_rates())
     path = plot_path(args.output, state.spec.name)
     if state.dist.is_main:
@@ -116,15 +118,34 @@ def write(result: RangeTest, path: Path, title: str) -> None:
     write_figures(path.with_suffix(".json"), numbers | {"points": [point._asdict() for point in result.points]})
 
 
-def endless_steps(loader: DataLoader) -> Iterator[list[Any]]:
-    """Yield the batches of each step, epoch after epoch. Raises the DataError of a clip that cannot be read."""
-    sampler = sampler_of(loader)
-    for epoch in itertools.count():
-        sampler.start_at(epoch)
-        for batches, _, fault in steps(loader, sampler.accumulation):
-            if not batches:
-                raise fault or DataError("no clip can be read")
-            yield batches
+def level_losses(loss_at: Callable[[T, float], float], turns: Sequence[T]) -> Callable[[float], float]:
+    """Return a step of a range test whose batches take turns, and whose loss tells nothing of the batch.
+
+    Clips differ in length and difficulty, and so do the losses of batches, by more than a step changes them. So each batch takes a
+    step at a rate of 0 first; of later losses that first one is subtracted, and the mean of all first ones is added.
+    """
+    bases = [loss_at(turn, 0.0) for turn in turns]
+    mean = sum(bases) / len(bases)
+    order = itertools.cycle(zip(turns, bases, strict=True))
+
+    def step(rate: float) -> float:
+        turn, base = next(order)
+        return mean + loss_at(turn, rate) - base
+
+    return step
+
+
+def first_steps(loader: DataLoader, count: int) -> list[list[Any]]:
+    """Return the batches of the first steps of an epoch. Raises the DataError of a clip that cannot be read."""
+    sampler, found = sampler_of(loader), list[list[Any]]()
+    sampler.start_at(0)
+    for batches, _, fault in steps(loader, sampler.accumulation):
+        if not batches:
+            raise fault or DataError("no clip can be read")
+        found.append(batches)
+        if len(found) == count:
+            break
+    return found
 
 
 def plot(result: RangeTest, title: str) -> Figure:

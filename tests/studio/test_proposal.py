@@ -118,7 +118,10 @@ def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
     cpu, gpu = (VOCODER.advise(30, 0, on_gpu).options for on_gpu in (False, True))
     assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
     assert "wn_channels" not in VOCODER.advise(30, PUBLISHED, False).options
-    assert [VOCODER.advise(30, weights, False).options["learning_rate"] for weights in (SMALL, PUBLISHED)] == [1e-3, 2e-4]
+    assert [VOCODER.advise(30, weights, False).options["learning_rate"] for weights in (SMALL, PUBLISHED)] == [
+        1e-3,
+        2e-4,
+    ]
 
 
 def test_very_short_data_gets_a_warning() -> None:

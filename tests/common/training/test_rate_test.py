@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import json
 import math
 from pathlib import Path
@@ -13,7 +12,15 @@ import pytest
 
 from common.errors import DataError
 from common.training.optimization import Pace
-from common.training.rate_test import SAFETY, endless_steps, find_rate, growing_rates, has_exploded, range_test
+from common.training.rate_test import (
+    SAFETY,
+    find_rate,
+    first_steps,
+    growing_rates,
+    has_exploded,
+    level_losses,
+    range_test,
+)
 from common.training.sampler import sampler_of
 from tests.common.training.points import loader, make_state
 from tests.recipe import flags, run, succeed
@@ -41,6 +48,17 @@ def test_the_lowest_loss_of_a_quadratic_is_at_the_stable_limit(curvature: float)
     assert 2 / curvature / spacing <= result.limit <= 2 / curvature
     assert result.suggestion == pytest.approx(result.limit / SAFETY)
     assert problem.steps < len(rates)  # it stopped at the explosion
+
+
+def test_the_losses_of_a_test_do_not_depend_on_their_batches() -> None:
+    """The losses of four batches differ by constants, which are large beside what steps change."""
+    rates = growing_rates(1e-3, 1.0, 60)
+    alone, levelled = Quadratic(1.0), Quadratic(1.0)
+    levels = [0.0, 1000.0, -500.0, 7.0]
+    step = level_losses(lambda level, rate: level + levelled(rate), levels)
+    assert levelled.x == 1  # the steps at a rate of 0 change nothing
+    mean = sum(levels) / 4  # of the first losses, each of which is 1/2 above its level
+    assert [step(rate) - mean for rate in rates] == pytest.approx([alone(rate) for rate in rates], abs=1e-9)
 
 
 def test_rates_grow_by_one_factor() -> None:
@@ -78,7 +96,7 @@ def test_the_limit_is_the_rate_with_the_lowest_smoothed_loss() -> None:
     )  # (9/8 + 1/4 + 2/2) / (7/8) after it, (9/4 + 1/2) / (3/4) after 0.1, whose own loss is lower
 
 
-def test_each_step_has_the_rate_of_the_test_and_epochs_follow_each_other(tmp_path: Path) -> None:
+def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_turns(tmp_path: Path) -> None:
     state = make_state()
     state.pace = Pace(1, 6, 3)
     state.optimization = dataclasses.replace(
@@ -86,17 +104,18 @@ def test_each_step_has_the_rate_of_the_test_and_epochs_follow_each_other(tmp_pat
     )
     rates: list[float] = []
     state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    find_rate(state, loader(6, 6), argparse.Namespace(output=tmp_path))
-    assert len(rates) > 10
-    assert rates == pytest.approx(growing_rates()[: len(rates)])
+    find_rate(state, loader(6, 2), argparse.Namespace(output=tmp_path))
+    assert len(rates) > 10 and rates[:3] == [0, 0, 0]
+    assert rates[3:] == pytest.approx(growing_rates()[: len(rates) - 3])
+
+
+def test_the_first_steps_are_those_of_an_epoch() -> None:
     data = loader(6, 2)
     sampler = sampler_of(data)
-    expected = []
-    for epoch in range(3):
-        sampler.start_at(epoch)
-        expected += [tuple(f"clip {key.item}" for key in keys) for keys in sampler]
-    assert [batch.names for (batch,) in itertools.islice(endless_steps(data), 9)] == expected
-    assert expected[:3] != expected[3:6]
+    sampler.start_at(0)
+    expected = [tuple(f"clip {key.item}" for key in keys) for keys in sampler]
+    for count in (2, 3, 8):
+        assert [batch.names for (batch,) in first_steps(data, count)] == expected[:count]
 
 
 @pytest.mark.slow
