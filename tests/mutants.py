@@ -137,21 +137,26 @@ class Bench:
 
     def verdict(self, mutant: Mutant) -> str:
         """Return a word on a mutant, and on a dead one the test that killed it."""
-        path = self.folder / mutant.file
-        source = path.read_text()
+        source = (self.folder / mutant.file).read_text()
         if source.count(mutant.old) != 1 or mutant.old == mutant.new:
             return "STALE"
-        limit = self.limit(mutant.tests)
-        path.write_text(source.replace(mutant.old, mutant.new))
-        try:
-            result = run_tests(self.folder, mutant.tests, limit, self.log)
-        finally:
-            path.write_text(source)
+        result = self._plant(mutant, source, self.limit(mutant.tests))
+        if result == SLOW:  # the machine may be busier than it was when these tests were timed
+            result = self._plant(mutant, source, self._limit(mutant.tests))
         if result != PASSED:
             lines = self.log.read_text().splitlines()
             names = [line.split(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
             return f"killed: {names[0] if names else result}"
         return "SURVIVED"
+
+    def _plant(self, mutant: Mutant, source: str, limit: float) -> str:
+        """Run a mutant's tests with it, for at most `limit` seconds. The file has its source again afterwards."""
+        path = self.folder / mutant.file
+        path.write_text(source.replace(mutant.old, mutant.new))
+        try:
+            return run_tests(self.folder, mutant.tests, limit, self.log)
+        finally:
+            path.write_text(source)
 
 
 def main() -> None:

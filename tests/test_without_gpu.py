@@ -19,8 +19,10 @@ from torch.utils._pytree import tree_map_only
 from benchmarks.cases import clips, segments
 from common import precision
 from common.audio.audio_processing import griffin_lim
-from common.audio.stft import TacotronSTFT
+from common.audio.stft import AudioConfig, TacotronSTFT
+from common.draws import Draws
 from common.fast import Request
+from common.inference.vocoders import LoadedModel, NeuralVocoder
 from common.training import snapshot
 from common.training.distributed import Dist
 from common.training.loop import TrainState, to_device, train_step
@@ -334,6 +336,25 @@ def test_vocoding_and_the_denoiser(half: bool) -> None:
     inverses, window = "waveglow/fast/prepared.py:__init__", "common/audio/stft.py:from_spectrum"
     assert rules.waits == {inverses: 4, window: 1}  # PyTorch's checks: once a flow as it is prepared, and in istft
     assert (audio.on_cpu - wanted).abs().max() / wanted.abs().max() < (3e-2 if half else 1e-4)
+
+
+@torch.no_grad()
+def test_items_of_unlike_lengths_keep_their_order() -> None:
+    """Clips of 34 and 21 frames run in other batches than the two between them, since lengths are rounded up to 32."""
+    lengths, mels = torch.tensor([34, 9, 12, 40]), torch.randn(4, 8, 40)
+    keys = [(3, item) for item in range(4)]
+    device_audio = {}
+    for device in (CPU, GPU):
+        with PretendGpu(Rules()):
+            loaded = LoadedModel(REGISTRY["WaveGlow"], waveglow().to(device), {})
+            vocode = NeuralVocoder(loaded, AudioConfig(n_mel_channels=8), device, False, 0.7, 0.0)
+            audio, _ = vocode(mels.to(device), lengths.to(device), Draws.of(keys, "vocoder", device))
+            device_audio[device] = audio.cpu()
+    for item, frames in enumerate(lengths.tolist()):
+        samples = slice((frames - 8) * 256)  # its end depends on the silence after it
+        torch.testing.assert_close(
+            device_audio[GPU][item, samples], device_audio[CPU][item, samples], rtol=0, atol=1e-3
+        )
 
 
 def test_griffin_lim() -> None:

@@ -40,6 +40,9 @@ def test_some_items_go_on_where_they_are() -> None:
     first, rest = draws.uniform(4), draws.take([2, 0]).uniform(4)
     again = Draws.of(KEYS, "mels", CPU).uniform(8)
     assert torch.equal(torch.cat((first[[2, 0]], rest), dim=1), again[[2, 0]])
+    one, zero = (Draws.of([key], "mels", CPU).uniform(8)[0] for key in (KEYS[1], KEYS[0]))
+    assert torch.equal(draws.take([1, 0]).uniform(4)[0], one[4:])
+    assert not torch.isin(draws.uniform(4), torch.cat((one, zero))).any()  # they went on for the whole batch too
 
 
 def test_the_generator_of_the_process_stays_as_it_is() -> None:

@@ -8,7 +8,9 @@ import pytest
 import soundfile
 import torch
 
+from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows, Utterance, read_filelist
+from common.data.mel_settings import write_settings
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError
 from common.spec import Key
@@ -68,6 +70,40 @@ def test_texts_of_training_are_not_read_aloud():
     spelled = "".join(symbols[k] for k in TextMelDataset(options, [row]).ids[0])
     assert spelled == "it is five km."
     assert "".join(spell(row.text, options)) == "it is five kilometers."
+
+
+def test_lengths_count_symbols_not_letters():
+    """Batches are planned by them: a number is longer once it is spelled, and phonemes are shorter."""
+    texts = ["It is 5.", "{HH AH0 L OW1}"]
+    dataset = TextMelDataset({}, [Utterance("a.wav", text) for text in texts])
+    assert dataset.lengths == [len("it is five."), 4]
+
+
+def test_stored_mels_of_other_settings_are_refused(tmp_path):
+    write_settings(tmp_path, AudioConfig(hop_length=512))
+    options = {"dataset_path": str(tmp_path), "load_mel_from_disk": True}
+    with pytest.raises(DataError, match="made with other audio settings: hop_length 512, now 256"):
+        TextMelDataset(options, [Utterance("a.pt", "hello")])
+    TextMelDataset(options | {"hop_length": 512}, [Utterance("a.pt", "hello")])
+
+
+@pytest.mark.parametrize("samples", [512, 513])
+def test_the_shortest_clip_is_the_shortest_that_has_a_spectrum(tmp_path, samples):
+    """PyTorch mirrors half a window at each end, which takes more samples than that."""
+    soundfile.write(tmp_path / "a.wav", 0.5 * torch.ones(samples).numpy(), 22050)
+    try:
+        torch.stft(torch.ones(samples), 1024, 256, window=torch.ones(1024), return_complex=True)
+        has_a_spectrum = True
+    except RuntimeError:
+        has_a_spectrum = False
+    assert has_a_spectrum == (samples == 513)
+    dataset = TextMelDataset({"dataset_path": str(tmp_path)}, [Utterance("a.wav", "a")])
+    if has_a_spectrum:
+        dataset.check_clips()
+        assert dataset[Key(0, 0)].mel.shape == (80, 3)
+    else:
+        with pytest.raises(BadRows, match=r"a\.wav: 512 samples, expected at least 513"):
+            dataset.check_clips()
 
 
 def test_a_cached_mel_equals_the_mel_of_the_audio(tmp_path):

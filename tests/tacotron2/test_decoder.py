@@ -196,6 +196,22 @@ def test_prenet_relu_is_in_both_layers():
     assert prenet(torch.tensor([[[-5.0, 2.0, 1.0]]]).double()).tolist() == [[[3.0, 0.0, 1.0]]]
 
 
+def test_each_lstm_has_its_own_dropout_in_training_only():
+    """The first step of many equal clips: shares of zeros are the rates, and the rest is divided by the share that stays."""
+    decoder = make_decoder(p_attention_dropout=0.2, p_decoder_dropout=0.6)
+    memory = decoder.attention_layer.memory(randn(1, 3, 8).expand(2000, -1, -1), torch.full((2000,), 3))
+    x, start = randn(1, 4).expand(2000, -1), decoder.start(memory)
+    h, _ = decoder.attention_rnn(torch.cat((x, start.context), dim=1))
+    dropped = decoder.train().step(x, start, memory)
+    for hidden, rate in ((dropped.attention_hidden, 0.2), (dropped.decoder_hidden, 0.6)):
+        assert (hidden == 0).double().mean().item() == pytest.approx(rate, abs=0.02)  # five standard errors
+    assert_close(dropped.attention_hidden, (h / 0.8).where(dropped.attention_hidden != 0, 0.0))
+    whole = decoder.eval().step(x, start, memory)
+    d, _ = decoder.decoder_rnn(torch.cat((h, whole.context), dim=1))
+    assert_close(whole.attention_hidden, h)
+    assert_close(whole.decoder_hidden, d)
+
+
 def test_attention_reads_texts_only():
     attention = Attention(Tacotron2Config(**SIZES)).double()
     lengths = torch.tensor([5, 1, 3])

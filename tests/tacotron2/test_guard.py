@@ -211,6 +211,14 @@ def test_a_window_keeps_attention_from_skipping() -> None:
     assert decoder.infer(*batch).alignments[0].argmax(1).tolist() == [0, 3, 6, 9, 9]
 
 
+@pytest.mark.parametrize("chunk", [None, 1, 4])
+def test_the_window_moves_with_attention(chunk: int | None) -> None:
+    """Attention that walks through the text is inside a window of 1 at each step, though the sum of weights stays behind."""
+    decoder, batch = walking_decoder(max_decoder_steps=12), marked_inputs(12)
+    decoder.guard = DecodingGuard(attention_window=1)
+    assert prepare(decoder, chunk).infer(*batch).alignments[0].argmax(1).tolist() == list(range(12))
+
+
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("chunk", [None, 1, 20])
 @pytest.mark.parametrize("r", [1, 3])

@@ -15,6 +15,7 @@ from waveglow.arg_parser import add_waveglow_arguments
 from waveglow.config import WaveGlowConfig
 from waveglow.model import Invertible1x1Conv, WaveGlow, WeightNormConv1d
 from waveglow.spec import config_from_options
+from waveglow.streaming import draw_noise
 
 SMALL_WN = {"n_layers": 2, "kernel_size": 3, "n_channels": 4}
 
@@ -268,6 +269,21 @@ def test_model_in_half_precision_keeps_the_flow_in_float32(small_model):
     samples = half.infer(mels, sigma=1.0, z=half(mels, audio).z)
     assert samples.dtype == torch.float32
     torch.testing.assert_close(samples, exact, atol=0.1, rtol=0)
+
+
+def test_default_noise_has_the_precision_of_the_flow(small_model):
+    """Of a model in bfloat16 too: noise of 8 bits would be audible."""
+    model = small_model(torch.bfloat16)
+    mels = torch.randn(1, 3, 4).bfloat16()
+    with torch.no_grad():
+        torch.manual_seed(5)
+        audio = model.infer(mels, sigma=0.5)
+        torch.manual_seed(5)
+        drawn = draw_noise(model, mels, None)
+        torch.manual_seed(5)
+        z = torch.randn(1, 8, 4 * 16 // 8)
+        assert torch.equal(audio, model.infer(mels, sigma=0.5, z=z))
+    assert drawn.dtype == torch.float32 and torch.equal(drawn, z)
 
 
 # --- the published layout ---

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from common.draws import Draws
 from waveglow import streaming
-from waveglow.streaming import stream
+from waveglow.streaming import draw_noise, stream
 
 
 def both(model, mels: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -82,6 +83,26 @@ def test_parts_are_finished_with_the_audio_around_them(small_model):
         around + 32 + 4,
         around + 4,
     ]  # the whole, then parts with the frames that exist
+
+
+def test_parts_of_a_long_clip_have_a_greatest_length(small_model):
+    """Memory and the wait for a part are bounded."""
+    model = small_model(n_flows=2, WN_config={"n_layers": 1, "kernel_size": 3, "n_channels": 2})
+    parts, whole = both(model, torch.randn(1, 3, 1100, dtype=torch.float64))
+    assert [part.shape[1] // model.hop_length for part in parts] == [8, 16, 32, 64, 128, 256, 256, 256, 84]
+    assert sum(part.shape[1] for part in parts) == whole.shape[1]
+
+
+def test_a_longer_clip_begins_with_the_noise_of_a_shorter_one(small_model):
+    """Noise is drawn in the order of time, so that the end of a clip does not change its beginning."""
+    model = small_model()
+    shorter, longer = (
+        draw_noise(model, torch.zeros(2, 3, frames), Draws.of([(1, 0), (1, 1)], "vocoder", torch.device("cpu")))
+        for frames in (5, 9)
+    )
+    assert shorter.shape == (2, 8, 10) and longer.shape == (2, 8, 18)  # a frame is 2 groups of 8
+    assert torch.equal(longer[:, :, :10], shorter)
+    assert shorter.unique().numel() == shorter.numel()
 
 
 def test_reach_is_half_the_receptive_field_of_one_flow(small_model):

@@ -39,6 +39,14 @@ def test_loudness_clips_no_sample() -> None:
     assert normalize(audio, "loudness").min() == -1 and normalize(audio, "loudness").count_nonzero() == 1
 
 
+def test_loudness_scales_no_sample_beyond_full_scale() -> None:
+    """Two clicks would need a gain of hundreds: the larger one is at full scale, and the smaller one keeps its share."""
+    audio = torch.zeros(22050)
+    audio[100], audio[200] = -0.02, 0.01
+    scaled = normalize(audio, "loudness")
+    assert scaled[100].item() == -1 and scaled[200].item() == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("mode", NORMALIZATIONS)
 def test_silence_and_broken_audio_stay(mode: str) -> None:
     for audio in (torch.zeros(0), torch.zeros(5), torch.tensor([0.1, math.nan]), torch.tensor([0.1, math.inf])):

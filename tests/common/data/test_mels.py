@@ -13,7 +13,7 @@ import torch
 
 from common.audio.stft import AudioConfig
 from common.data import mels
-from common.data.mel_settings import check_settings
+from common.data.mel_settings import check_settings, settings_of
 from common.data.mels import load_mel, mel_path_of, save_mel
 from common.errors import DataError, UsageError
 
@@ -87,6 +87,14 @@ def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) ->
         mels.main([*lists, "--hop-length", "200", "--mel-fmax", "7000"])
     assert torch.equal(load_mel(tmp_path / "mels" / "a.pt", 80), before)
     mels.main([*lists, "--max-wav-value", "1"])  # of no effect
+
+
+def test_a_label_without_one_of_the_settings_is_of_other_mels(tmp_path: Path) -> None:
+    settings = settings_of(AudioConfig())
+    del settings["mel_fmax"]
+    (tmp_path / "audio_settings.json").write_text(json.dumps(settings))
+    with pytest.raises(DataError, match=r"other audio settings: mel_fmax None, now 8000\.0"):
+        check_settings([tmp_path], AudioConfig())
 
 
 @pytest.mark.parametrize("words", [[], ["--hop-length", "200"], ["--mel-fmax", "7000"], ["--filter-length", "2048"]])

@@ -13,7 +13,7 @@ from common.draws import Draws
 from common.inference.stages import Line, Pipeline, cut_line, mels_from_texts, stream, synthesise
 from common.inference.vocoders import LoadedModel, NeuralVocoder, limit
 from models import REGISTRY
-from tests.common.inference.test_stages import CPU, Batches, Outputs, acoustic, exhaust, pipeline
+from tests.common.inference.test_stages import CPU, Batches, FirstMels, Outputs, acoustic, exhaust, pipeline
 
 SIZES = {"n_flows": 2, "n_early_every": 2, "WN_config": {"n_layers": 1, "n_channels": 4}}
 SIZES |= {"n_mel_channels": 3, "hop_length": 4, "upsample_kernel_size": 8}
@@ -99,6 +99,38 @@ def test_values_that_are_not_finite_name_their_line() -> None:
         synthesise([Line("abc", 0, 0), Line("abcd-ab", 0, 4)], stages, 4)
     assert list(error.value.problems) == [4]
     assert "NaN or infinite mels" in error.value.problems[4]
+
+
+def test_a_stream_yields_no_audio_that_is_not_finite() -> None:
+    class Overflowing(FirstMels):
+        """The second of two parts overflows."""
+
+        def stream(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None):
+            yield mels[0, 0, :4]
+            yield torch.tensor([0.5, torch.nan])
+            return self(mels, lengths, draws)
+
+    parts = []
+    with pytest.raises(BadRows) as error:
+        for part in stream(Line("abc", 0, 4), voice()._replace(vocoder=Overflowing())):
+            parts.append(part)
+    assert [part.tolist() for part in parts] == [[1.0, 1.0, 2.0, 2.0]]
+    assert list(error.value.problems) == [4] and "NaN or infinite audio" in error.value.problems[4]
+
+
+@pytest.mark.parametrize("text", ["abcde-b", "b-abcde", "abcde-abcde"])
+def test_a_line_is_finished_if_all_of_its_pieces_are(text: str) -> None:
+    """A piece of five letters runs to the limit."""
+    (speech, short) = synthesise([Line(text), Line("b-b-b-b")], pipeline(), 4).speeches
+    assert speech is not None and short is not None
+    assert (speech.finished, short.finished) == (False, True)
+
+
+def test_a_speech_does_not_keep_its_batch_in_memory() -> None:
+    (short, _) = synthesise([Line("a"), Line("abcdefgh" * 4)], pipeline()).speeches
+    assert short is not None
+    for tensor in (short.audio, short.mel, short.alignment):
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
 def test_a_short_item_of_a_batch_is_lengthened_as_it_is_alone() -> None:

@@ -30,7 +30,7 @@ from common.inference.stages import MelBatch
 from common.inference.vocoders import GriffinLimVocoder
 from common.quality.words import word_errors
 from common.training.checkup import held_out, spread
-from tests.common.inference.test_stages import acoustic
+from tests.common.inference.test_stages import Outputs, Reader, acoustic
 from tests.recipe import ROOT
 
 RATE = 22050
@@ -121,6 +121,17 @@ def test_the_speed_counts_the_seconds_of_all_batches() -> None:
     copied, speed = renditions_from_true_mels(items, Slow(), config, CPU, seed=5)  # type: ignore[arg-type]
     assert 0 < speed <= sum(len(one.audio) for one in copied) / RATE / 1.0
     spoken, speed = renditions_from_texts(items, acoustic(), {"slow": Slow()}, config, CPU, False, 5)["slow"]  # type: ignore[dict-item]
+    assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
+
+
+def test_the_speed_counts_the_seconds_of_the_acoustic_model() -> None:
+    class SlowReader(Reader):
+        def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
+            time.sleep(0.5)
+            return super().infer(ids, lengths)
+
+    voice, items = acoustic()._replace(model=SlowReader()), [HeldOutLine("ab", None)] * 9  # two batches
+    spoken, speed = renditions_from_texts(items, voice, {"noise": Noise()}, AudioConfig(), CPU, False, 5)["noise"]  # type: ignore[dict-item]
     assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, valid: dict[str, A
         ("epoch_totals", {"steps": 3}, "epoch_totals: .*unexpected keyword argument 'steps'"),
         ("scaler", {"scale": 0.0}, "scaler: a dict of 1, expected the state of a GradScaler, with a scale above 0"),
         ("scaler", {"scale": "x"}, "scaler: a dict of 1"),
+        ("scaler", {"scale": float("inf")}, "scaler: a dict of 1"),
         ("best", {"loss": "x"}, "best: a dict of 1"),
         ("saved", ["x"], "saved: a list of 1, expected a list of epochs"),
         ("optimizer", {"state": {0: {"exp_avg": "x"}}, "param_groups": []}, "optimizer: a dict of 2"),
@@ -109,6 +111,13 @@ def test_empty_entries_count_as_missing(tmp_path: Path, valid: dict[str, Any]) -
 def test_numbers_of_numpy_are_numbers(tmp_path: Path, valid: dict[str, Any]) -> None:
     path = write(tmp_path, valid | {"epoch": np.int64(3), "best": {"loss": np.float32(0.5), "epoch": np.int64(1)}})
     assert load_checkpoint(path)["epoch"] == 3
+
+
+def test_losses_may_be_infinite(tmp_path: Path, valid: dict[str, Any]) -> None:
+    """The best loss is, before the first validation; and the sum of an epoch's may be."""
+    infinite = {"best": {"loss": math.inf, "epoch": -1}, "epoch_totals": {"loss": math.inf}}
+    loaded = load_checkpoint(write(tmp_path, valid | infinite))
+    assert loaded["best"]["loss"] == loaded["epoch_totals"]["loss"] == math.inf
 
 
 @pytest.mark.parametrize("model", REGISTRY)

@@ -37,6 +37,14 @@ def test_one_process_is_left_alone(monkeypatch) -> None:
     assert distributed.broadcast("mine", ONE) == "mine"
 
 
+def test_a_launch_has_a_name_only_if_torchrun_gave_it_one(monkeypatch) -> None:
+    for value, name in (("job 7", "job 7"), ("none", None)):  # "none" is torchrun's default
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", value)
+        assert distributed.launch_id() == name
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    assert distributed.launch_id() is None
+
+
 def averaged_gradient(compression: str, dist: Dist) -> torch.Tensor:
     """The average gradient of a weight whose gradient in each process is (2 rank + 1) / 7 times 0, 1, 2 …"""
     model = nn.Linear(64, 64, bias=False)

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed import fsdp
 from torch.utils.data import DataLoader
 
 import train
 from common.errors import DataError
-from common.training import distributed, snapshot
+from common.training import distributed, sharding, snapshot
 from common.training.bad_steps import SkipConfig
 from common.training.checkpoint import load_checkpoint
 from common.training.distributed import Dist
@@ -77,6 +78,31 @@ def endings(dist: Dist) -> dict[str, Any]:
     return found
 
 
+def shard_and_train(dist: Dist) -> dict[str, Any]:
+    """Train a sharded model with a BatchNorm and an average for an epoch of two steps, each process on clips of its own."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 128), nn.Linear(128, 128), nn.BatchNorm1d(128), nn.Linear(128, 1))
+    args = argparse.Namespace(
+        learning_rate=0.001, weight_decay=0.0, grad_clip_thresh=None, amp=False, shard=True, ema_decay=0.9
+    )
+    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
+    state = build_state(spec, model, Errors(), args, dist, Pace(2, 4, 4))
+    dataset = PointsDataset(8)
+    sampler = EpochBatches(dataset.lengths, 2, rank=dist.rank, world_size=2)
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=dataset.collate)  # type: ignore[arg-type]
+    train_epoch(state, loader, Notes(), StopRequest())
+    assert state.average is not None
+    models = {"model": state.model, "average": state.average.module}
+    statistics = {name: {key: value.clone() for key, value in net.named_buffers()} for name, net in models.items()}
+    weight = next(iter(state.model.parameters()))
+    full = {kind.__name__: sharding.gather_full(kind([weight, 3]))[0] for kind in (list, tuple)}
+    return {
+        "statistics": statistics,
+        "sharded blocks": [isinstance(block, fsdp.FSDPModule) for block in state.model],  # type: ignore[attr-defined]
+        "full": {name: (type(value) is Tensor, tuple(value.shape)) for name, value in full.items()},
+    }
+
+
 def save(dist: Dist, folder: Path) -> torch.Tensor:
     """Save a state together; return this process's random state."""
     args, spec = parse_training_arguments(flags("WaveGlow", folder / f"{dist.rank}"), REGISTRY, "")
@@ -105,6 +131,7 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
             "weights": weights,
             "dropped": dropped,
             "random": save(dist, Path(folder)),
+            "sharded": shard_and_train(dist),
             **endings(dist),
         }
         torch.save(outputs, Path(folder, f"{rank}.out"))
@@ -160,3 +187,22 @@ def test_validation_is_the_mean_over_the_clips_of_all(both: list[dict[str, Any]]
 def test_a_checkpoint_has_the_random_state_of_each_process(both: list[dict[str, Any]], folder: Path) -> None:
     states = load_checkpoint(folder / "checkpoint_WaveGlow_0.pt")["random_rng_states_all"]
     assert torch.equal(states, torch.stack([outputs["random"] for outputs in both]))
+
+
+def test_sharded_processes_have_the_statistics_of_the_main_one(both: list[dict[str, Any]]) -> None:
+    """Of the model and of its average: each process normalises with them in validation."""
+    main, other = (outputs["sharded"]["statistics"] for outputs in both)
+    for name in ("model", "average"):
+        assert main[name]["2.num_batches_tracked"] == 2 and main[name]["2.running_mean"].any()
+        for key, buffer in main[name].items():
+            assert torch.equal(buffer, other[name][key]), (name, key)
+
+
+def test_blocks_below_a_hundredth_of_the_weights_are_sharded_with_the_rest(both: list[dict[str, Any]]) -> None:
+    """The last layer has 129 of 17,281 weights."""
+    assert [outputs["sharded"]["sharded blocks"] for outputs in both] == [[True, True, True, False]] * 2
+
+
+def test_sharded_tensors_are_gathered_out_of_lists_and_tuples(both: list[dict[str, Any]]) -> None:
+    for outputs in both:
+        assert outputs["sharded"]["full"] == dict.fromkeys(("list", "tuple"), (True, (128, 2)))
