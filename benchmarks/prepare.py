@@ -58,6 +58,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--recordings", type=positive, default=2, metavar="N", help="among which the prompts are divided")
     add("--transcripts", action=argparse.BooleanOptionalAction, default=True, help="give the text of each recording")
     add("--noise", type=float, metavar="DB", help="level of added noise below the speech")
+    fill = "let the command fill the digital silence between the prompts"
+    add("--fill-silence", action=argparse.BooleanOptionalAction, default=True, help=fill)
     add("--seed", type=seed, default=1, help="of the order, the pauses and the noise")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args(argv)
@@ -133,7 +135,7 @@ def main(argv: list[str] | None = None) -> None:
     projects = args.output / "projects"
     start = time.perf_counter()
     words = [str(folder), "--name", "benchmark", "--projects", str(projects), "--num-workers", str(args.num_workers)]
-    prepare.main(words)
+    prepare.main([*words, *([] if args.fill_silence else ["--no-fill-silence"])])
     duration = time.perf_counter() - start
     project = Project(name="benchmark", projects=projects)
     report(truth, read_proposals(project.state / prepare.PROPOSALS), duration)

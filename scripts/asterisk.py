@@ -1,7 +1,8 @@
 """The Asterisk prompts as a data set: one professional speaker, 16 kHz, about 500 clips; downloaded, never shipped.
 
-The Debian packages asterisk-core-sounds-en and -g722 contain them. Where these are not installed, apt and dpkg download and
-unpack them without root. Their licence, CC-BY-SA 3.0, requires attribution to the speaker and the same licence for copies.
+The Debian packages asterisk-core-sounds-en and -en-g722 contain them; four more languages have packages of such names. Where
+these are not installed, apt and dpkg download and unpack them without root. Their licence,
+CC-BY-SA 3.0, requires attribution to the speaker and the same licence for copies.
 """
 
 from __future__ import annotations
@@ -21,26 +22,48 @@ from tqdm import tqdm
 from common.data.recordings import Recording, Rows
 from common.errors import DataError
 
-PACKAGES = ("asterisk-core-sounds-en", "asterisk-core-sounds-en-g722")
+ENGLISH = "en"
+# Folder of a language's prompts; its name ends in the speaker's.
+FOLDERS = {
+    ENGLISH: "en_US_f_Allison",
+    "es": "es_MX_f_Allison",
+    "fr": "fr_CA_f_June",
+    "it": "it_IT_m_Carlo",
+    "ru": "ru_RU_f_IvrvoiceRU",
+}
 TRANSCRIPTS = "core-sounds-en.txt"
-# Relative to / where the packages are installed, or to the folder they are unpacked to.
-SOUNDS_PLACE = Path("usr/share/asterisk/sounds/en_US_f_Allison")
-TRANSCRIPTS_PLACE = Path("usr/share/doc/asterisk-core-sounds-en", f"{TRANSCRIPTS}.gz")
 FOLDER_VARIABLE = "ASTERISK_SOUNDS"
 NOTICE = "Asterisk core sounds, spoken by Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it"
 NOT_SPEECH = re.compile(r"[\[(<]")  # in notes such as [ascending tones]
 FILES_AT_ONCE = 64  # files of one ffmpeg process, whose start takes longer than a clip
 
 
-def prepare(folder: Path, environment: Mapping[str, str]) -> Rows:
+def packages(language: str) -> tuple[str, str]:
+    """Return the names of the packages of a language."""
+    return f"asterisk-core-sounds-{language}", f"asterisk-core-sounds-{language}-g722"
+
+
+def places(language: str) -> tuple[Path, Path]:
+    """Return the folder of the prompts and the file of transcripts, relative to / or to the folder the packages are unpacked to."""
+    transcripts = Path("usr/share/doc", packages(language)[0], f"core-sounds-{language}.txt.gz")
+    return Path("usr/share/asterisk/sounds", FOLDERS[language]), transcripts
+
+
+def prepare(folder: Path, environment: Mapping[str, str], language: str = ENGLISH) -> Rows:
     """Decode all prompts that are speech to folder/decoded/*.wav at 16 kHz, and return their rows.
+
+    Args:
+        folder: of this language alone.
+        environment: may name a folder of the English prompts in FOLDER_VARIABLE.
+        language: one of FOLDERS.
 
     Raises:
         DataError: ffmpeg is missing, the prompts cannot be downloaded, or ffmpeg cannot decode them.
     """
     ffmpeg = find_ffmpeg()
+    given = environment.get(FOLDER_VARIABLE) if language == ENGLISH else None
     try:
-        sounds, transcripts = find_sounds(folder, environment.get(FOLDER_VARIABLE))
+        sounds, transcripts = find_sounds(folder, given, language)
         texts = {prompt: text for prompt, text in read_transcripts(transcripts).items() if is_speech(text)}
         there = {prompt: sounds / f"{prompt}.g722" for prompt in texts}
         there = {prompt: path for prompt, path in there.items() if path.is_file()}
@@ -68,7 +91,7 @@ def find_ffmpeg() -> str:
         ) from None
 
 
-def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
+def find_sounds(folder: Path, given: str | None, language: str = ENGLISH) -> tuple[Path, Path]:
     """Find the folder of the prompts and the file of transcripts: given, installed, or else downloaded."""
     if given:
         files = [Path(given, TRANSCRIPTS), Path(given, f"{TRANSCRIPTS}.gz")]
@@ -76,17 +99,17 @@ def find_sounds(folder: Path, given: str | None) -> tuple[Path, Path]:
         if not found:
             raise DataError(f"{FOLDER_VARIABLE}={given}: no {TRANSCRIPTS} or {TRANSCRIPTS}.gz in it, beside the .g722")
         return Path(given), found
-    unpacked = folder / "packages"
+    unpacked, (sounds, transcripts) = folder / "packages", places(language)
     for root in (Path("/"), unpacked):
-        if (root / SOUNDS_PLACE).is_dir() and (root / TRANSCRIPTS_PLACE).is_file():
-            return root / SOUNDS_PLACE, root / TRANSCRIPTS_PLACE
-    fetch(unpacked)
-    return unpacked / SOUNDS_PLACE, unpacked / TRANSCRIPTS_PLACE
+        if (root / sounds).is_dir() and (root / transcripts).is_file():
+            return root / sounds, root / transcripts
+    fetch(unpacked, language)
+    return unpacked / sounds, unpacked / transcripts
 
 
-def fetch(target: Path) -> None:
-    """Download the packages and unpack them into `target`, completely or not at all."""
-    wanted = " ".join(PACKAGES)
+def fetch(target: Path, language: str = ENGLISH) -> None:
+    """Download the packages of a language and unpack them into `target`, completely or not at all."""
+    wanted = " ".join(packages(language))
     if missing := [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]:
         raise DataError(
             f"{wanted}: not installed, and without {' and '.join(missing)} they cannot be fetched; name a folder with "
@@ -96,26 +119,26 @@ def fetch(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(target, ignore_errors=True)  # may contain another version with other paths
     with tempfile.TemporaryDirectory(prefix="packages.", dir=target.parent) as staging:
-        _download(Path(staging))
+        _download(Path(staging), packages(language))
         for package in sorted(Path(staging).glob("*.deb")):
             _run(["dpkg", "-x", package.name, "unpacked"], Path(staging))
         unpacked = Path(staging, "unpacked")
-        for place in (SOUNDS_PLACE, TRANSCRIPTS_PLACE):
+        for place in places(language):
             if not (unpacked / place).exists():
                 raise DataError(f"{wanted}: no {place} in them; these are not the packages of Debian and Ubuntu")
         os.replace(unpacked, target)
 
 
-def _download(folder: Path) -> None:
+def _download(folder: Path, names: Sequence[str]) -> None:
     """Download the packages with the system's package lists, or else with new lists in `folder`."""
     sandbox = ["-o", "APT::Sandbox::User=root"]  # apt's own user cannot write into this folder
     try:
-        _run(["apt-get", *sandbox, "download", *PACKAGES], folder)
+        _run(["apt-get", *sandbox, "download", *names], folder)
     except DataError:
         (folder / "lists/partial").mkdir(parents=True)
         own = [*sandbox, "-o", f"Dir::State::Lists={folder.resolve()}/lists", "-o", f"Dir::Cache={folder.resolve()}"]
         _run(["apt-get", *own, "update"], folder)
-        _run(["apt-get", *own, "download", *PACKAGES], folder)
+        _run(["apt-get", *own, "download", *names], folder)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

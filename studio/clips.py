@@ -23,16 +23,17 @@ from studio.cutting import Span, spans_of
 from studio.faults import AROUND, Measures, measure_clip
 from studio.levels import Levels, is_speech, measure_levels
 from studio.prepare_config import CuttingConfig
+from studio.silence import fill_silence, find_silence
 from studio.sources import Source, file_digest, open_sound
 from studio.transcripts import Transcript
 
-VERSION = 1  # of the way of cutting: records of another version are made again
+VERSION = 2  # of the way of cutting: records of another version are made again
 
 
 class CutClip(NamedTuple):
     """A clip: its name, its times in the recording in seconds, the text of its subtitles, and its measurements.
 
-    in_speech: an end of it is no pause. digest: of its samples as written.
+    in_speech: an end of it is no pause. digest: of its samples as written. silence: seconds of digital silence, filled or not.
     """
 
     name: str
@@ -41,6 +42,7 @@ class CutClip(NamedTuple):
     text: str
     in_speech: bool
     digest: str
+    silence: float
     measures: Measures
 
     @property
@@ -125,12 +127,21 @@ def _write_clips(job: Job, levels: Levels, spans: Sequence[Span]) -> Iterator[Cu
         near = slice(max(0, first - round(AROUND / levels.step)), last + round(AROUND / levels.step))
         of_speech, of_pauses = levels.levels[first:last][speech[first:last]], levels.levels[near][~speech[near]]
         measures = measure_clip(samples, levels.rate, of_speech, of_pauses)
-        mono = at_rate(samples.mean(axis=1), levels.rate, job.config.sampling_rate)
-        audio = normalize(torch.from_numpy(mono).clamp(-1, 1), job.config.normalize)
+        audio, silence = _finish(samples.mean(axis=1), levels.rate, job.config)
         save_audio(job.clips / f"{name}.wav", audio, job.config.sampling_rate)
         digest = hashlib.sha256(to_pcm(audio).tobytes()).hexdigest()[:32]
         times = (round(span.start, 3), round(span.end, 3))
-        yield CutClip(name, *times, span.text, span.in_speech, digest, measures)
+        yield CutClip(name, *times, span.text, span.in_speech, digest, silence, measures)
+
+
+def _finish(mono: np.ndarray, rate: int, config: CuttingConfig) -> tuple[torch.Tensor, float]:
+    """Convert a clip (N,) to its rate and level, and fill digital silence. Returns it with the seconds of digital silence."""
+    converted = at_rate(mono, rate, config.sampling_rate)
+    audio = normalize(torch.from_numpy(converted).clamp(-1, 1), config.normalize).numpy()
+    silent = find_silence(audio, config.sampling_rate)
+    if config.fill_silence and silent.any():
+        audio = fill_silence(audio, silent)
+    return torch.from_numpy(audio), round(int(silent.sum()) / config.sampling_rate, 3)
 
 
 def read_spans(path: Path, rate: int, spans: Sequence[Span]) -> Iterator[np.ndarray]:

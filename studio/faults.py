@@ -24,6 +24,7 @@ HIGHEST = 12000.0  # Hz; speech has little above
 BAND_DEPTH = 55.0  # dB below the loudest frequency: weaker sound does not count as bandwidth
 LETTERS = 2  # a wrong word has about half of its letters wrong; one that is only spelled apart has none
 PACE_FEWEST = 20  # clips from which a median pace has a meaning
+SILENCE, FILLED = "digital silence", ", filled"
 UNUSABLE = ("too short", "too long", "no text", "words", "cut in speech", "speaker", "double")  # these are left out
 
 
@@ -78,7 +79,7 @@ class Candidate(NamedTuple):
 
     words_wrong, letters_wrong: shares of the transcript, nan where nothing was compared. speaker:
     True for another voice than the others'.
-    double: name of an earlier clip with the same samples, or "".
+    double: name of an earlier clip with the same samples, or "". silence: seconds of digital silence.
     """
 
     seconds: float
@@ -89,6 +90,7 @@ class Candidate(NamedTuple):
     letters_wrong: float
     speaker: bool
     double: str
+    silence: float
 
 
 def find_faults(clips: Sequence[Candidate], cutting: CuttingConfig, limits: FaultLimits) -> list[list[str]]:
@@ -113,6 +115,7 @@ def _faults_of(
         "cut in speech": clip.in_speech,
         "speaker": clip.speaker,
         f"double of {clip.double}": bool(clip.double),
+        f"{SILENCE} ({clip.silence:.2f} s{FILLED if cutting.fill_silence else ''})": clip.silence > 0,
         f"clipping ({sound.clipping} runs)": sound.clipping >= limits.clipping_runs,
         f"noise (SNR {sound.snr:.0f} dB)": sound.snr < limits.min_snr,
         f"bandwidth ({sound.bandwidth:.0f} Hz)": sound.bandwidth < limits.min_bandwidth,

@@ -226,6 +226,7 @@ def propose(
             text.letters_wrong,
             clip.name in others,
             "" if first[clip.digest] == clip.name else first[clip.digest],
+            clip.silence,
         )
         for (_, clip), text in zip(clips, of_clips, strict=True)
     ]

@@ -14,6 +14,7 @@ from common.errors import UsageError
 from common.parser import Parser
 from studio.prepare_config import KEY_VARIABLE, CuttingConfig, FaultLimits, TextConfig
 from studio.project import PROJECTS, Project
+from studio.silence import BELOW_SPEECH
 
 VALIDATION = 0.05  # of the clips
 DESCRIPTION = """Make training data from a folder of recordings.
@@ -91,6 +92,8 @@ def _add_cutting(group: argparse._ArgumentGroup) -> None:
     )
     levels = "level of the clips: as recorded, of one peak, or of one loudness"
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=levels)
+    fill = f"fill digital silence, as noise gates leave it, with noise {BELOW_SPEECH:g} dB below the speech"
+    add("--fill-silence", action=argparse.BooleanOptionalAction, default=default.fill_silence, help=fill)
     validation = "clips for validation, a number or a share below 1; whole recordings where there are ten or more"
     add("--validation", type=share_or_number, default=VALIDATION, metavar="N", help=validation)
 

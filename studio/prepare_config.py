@@ -23,6 +23,7 @@ class CuttingConfig:
     min_pause: float = 0.2  # a shorter silence belongs to a word
     margin: float = 0.1  # silence that stays at either end of a clip
     normalize: str = "loudness"  # one of common.audio.loudness.NORMALIZATIONS
+    fill_silence: bool = True  # low noise in place of digital silence
 
     def __post_init__(self) -> None:
         if self.min_duration + 2 * self.margin >= self.max_duration:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from common.errors import join_problems, printable
 from studio.alphabet import Alphabet
+from studio.faults import FILLED, SILENCE
 from studio.project import PROJECTS, Project
 from studio.review import Edits, Row
+from studio.silence import BELOW_SPEECH
 
 
 def print_problems(problems: Sequence[str]) -> None:
@@ -47,6 +49,9 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     names = Counter(fault.split(" (")[0] for row in edits.rows for fault in row.faults.split("; ") if fault)
     if names:
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
+    if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
+        noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence leaves it)"
+        lines.append(f"  digital silence in {filled} clips: {noise}")
     wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
     if wrong:
         lines.append(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")

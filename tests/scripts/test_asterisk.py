@@ -179,3 +179,13 @@ def test_tacotron_2_trains_on_the_real_prompts(prompts: Path, tmp_path: Path) ->
     ]
     assert len(losses) == 4
     assert losses[-1] < 0.9 * losses[0]
+
+
+def test_each_language_has_its_own_packages(tmp_path: Path) -> None:
+    sounds, transcripts = (tmp_path / "packages" / place for place in asterisk.places("fr"))
+    sounds.mkdir(parents=True)
+    transcripts.parent.mkdir(parents=True)
+    transcripts.touch()
+    assert asterisk.packages("fr") == ("asterisk-core-sounds-fr", "asterisk-core-sounds-fr-g722")
+    assert asterisk.find_sounds(tmp_path, None, "fr") == (sounds, transcripts)
+    assert transcripts.name == "core-sounds-fr.txt.gz" and sounds.name == "fr_CA_f_June"

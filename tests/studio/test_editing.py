@@ -51,6 +51,17 @@ def test_rows_sounds_and_summary(project):
     assert "  in use: 6 clips" in lines and "  not used: 1 clips" in lines and "  faults: words 1" in lines
 
 
+def test_digital_silence_is_named_in_table_and_summary(project):
+    fault = "digital silence (0.30 s, filled)"
+    rows = [row._replace(faults=fault) for row in read_rows(project)[:3]]
+    assert [cells[3] for cells in table_of(rows)] == [fault] * 3
+    lines = summarize(project, rows).splitlines()
+    assert "  faults: digital silence 3" in lines
+    assert any(line.startswith("  digital silence in 3 clips: filled with noise 50 dB below") for line in lines)
+    left = [row._replace(faults="digital silence (0.30 s)") for row in rows]
+    assert not any("filled" in line for line in summarize(project, left).splitlines())
+
+
 def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):
     rows = read_rows(project)
     edits = {rows[0].clip: Edit("yes", " A  new\ntext. "), rows[1].clip: Edit("no", rows[1].text)}

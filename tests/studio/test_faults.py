@@ -64,6 +64,7 @@ def test_clipping_in_one_channel_is_found() -> None:
         ({"words_wrong": 0.8, "letters_wrong": 0.0}, "", True),  # only spelled apart
         ({"in_speech": True}, "cut in speech", False),
         ({"speaker": True}, "speaker", False),
+        ({"silence": 0.3}, "digital silence (0.30 s, filled)", True),
         ({"double": "a_0001"}, "double of a_0001", False),
         ({"measures": GOOD._replace(clipping=5)}, "clipping", True),
         ({"measures": GOOD._replace(snr=10.0)}, "noise", True),
@@ -73,7 +74,7 @@ def test_clipping_in_one_channel_is_found() -> None:
     ],
 )
 def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: bool) -> None:
-    good = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "")
+    good = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
     *others, found = find_faults([good] * 30 + [good._replace(**change)], CuttingConfig(), FaultLimits())
     assert others == [[]] * 30
     assert [name.startswith(fault) for name in found] == [True] * bool(fault)

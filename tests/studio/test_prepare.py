@@ -173,6 +173,22 @@ def test_edits_are_applied_and_survive_a_further_run(tmp_path: Path) -> None:
     assert len({row["recording"] for row in later.values()}) == 2
 
 
+def test_gated_pauses_are_named_filled_and_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    quiet = 1400  # samples at the ends of a sentence
+    parts = [part for n in range(1, 5) for part in (sentence(n)[quiet:-quiet], np.zeros(22050))]
+    soundfile.write(folder / "talk.wav", np.concatenate(parts), 22050)
+    project = run(folder, tmp_path / "out")
+    faults = [row["faults"] for row in table(project)]
+    assert faults and all("digital silence (" in text and ", filled)" in text for text in faults)
+    assert f"digital silence in {len(faults)} clips: filled" in capsys.readouterr().out
+    assert json.loads(project.settings.read_text())["cutting"]["fill_silence"] is True
+    left = run(folder, tmp_path / "out", "--no-fill-silence")
+    assert not any(", filled" in row["faults"] for row in table(left))
+    assert json.loads(left.settings.read_text())["cutting"]["fill_silence"] is False
+
+
 def test_all_bad_rows_of_a_review_are_one_error(talk: tuple[Path, Project], tmp_path: Path) -> None:
     project = run(talk[0], tmp_path)
     rows = table(project)
