@@ -58,8 +58,12 @@ class Progress:
 
 
 def digest(name: str, plan: Plan, project: Project) -> str:
-    """Digest the settings of a model, those that change its training."""
-    settings = [train_words(name, plan, project), plan.models[name].hours]
+    """Digest the settings of a model, those that change its training. Paths of the project count relative to its folder,
+    since the page and a terminal spell that folder differently.
+    """
+    root = str(project.root)
+    words = [word.replace(root, "", 1) if word.startswith(root) else word for word in train_words(name, plan, project)]
+    settings = [words, plan.models[name].hours]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 

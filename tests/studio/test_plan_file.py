@@ -14,6 +14,7 @@ import torch
 from common.errors import DataError, UsageError
 from studio.commands import option_words, train_words
 from studio.plan_file import ModelPlan, Plan, read_plan, write_plan
+from studio.progress import digest
 from studio.project import Project
 from studio.start import count_weights, find_starts
 from synthesizer import EMBEDDED
@@ -121,3 +122,13 @@ def test_starts_of_from() -> None:
         find_starts(["none", "embedded"])
     with pytest.raises(UsageError, match="different settings of audio"):
         find_starts([str(tiny), str(embedded["WaveGlow"])])
+
+
+def test_the_digest_of_a_plan_is_the_same_for_each_spelling_of_its_folder(tmp_path: Path, monkeypatch) -> None:
+    """The page names the folder of projects absolutely, a terminal from the current folder."""
+    monkeypatch.chdir(tmp_path)
+    places = [Path("projects"), tmp_path / "projects"]
+    digests = {digest("WaveGlow", PLAN, Project(name="mine", projects=place)) for place in places}
+    assert len(digests) == 1
+    slower = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], learning_rate=1e-5)})
+    assert digest("WaveGlow", slower, Project(name="mine", projects=places[0])) not in digests
