@@ -1,4 +1,4 @@
-"""Measure how well studio.prepare tells speakers apart: false alarms and detections on voices of Debian's packages.
+"""Measure the threshold of several speakers in studio.prepare: false alarms and detections on voices of Debian's packages.
 
     python -m benchmarks.speakers          # needs ffmpeg and, to fetch the prompts, apt
     apt-get install espeak-ng flite festival festvox-kdlpc16k festvox-us-slt-hts    # the synthetic voices, before it
@@ -203,15 +203,15 @@ def measure(voices: Sequence[Voice], sets: int, generator: np.random.Generator) 
     """Yield the outcome of `sets` sets of each voice, and of a set of each ordered pair of speakers with each of SHARES."""
     for voice in voices:
         for _ in range(sets):
-            yield judge((voice,), 0.0, generator)
+            yield draw_set((voice,), 0.0, generator)
     for first in voices:
         for second in voices:
             if first.speaker != second.speaker:
                 for share in SHARES:
-                    yield judge((first, second), share, generator)
+                    yield draw_set((first, second), share, generator)
 
 
-def judge(voices: tuple[Voice, ...], share: float, generator: np.random.Generator) -> Outcome:
+def draw_set(voices: tuple[Voice, ...], share: float, generator: np.random.Generator) -> Outcome:
     """Draw a set of CLIPS clips, of which `share` are of the second voice, and divide it as studio.prepare does."""
     counts = (CLIPS - round(share * CLIPS), round(share * CLIPS))
     parts = [

@@ -89,7 +89,7 @@ def test_mels_of_filled_silence_lie_above_the_lower_bound() -> None:
 # ---- clips -----------------------------------------------------------------------------------------------------------
 
 
-def cut(folder: Path, room: float, **options: bool) -> CutRecording:
+def cut_talk(folder: Path, room: float, **options: bool) -> CutRecording:
     """Cut three bursts of noise with pauses of half a second in which the room has this root mean square."""
     for part in ("records", "clips"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -111,12 +111,12 @@ def faults_of(record: CutRecording, config: CuttingConfig) -> list[str]:
     return [name for found in find_faults(rows, config, FaultLimits()) for name in found if "silence" in name]
 
 
-def pictures(folder: Path) -> dict[str, str]:
+def digests(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((folder / "clips").iterdir())}
 
 
 def test_gated_pauses_are_a_fault_and_a_room_is_none(tmp_path: Path) -> None:
-    gated, room = cut(tmp_path / "gated", 0.0), cut(tmp_path / "room", ROOM)
+    gated, room = cut_talk(tmp_path / "gated", 0.0), cut_talk(tmp_path / "room", ROOM)
     (name,) = faults_of(gated, CuttingConfig())
     assert gated.clips[0].silence == pytest.approx(2 * 0.5 + 2 * 0.1, abs=0.05)  # two pauses and the margins
     assert name == f"digital silence ({gated.clips[0].silence:.2f} s, filled)"
@@ -125,7 +125,7 @@ def test_gated_pauses_are_a_fault_and_a_room_is_none(tmp_path: Path) -> None:
 
 
 def test_a_filled_clip_differs_in_its_silence_alone_and_is_the_same_again(tmp_path: Path) -> None:
-    filled, plain = cut(tmp_path / "filled", 0.0), cut(tmp_path / "plain", 0.0, fill_silence=False)
+    filled, plain = cut_talk(tmp_path / "filled", 0.0), cut_talk(tmp_path / "plain", 0.0, fill_silence=False)
     assert filled.clips[0].silence == plain.clips[0].silence
     audio, gated = (
         soundfile.read(tmp_path / name / "clips" / "talk.wav", dtype="int16")[0] for name in ("filled", "plain")
@@ -133,15 +133,15 @@ def test_a_filled_clip_differs_in_its_silence_alone_and_is_the_same_again(tmp_pa
     silent = find_silence(gated / 32768, RATE)
     np.testing.assert_array_equal(audio[~silent], gated[~silent])
     assert not find_silence(audio / 32768, RATE).any()
-    before = pictures(tmp_path / "filled")
+    before = digests(tmp_path / "filled")
     (tmp_path / "filled" / "records" / f"{filled.key}.json").unlink()
-    assert cut(tmp_path / "filled", 0.0) == filled and pictures(tmp_path / "filled") == before
+    assert cut_talk(tmp_path / "filled", 0.0) == filled and digests(tmp_path / "filled") == before
     assert filled.clips[0].digest != plain.clips[0].digest and filled.key != plain.key
 
 
 def test_copies_of_a_recording_stay_copies(tmp_path: Path) -> None:
     folder = tmp_path / "in"
-    first = cut(folder, 0.0)
+    first = cut_talk(folder, 0.0)
     (folder / "copy.wav").write_bytes((folder / "talk.wav").read_bytes())
     source = Source(folder / "copy.wav", "copy.wav", "copy")
     copy = cut_recording(Job(source, None, CuttingConfig(), folder / "records", folder / "clips"))
