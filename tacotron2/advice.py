@@ -7,6 +7,7 @@ from common.spec import Advice
 FEW_MINUTES = 20  # below, a warm start trains the decoder alone
 FEW_WEIGHTS = 15_000_000  # the paper's model has 28 million, the embedded voice's 7
 GUIDED = {"guided_attention_weight": 100.0, "guided_attention_decay": 0.9995}
+LIGHT_DROPOUT = {"p_convolution_dropout": 0.1}  # at the published 0.5, a small model does not learn a new voice
 # A small model, as in the quickstart, since the paper's has 28 million weights.
 SMALL = {
     "symbols_embedding_dim": 256,
@@ -19,7 +20,7 @@ SMALL = {
     "postnet_embedding_dim": 128,
     "p_attention_dropout": 0.0,
     "p_decoder_dropout": 0.0,
-    "p_convolution_dropout": 0.1,
+    **LIGHT_DROPOUT,
 }
 
 
@@ -53,12 +54,13 @@ def _from_nothing(minutes: float, gpu: bool) -> Advice:
 
 
 def _fine_tuning(minutes: float, weights: int) -> Advice:
-    scale = 5 if weights < FEW_WEIGHTS else 1  # small models take, and need, higher rates
+    is_small = weights < FEW_WEIGHTS
+    scale, light = (5, LIGHT_DROPOUT) if is_small else (1, {})  # a small model takes, and needs, a higher rate
     if minutes < FEW_MINUTES:
         frozen = {"freeze": ["^embedding", "^encoder"]}
-        options = {"batch_size": 8, "epochs": 200, "learning_rate": scale * 1e-4, "warmup_steps": 50, **frozen}
+        options = {"batch_size": 8, "epochs": 200, "learning_rate": scale * 1e-4, "warmup_steps": 50, **frozen, **light}
         return Advice(
             options, f"{minutes:.0f} minutes have few words: the reading of the text stays, the voice is trained"
         )
-    options = {"batch_size": 16, "epochs": 150, "learning_rate": scale * 2e-4, "warmup_steps": 100}
+    options = {"batch_size": 16, "epochs": 150, "learning_rate": scale * 2e-4, "warmup_steps": 100, **light}
     return Advice(options, f"{minutes:.0f} minutes suffice to train all weights of the warm start")
