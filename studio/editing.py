@@ -10,9 +10,9 @@ import numpy.typing as npt
 import soundfile
 
 from common.errors import DataError, join_problems
-from studio.prepare import apply_rows, edit_problems, lock_project, proposals_of
+from studio.prepare import apply_rows, edit_problems, proposals_of
 from studio.prepare_arguments import VALIDATION
-from studio.project import Project, inside
+from studio.project import Project, inside, lock_project
 from studio.report import figures
 from studio.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
 
