@@ -44,7 +44,7 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     for part, rows in (("training", training), ("validation", validation)):
         lines.append(f"  {part}: {len(rows)} clips, {minutes(rows):.1f} minutes")
     lines.append(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")
-    names = Counter(fault.split(" (")[0] for row in edits.rows for fault in row.faults.split("; ") if fault)
+    names = Counter(kind_of(fault) for row in edits.rows for fault in row.faults.split("; ") if fault)
     if names:
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
@@ -57,6 +57,11 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
             f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"
         )
     return lines
+
+
+def kind_of(fault: str) -> str:
+    """Return a fault's name without its figure, and without the clip that a double repeats."""
+    return fault.split(" (")[0].split(" of ")[0]
 
 
 def _alphabet(project: Project, alphabet: Alphabet) -> list[str]:

@@ -51,6 +51,15 @@ def test_rows_sounds_and_summary(project):
     assert "  in use: 6 clips" in lines and "  not used: 1 clips" in lines and "  faults: words 1" in lines
 
 
+def test_doubles_of_several_clips_are_counted_together(project):
+    rows = read_rows(project)
+    rows[1:4] = [
+        row._replace(use="no", faults=f"double of talk_{place}; noise (SNR 3 dB)")
+        for place, row in enumerate(rows[1:4])
+    ]
+    assert "  faults: double 3, noise 3, words 1" in summarize(project, rows).splitlines()
+
+
 def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):
     rows = read_rows(project)
     edits = {rows[0].clip: Edit("yes", " A  new\ntext. "), rows[1].clip: Edit("no", rows[1].text)}
