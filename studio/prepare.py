@@ -72,6 +72,7 @@ def prepare(options: PrepareOptions) -> None:
     write_review(project.review, worst_first(edits.rows))
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
+    report.store_problems(project, cut.problems)
     report.print_problems(cut.problems)
     training, validation = write_lists(project, edits.rows, options.validation)
     print("\n".join(report.summary(project, edits, training, validation, alphabet)))

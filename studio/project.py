@@ -63,6 +63,11 @@ class Project:
         return self.root / "state"
 
     @property
+    def left_out(self) -> Path:
+        """The files that `studio.prepare` could not use, each with its reason, a line each."""
+        return self.state / "left_out.txt"
+
+    @property
     def symbols(self) -> Path:
         """The alphabet of the texts, `--symbols-file` of train.py, where they need another one than English."""
         return self.root / "symbols.txt"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common.errors import join_problems, printable
+from common.files import atomic_write
 from studio.alphabet import Alphabet
 from studio.project import PROJECTS, Project
 from studio.review import Edits, Row
@@ -14,7 +15,29 @@ from studio.review import Edits, Row
 def print_problems(problems: Sequence[str]) -> None:
     """Print the recordings that are left out, each with its reason."""
     if problems:
-        print(printable(f"left out, {len(problems)} files:\n{join_problems(list(problems))}"))
+        print("\n".join(describe_problems(problems)))
+
+
+def describe_problems(problems: Sequence[str]) -> list[str]:
+    """Return the recordings that are left out, a line each after a heading; nothing where none is."""
+    if not problems:
+        return []
+    number = "1 file" if len(problems) == 1 else f"{len(problems)} files"
+    return printable(f"left out, {number}:\n{join_problems(list(problems))}").splitlines()
+
+
+def store_problems(project: Project, problems: Sequence[str]) -> None:
+    """Store the recordings that are left out, for the page. Raises OSError."""
+    with atomic_write(project.left_out) as file:
+        file.write("".join(f"{' '.join(problem.split())}\n" for problem in problems).encode("utf-8", "replace"))
+
+
+def read_problems(project: Project) -> list[str]:
+    """Read the recordings that are left out; none where the file is missing."""
+    try:
+        return project.left_out.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def minutes(rows: Sequence[Row]) -> float:

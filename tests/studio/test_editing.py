@@ -23,6 +23,7 @@ from studio.editing import (
     table_of,
 )
 from studio.project import Project
+from studio.report import store_problems
 from tests.studio.projects import add_review_table, make_project
 
 
@@ -58,6 +59,18 @@ def test_doubles_of_several_clips_are_counted_together(project):
         for place, row in enumerate(rows[1:4])
     ]
     assert "  faults: double 3, noise 3, words 1" in summarize(project, rows).splitlines()
+
+
+def test_the_summary_names_the_files_that_are_left_out(project):
+    store_problems(project, ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"])
+    lines = summarize(project, read_rows(project)).splitlines()
+    assert lines[-3:] == [
+        "left out, 2 files:",
+        "/place/a.wav: no speech found in it",
+        "/place/b.wav: not an audio file",
+    ]
+    store_problems(project, [])
+    assert "left out" not in summarize(project, read_rows(project))
 
 
 def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):
