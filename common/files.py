@@ -181,7 +181,7 @@ def decode_lines(
         keep_blank_end: keep blank lines at the end, for files in which white space has a meaning.
 
     Raises:
-        DataError: the file is missing or cannot be read.
+        DataError: the file is missing, cannot be read, or begins as UTF-16 does.
     """
     name = os.fspath(path)
     try:
@@ -190,6 +190,8 @@ def decode_lines(
         raise DataError(f"{name}: no such file; {expected}") from None
     except OSError as error:  # a folder, no permission
         raise DataError(f"{name}: cannot be read ({error.strerror}); {expected}") from None
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # else every line would be a problem
+        raise DataError(f"{name}: not UTF-8 but UTF-16, as spreadsheets save Unicode text; save it as UTF-8")
     content = content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").removesuffix(b"\n")
     lines = content.split(b"\n")  # before decoding: to str.splitlines() a form feed or U+2028 ends a line as well
     while not keep_blank_end and lines and not lines[-1].strip():

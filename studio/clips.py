@@ -62,6 +62,10 @@ class CutRecording(NamedTuple):
     clips: list[CutClip]
 
 
+class UnwritableError(DataError):
+    """A clip cannot be written: a fault of the project's folder, not of the recording."""
+
+
 class Job(NamedTuple):
     """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders."""
 
@@ -78,7 +82,10 @@ class Job(NamedTuple):
 
 
 def cut_recording(job: Job) -> CutRecording | str:
-    """Cut a recording, or read its record where the same content was cut with the same settings. Returns a problem as text."""
+    """Cut a recording, or read its record where the same content was cut with the same settings. Returns a problem as text.
+
+    Raises UnwritableError for clips that cannot be written: a full disk is no reason to leave the recording out.
+    """
     try:
         key = _key_of(job)
         path = job.records / f"{key}.json"
@@ -88,6 +95,8 @@ def cut_recording(job: Job) -> CutRecording | str:
         cues = job.transcript.cues if job.transcript else ()
         spans = spans_of(levels, job.config, cues, job.is_one_clip)
         clips = list(_write_clips(job, levels, spans))
+    except UnwritableError:
+        raise
     except DataError as error:
         return str(error)
     if not clips:
@@ -128,7 +137,10 @@ def _write_clips(job: Job, levels: Levels, spans: Sequence[Span]) -> Iterator[Cu
         of_speech, of_pauses = levels.levels[first:last][speech[first:last]], levels.levels[near][~speech[near]]
         measures = measure_clip(samples, levels.rate, of_speech, of_pauses)
         audio, silence = _finish(samples.mean(axis=1), levels.rate, job.config)
-        save_audio(job.clips / f"{name}.wav", audio, job.config.sampling_rate)
+        try:
+            save_audio(job.clips / f"{name}.wav", audio, job.config.sampling_rate)
+        except DataError as error:
+            raise UnwritableError(str(error)) from None
         digest = hashlib.sha256(to_pcm(audio).tobytes()).hexdigest()[:32]
         times = (round(span.start, 3), round(span.end, 3))
         yield CutClip(name, *times, span.text, span.in_speech, digest, silence, measures)

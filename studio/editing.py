@@ -10,10 +10,10 @@ import numpy.typing as npt
 import soundfile
 
 from common.errors import DataError, join_problems
-from studio.prepare import apply_rows, edit_problems, lock_project, proposals_of
+from studio.prepare import apply_rows, edit_problems, proposals_of
 from studio.prepare_arguments import VALIDATION
-from studio.project import Project, inside
-from studio.report import figures
+from studio.project import Project, inside, lock_project
+from studio.report import describe_problems, figures, read_problems
 from studio.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
 
 COLUMNS = ("use", "clip", "text", "faults", "wrong words")
@@ -78,14 +78,14 @@ def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
 
 
 def summarize(project: Project, rows: list[Row]) -> str:
-    """Return minutes, counts and faults of the clips, a line each; "" without clips."""
+    """Return minutes, counts and faults of the clips and the files that are left out, a line each; "" without clips."""
     if not rows:
         return ""
     proposals = proposals_of(project)
     in_use = sum(row.use == YES for row in rows)
     edits = Edits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
     lines = figures(project.name, edits, [row for row in rows if row.use == YES], [])
-    return "\n".join([lines[0], f"  in use: {in_use} clips", *lines[3:]])
+    return "\n".join([lines[0], f"  in use: {in_use} clips", *lines[3:], *describe_problems(read_problems(project))])
 
 
 def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:

@@ -30,7 +30,10 @@ class Material:
 
 def read_material(project: Project) -> Material:
     """Measure the clips of both filelists. Raises DataError for lists and clips that are missing or cannot be read."""
-    lists = [project.require(path, "studio.prepare") for path in (project.training_list, project.validation_list)]
+    lists = [
+        project.require(path, "studio.prepare FOLDER --name")
+        for path in (project.training_list, project.validation_list)
+    ]
     training, validation = (read_filelist(path) for path in lists)
     for rows, path in zip((training, validation), lists, strict=True):
         check_files(rows, path, project.root)
@@ -66,7 +69,10 @@ def read_text_options(project: Project) -> dict[str, str]:
         return {}
     if not settings.get("symbols_file"):
         return {"text_cleaners": cleaner}
-    return {"text_cleaners": cleaner, "symbols_file": str(project.require(project.symbols, "studio.prepare"))}
+    return {
+        "text_cleaners": cleaner,
+        "symbols_file": str(project.require(project.symbols, "studio.prepare FOLDER --name")),
+    }
 
 
 def clip_length(path: Path) -> tuple[float, int]:

@@ -34,6 +34,7 @@ from studio.material import Material, read_material
 from studio.plan_file import ModelPlan, Plan, write_plan
 from studio.project import PROJECTS, Project
 from studio.start import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
+from studio.wording import HOUR, duration
 
 SEED = 1
 LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
@@ -119,7 +120,7 @@ def propose(
         "grad_accumulation_steps": accumulation,
         "epochs": epochs,
         "learning_rate": proposal.Choice(named["learning_rate"], "usual for such a start; --find-lr tests it"),
-        "warmup_steps": proposal.Choice(named["warmup_steps"], "the first steps of Adam are small"),
+        "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs.value, figures),
         **proposal.choose_ending(spec, material, epochs.value, counts_words()),
     }
     values = {name: choice.value for name, choice in choices.items()}
@@ -200,8 +201,9 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
     expected = ""
     if figures and figures.step_seconds:
         hours = proposal.expected_hours(settings.epochs, figures.steps_per_epoch, proposal.step_seconds(figures))
+        threads = "1 thread" if plan.threads == 1 else f"{plan.threads} threads"
         expected = (
-            f"expected: {hours:.2f} hours of steps at most on {figures.device}, {plan.threads} threads; an estimate from "
+            f"expected: {duration(HOUR * hours)} of steps at most on {figures.device}, {threads}; an estimate from "
             f"{len(figures.step_seconds)} measured steps, reports come on top"
         )
     return Explanation(rows, expected, shlex.join(["python", "train.py", *words[2:]]))

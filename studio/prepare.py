@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, join_problems
-from common.files import atomic_write, make_folder, parse_json, remove_leftovers
+from common.files import atomic_write, parse_json
 from studio import report
 from studio.alphabet import Alphabet, choose_alphabet, symbols_file
 from studio.clips import CutRecording, Job, cut_recording
@@ -20,7 +18,7 @@ from studio.faults import Candidate, find_faults, is_usable
 from studio.ledger import Ledger
 from studio.lists import Options, training_problems, usable, write_lists
 from studio.prepare_arguments import PrepareOptions, options_of
-from studio.project import Project
+from studio.project import Project, lock_project
 from studio.recognition import Sound, recognise
 from studio.review import (
     NO,
@@ -61,20 +59,6 @@ def main(argv: list[str] | None = None) -> None:
             prepare(options)
 
 
-@contextmanager
-def lock_project(project: Project) -> Iterator[None]:
-    """Refuse a second run on the same project, and remove the half-written files of a killed one."""
-    for folder in (project.root, project.clips, project.state):
-        make_folder(folder)
-        remove_leftovers(folder)
-    with (project.state / "lock").open("w") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, workers do not inherit it
-        except OSError:
-            raise DataError(f"{project.root}: another studio.prepare is at work on it; wait for its end") from None
-        yield
-
-
 def prepare(options: PrepareOptions) -> None:
     """Cut, transcribe and check the recordings, write the review, and write the filelists."""
     project = options.project
@@ -88,6 +72,7 @@ def prepare(options: PrepareOptions) -> None:
     write_review(project.review, worst_first(edits.rows))
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
+    report.store_problems(project, cut.problems)
     report.print_problems(cut.problems)
     training, validation = write_lists(project, edits.rows, options.validation)
     print("\n".join(report.summary(project, edits, training, validation, alphabet)))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import DataError, UsageError
+from common.files import make_folder, remove_leftovers
 
 PROJECTS = Path("output/studio")  # the default of --projects
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a folder, and a part of file names
@@ -59,6 +63,11 @@ class Project:
         return self.root / "state"
 
     @property
+    def left_out(self) -> Path:
+        """The files that `studio.prepare` could not use, each with its reason, a line each."""
+        return self.state / "left_out.txt"
+
+    @property
     def symbols(self) -> Path:
         """The alphabet of the texts, `--symbols-file` of train.py, where they need another one than English."""
         return self.root / "symbols.txt"
@@ -92,6 +101,21 @@ class Project:
         if not path.exists():
             raise DataError(f"{path}: no such file; run python -m {command} {self.name} first")
         return path
+
+
+@contextmanager
+def lock_project(project: Project) -> Iterator[None]:
+    """Refuse a second run on the same project, and remove the half-written files of a killed one."""
+    for folder in (project.root, project.clips, project.state):
+        make_folder(folder)
+        remove_leftovers(folder)
+    with (project.state / "lock").open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, workers do not inherit it
+        except OSError:
+            commands = "studio.prepare or studio.train"
+            raise DataError(f"{project.root}: another {commands} is at work on it; wait for its end") from None
+        yield
 
 
 def list_projects(projects: Path) -> list[str]:

@@ -12,6 +12,7 @@ from common.training.checkup import WITHOUT_PACKAGES
 from common.training.memory import USABLE, split_batch
 from studio.machine import Figures
 from studio.material import Material
+from studio.wording import HOUR, duration
 
 REPORTS = 20  # in a run
 PATIENCE = 10  # reports without a gain
@@ -119,8 +120,16 @@ def choose_epochs(advised: int, figures: Figures, hours: float | None) -> Choice
         return Choice(advised, f"usual for this much data; {each}")
     fitting = max(1, int(OVERHEAD * hours * 3600 / (steps * seconds)))
     if fitting >= advised:
-        return Choice(advised, f"usual for this much data, and within {hours:.3g} hours; {each}")
-    return Choice(fitting, f"as many as {hours:.3g} hours allow, of {advised} that are usual; {each}")
+        return Choice(advised, f"usual for this much data, and within {duration(HOUR * hours)}; {each}")
+    return Choice(fitting, f"as many as {duration(HOUR * hours)} allow, of {advised} that are usual; {each}")
+
+
+def choose_warmup(advised: int, epochs: int, figures: Figures) -> Choice:
+    """Choose the steps in which the rate grows: those advised, or a tenth of a short run, which would else never reach the rate."""
+    steps = epochs * figures.steps_per_epoch
+    if advised <= steps // 10:
+        return Choice(advised, "the first steps of Adam are small")
+    return Choice(steps // 10, f"a tenth of the run's {steps} steps, of {advised} that are usual")
 
 
 def hours_of(spec: ModelSpec, hours: float | None) -> float | None:

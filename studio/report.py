@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common.errors import join_problems, printable
+from common.files import atomic_write
 from studio.alphabet import Alphabet
 from studio.faults import FILLED, SILENCE
 from studio.project import PROJECTS, Project
@@ -16,7 +17,29 @@ from studio.silence import BELOW_SPEECH
 def print_problems(problems: Sequence[str]) -> None:
     """Print the recordings that are left out, each with its reason."""
     if problems:
-        print(printable(f"left out, {len(problems)} files:\n{join_problems(list(problems))}"))
+        print("\n".join(describe_problems(problems)))
+
+
+def describe_problems(problems: Sequence[str]) -> list[str]:
+    """Return the recordings that are left out, a line each after a heading; nothing where none is."""
+    if not problems:
+        return []
+    number = "1 file" if len(problems) == 1 else f"{len(problems)} files"
+    return printable(f"left out, {number}:\n{join_problems(list(problems))}").splitlines()
+
+
+def store_problems(project: Project, problems: Sequence[str]) -> None:
+    """Store the recordings that are left out, for the page. Raises OSError."""
+    with atomic_write(project.left_out) as file:
+        file.write("".join(f"{' '.join(problem.split())}\n" for problem in problems).encode("utf-8", "replace"))
+
+
+def read_problems(project: Project) -> list[str]:
+    """Read the recordings that are left out; none where the file is missing."""
+    try:
+        return project.left_out.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def minutes(rows: Sequence[Row]) -> float:
@@ -46,7 +69,7 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     for part, rows in (("training", training), ("validation", validation)):
         lines.append(f"  {part}: {len(rows)} clips, {minutes(rows):.1f} minutes")
     lines.append(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")
-    names = Counter(fault.split(" (")[0] for row in edits.rows for fault in row.faults.split("; ") if fault)
+    names = Counter(kind_of(fault) for row in edits.rows for fault in row.faults.split("; ") if fault)
     if names:
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
@@ -62,6 +85,11 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
             f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"
         )
     return lines
+
+
+def kind_of(fault: str) -> str:
+    """Return a fault's name without its figure, and without the clip that a double repeats."""
+    return fault.split(" (")[0].split(" of ")[0]
 
 
 def _alphabet(project: Project, alphabet: Alphabet) -> list[str]:

@@ -28,8 +28,9 @@ from studio.plan_file import Plan, read_plan
 from studio.predicted import predict_mels
 from studio.process import Ending, run_training, wait_for_earlier
 from studio.progress import Progress, digest
-from studio.project import PROJECTS, Project
+from studio.project import PROJECTS, Project, lock_project
 from studio.voice import best_checkpoint, write_voice
+from studio.wording import HOUR, duration
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,13 +39,13 @@ def main(argv: list[str] | None = None) -> int:
     project = Project(name=args.name, projects=args.projects)
     plan = read_plan(project.require(project.plan, "studio.plan"))
     check_packages(plan, project)
-    progress = Progress(project.root / "runs" / "progress.json")
-    with StopRequest() as stop:
+    with lock_project(project), StopRequest() as stop:
+        progress = Progress(project.root / "runs" / "progress.json")
         for name in [name for name in REGISTRY if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
                 print(f"stopped: python -m studio.train {args.name} goes on")
                 return stop.exit_code
-    write_voice(project, plan, progress)
+        write_voice(project, plan, progress)
     print(
         f"{display_path(project.voice)}: python inference.py --voice {display_path(project.voice)} -i phrases/phrase.txt"
     )
@@ -71,17 +72,26 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
         print(f"{name}: trained already ({progress.of(name).reason})", flush=True)
         return True
     wait_for_earlier(folder, name)
-    left = math.inf if settings.hours is None else 3600 * settings.hours - progress.of(name).seconds
+    left = math.inf if settings.hours is None else HOUR * settings.hours - progress.of(name).seconds
     if left <= 0 and find_last(folder, name):
+        print(f"{name}: its time is spent; a larger `hours` in {display_path(project.plan)} trains on", flush=True)
         ending = Ending.BUDGET
     else:
         spend = lambda seconds: progress.spend(name, seconds)  # noqa: E731
         ending = run_training(train_words(name, plan, project), plan.threads, max(left, 1.0), stop, spend)
     if ending is Ending.STOPPED:
         return False
-    reason = f"its budget of {settings.hours} hours" if ending is Ending.BUDGET else "all epochs, or no gain any more"
+    reason = reason_of(ending, settings.hours)
     progress.finish(name, current, reason)
+    print(f"{name}: trained ({reason})", flush=True)
     return True
+
+
+def reason_of(ending: Ending, hours: float | None) -> str:
+    """Return the reason why a training ended, in words."""
+    if ending is Ending.BUDGET and hours is not None:
+        return f"its budget of {duration(HOUR * hours)}"
+    return "all epochs, or no gain any more"
 
 
 def acoustic_name(plan: Plan) -> str:

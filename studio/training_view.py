@@ -20,9 +20,9 @@ from studio.progress import ModelProgress, Progress
 from studio.project import Project, inside
 from studio.run_log import RunLog
 from studio.run_pictures import ALIGNMENT, MEL, Picture, RunPictures, Speech, evaluation_texts
+from studio.wording import HOUR, duration
 
 LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
-MINUTE, HOUR = 60, 3600  # seconds
 CURVE_SECONDS = 10.0  # between two curves while steps go on
 
 
@@ -155,15 +155,6 @@ def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progres
     if settings and settings.hours is not None:
         left = min(left, max(0.0, HOUR * settings.hours - progress.seconds))
     return left
-
-
-def duration(seconds: float) -> str:
-    """Write a length of time in words."""
-    if seconds < MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * HOUR:
-        return f"{seconds / MINUTE:.0f} min"
-    return f"{seconds / HOUR:.1f} h"
 
 
 def train_words(project: Project) -> list[str]:

@@ -1,4 +1,4 @@
-"""Errors in the words of the page: without the folders of this machine."""
+"""Lengths of time in words, and errors in the words of the page: without the folders of this machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from common.errors import printable
 from studio.machine import ROOT
 
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:[^\s/:;,'\"()]+/)*(?=[^\s/:;,'\"()])")  # the folders of an absolute path
+
+MINUTE, HOUR = 60, 3600  # seconds
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time in words."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / HOUR:.1f} h"
 
 
 def without_folders(message: str, projects: Path) -> str:

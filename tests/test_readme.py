@@ -262,3 +262,11 @@ def test_a_flag_that_is_new_changes_the_reference() -> None:
     (row,) = [flag for flags in after.values() for flag in flags.values() if flag.names.startswith("`--loudly`")]
     assert row == ("`--loudly` {1, 3}", "as it is", "how loud")
     assert before != after
+
+
+def test_commands_after_an_installation_use_its_environment() -> None:
+    """The scripts install into .venv; python alone is another one, without the packages."""
+    blocks = [block for page in PAGES for block in re.findall(r"(?:^    .*\n)+", page.read_text(), re.M)]
+    found = [block for block in blocks if "studio.sh --install-only" in block and "    python -m" in block]
+    assert len(found) >= 3
+    assert [block for block in found if "    . .venv/bin/activate" not in block] == []

@@ -23,6 +23,13 @@ from studio.project import list_projects
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between two removals of pictures and sounds, and their age
 HOLD_STREAM = 20.0  # seconds between two looks whether the page is still open
+# The page's address names the project, so that a reload or a bookmark shows it again.
+READ_ADDRESS = "() => new URLSearchParams(location.search).get('project')"
+WRITE_ADDRESS = """(name) => {
+  const address = new URL(location);
+  if (name) address.searchParams.set("project", name);
+  history.replaceState(history.state, "", address);
+}"""
 TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Data", add_data_tab),
     ("Plan", add_plan_tab),
@@ -43,10 +50,17 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
         for title, add_tab in TABS:
             with gr.Tab(title):
                 add_tab(context, project)
-        page.load(lambda: gr.Dropdown(list_projects(context.projects)), None, project, api_visibility="private")
+        page.load(functools.partial(find_chosen, context), project, project, js=READ_ADDRESS, **HIDDEN)
+        project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
     page.queue(default_concurrency_limit=None)
     return page
+
+
+def find_chosen(context: Context, name: str | None) -> gr.Dropdown:
+    """Return the choices of a project, and the one of this name, else the first."""
+    names = list_projects(context.projects)
+    return gr.Dropdown(names, value=name if name in names else next(iter(names), None))
 
 
 async def keep_stream(ending: asyncio.Event) -> AsyncIterator[None]:

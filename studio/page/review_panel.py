@@ -20,7 +20,7 @@ from studio.editing import (
     table_of,
 )
 from studio.page.context import Context
-from studio.page.events import HIDDEN, choose, in_words
+from studio.page.events import HIDDEN, choose, in_words, shorten
 from studio.project import Project
 from studio.review import NO, YES, Row
 
@@ -75,7 +75,10 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         chosen = choose(context, name) if name else None
         rows = read_rows(chosen) if chosen else []
         first = rows[0] if rows else None
-        return (summarize(chosen, rows) if chosen else "", table_of(rows), *clip_values(chosen, first, {}))
+        return (describe(chosen, rows) if chosen else "", table_of(rows), *clip_values(chosen, first, {}))
+
+    def describe(project: Project, rows: list[Row]) -> str:
+        return shorten(context, summarize(project, rows))
 
     def save_all(name: str | None, *values: Any) -> tuple[Any, ...]:
         chosen = choose(context, name)
@@ -84,7 +87,7 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         save_edits(chosen, edits)
         rows = read_rows(chosen)
         row = neighbour(rows, clip, 0)
-        return summarize(chosen, rows), table_of(rows), *clip_values(chosen, row, {}, f"saved: {len(edits)} clips")
+        return describe(chosen, rows), table_of(rows), *clip_values(chosen, row, {}, f"saved: {len(edits)} clips")
 
     key.change(in_words(context, show), project, [summary, table, *panel.outputs], **HIDDEN)
     save.click(in_words(context, save_all), [project, *panel.inputs], [summary, table, *panel.outputs], **HIDDEN)

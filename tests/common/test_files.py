@@ -183,3 +183,14 @@ def test_files_that_cannot_be_read(tmp_path):
     for path, reason in ((tmp_path / "none", "no such file"), (tmp_path, r"cannot be read \(Is a directory\)")):
         with pytest.raises(DataError, match=rf"^{path}: {reason}; expected phrases$"):
             read_lines(path, "expected phrases")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_one_problem_not_one_a_line(tmp_path, encoding):
+    (tmp_path / "table.tsv").write_bytes("\ufeffuse\tclip\nno\ta\nyes\tb\n".encode(encoding))
+    with pytest.raises(DataError) as caught:
+        read_lines(tmp_path / "table.tsv")
+    assert (
+        str(caught.value)
+        == f"{tmp_path / 'table.tsv'}: not UTF-8 but UTF-16, as spreadsheets save Unicode text; save it as UTF-8"
+    )

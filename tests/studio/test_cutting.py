@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from studio.clips import read_spans
+from studio.clips import Job, UnwritableError, cut_recording, read_spans
 from studio.cutting import Span, Unit, clip_cost, group, spans_of
 from studio.levels import Levels, find_sounds, measure_levels
 from studio.prepare_config import CuttingConfig
+from studio.sources import find_sources
 from studio.transcripts import Cue
 
 FRAME = 0.0101  # seconds; times are known to a frame
@@ -139,3 +140,18 @@ def test_spans_are_the_samples_of_the_file(tmp_path: Path, monkeypatch: pytest.M
 def test_silence_has_no_sounds() -> None:
     levels = Levels(16000, 1, 160000, np.full(1000, -100.0, np.float32))
     assert spans_of(levels, CuttingConfig()) == []
+
+
+def test_a_clip_that_cannot_be_written_is_no_fault_of_its_recording(tmp_path: Path) -> None:
+    """A full disk would else leave recordings out, and a run with the others would go on."""
+    recordings = tmp_path / "recordings"
+    recordings.mkdir()
+    talk(recordings / "talk.wav", [(2.0, 0.5)])
+    (recordings / "broken.wav").write_text("no audio")
+    (tmp_path / "clips").write_text("a file in place of the folder")
+    broken, good = find_sources(recordings).sources
+    jobs = [Job(source, None, CuttingConfig(), tmp_path / "state", tmp_path / "clips") for source in (broken, good)]
+    problem = cut_recording(jobs[0])
+    assert isinstance(problem, str) and problem.startswith(f"{broken.path}: ")
+    with pytest.raises(UnwritableError, match=r"talk\.wav: cannot be written \(Not a directory"):
+        cut_recording(jobs[1])

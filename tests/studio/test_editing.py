@@ -23,6 +23,7 @@ from studio.editing import (
     table_of,
 )
 from studio.project import Project
+from studio.report import store_problems
 from tests.studio.projects import add_review_table, make_project
 
 
@@ -60,6 +61,27 @@ def test_digital_silence_is_named_in_table_and_summary(project):
     assert any(line.startswith("  digital silence in 3 clips: filled with noise 50 dB below") for line in lines)
     left = [row._replace(faults="digital silence (0.30 s)") for row in rows]
     assert not any("filled" in line for line in summarize(project, left).splitlines())
+
+
+def test_doubles_of_several_clips_are_counted_together(project):
+    rows = read_rows(project)
+    rows[1:4] = [
+        row._replace(use="no", faults=f"double of talk_{place}; noise (SNR 3 dB)")
+        for place, row in enumerate(rows[1:4])
+    ]
+    assert "  faults: double 3, noise 3, words 1" in summarize(project, rows).splitlines()
+
+
+def test_the_summary_names_the_files_that_are_left_out(project):
+    store_problems(project, ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"])
+    lines = summarize(project, read_rows(project)).splitlines()
+    assert lines[-3:] == [
+        "left out, 2 files:",
+        "/place/a.wav: no speech found in it",
+        "/place/b.wav: not an audio file",
+    ]
+    store_problems(project, [])
+    assert "left out" not in summarize(project, read_rows(project))
 
 
 def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):

@@ -326,6 +326,16 @@ def test_the_keyboard_alone(page, projects):
     wait(lambda: value_of(page, "clip") == rows[1].clip)
 
 
+def test_a_reload_shows_the_same_project(page, server):
+    choose_option(page, "project", "tiny")
+    wait(lambda: page.current_url.endswith("?project=tiny"))
+    page.refresh()
+    wait(lambda: page.find_elements("id", "project") and value_of(page, "project") == "tiny")
+    page.get(f"{server.address}?project=gone")
+    wait_for_page(page)
+    assert value_of(page, "project") != "gone"
+
+
 def test_a_server_with_an_open_page_ends_at_once_and_in_silence(browser, projects, tmp_path):
     with serve(projects, tmp_path) as server:
         open_page(browser, server.address)

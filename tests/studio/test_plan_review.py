@@ -62,7 +62,7 @@ def test_a_plan_is_explained(project):
     (name, explained), *others = read_explanations(project).items()
     assert name == "Tacotron2" and others == []
     assert explained.settings == [("epochs", "4", "usual for this much data")]
-    assert explained.expected.startswith("expected: 0.01 hours of steps at most on a CPU")  # 4 x 3 x 3 s
+    assert explained.expected.startswith("expected: 36 s of steps at most on a CPU, 1 thread;")  # 4 x 3 x 3 s
     assert explained.command.startswith("python train.py -m Tacotron2 -d ") and "--epochs 4" in explained.command
     project.plan.unlink()
     assert read_explanations(project) == {} and read_text(project) == ""

@@ -137,11 +137,23 @@ def test_a_budget_limits_the_epochs() -> None:
     assert proposal.choose_epochs(150, measured, None).value == 150
     limited = proposal.choose_epochs(150, measured, 1.0)
     assert limited.value == int(0.85 * 3600 / 50) == 61
-    assert limited.reason == "as many as 1 hours allow, of 150 that are usual; an epoch is 25 steps of 2.00 s"
+    assert limited.reason == "as many as 60 min allow, of 150 that are usual; an epoch is 25 steps of 2.00 s"
     assert proposal.choose_epochs(150, measured, 0.001).value == 1
+    assert "within 100.0 h;" in proposal.choose_epochs(10, measured, 100.0).reason
+    assert "as many as 72 s allow" in proposal.choose_epochs(150, measured, 0.02).reason
     assert proposal.choose_epochs(10, measured, 100.0).value == 10
     assert proposal.expected_hours(61, 25, 2.0) == pytest.approx(61 * 50 / 3600)
     assert proposal.hours_of(ACOUSTIC, 10) + proposal.hours_of(VOCODER, 10) == pytest.approx(10)
+
+
+def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:
+    """A run of 70 steps that warms up for 100 would end before it has the planned rate."""
+    measured = figures()  # 25 steps an epoch
+    usual = proposal.choose_warmup(100, 40, measured)
+    assert usual == (100, "the first steps of Adam are small")
+    short = proposal.choose_warmup(100, 3, measured)
+    assert short == (7, "a tenth of the run's 75 steps, of 100 that are usual")
+    assert proposal.choose_warmup(0, 1, measured).value == 0
 
 
 def test_the_median_step_counts_and_none_is_an_error() -> None:

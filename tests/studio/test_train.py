@@ -23,7 +23,7 @@ from studio.commands import train_words
 from studio.plan_file import ModelPlan, Plan, write_plan
 from studio.process import Ending, run_training
 from studio.progress import Progress, read_reports
-from studio.project import Project
+from studio.project import Project, lock_project
 from tests.recipe import MODELS, ROOT, read_steps, run, succeed, train_tiny_model
 from tests.studio.projects import make_project
 from tests.test_train import differences
@@ -148,7 +148,11 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tm
     before = os.stat(project.run("WaveGlow") / "nvlog.json").st_mtime
     assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
     assert os.stat(project.run("WaveGlow") / "nvlog.json").st_mtime == before
-    assert Progress(progress.path).of("WaveGlow").reason.startswith("its budget")
+    assert Progress(progress.path).of("WaveGlow").reason == "its budget of 1 s"
+    out = capfd.readouterr().out
+    assert (
+        "WaveGlow: its time is spent; a larger `hours` in " in out and "WaveGlow: trained (its budget of 1 s)\n" in out
+    )
 
 
 def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
@@ -165,6 +169,23 @@ def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> No
     assert "no file clips/" in result.stderr and "train.py ended with exit code 1" in result.stderr
 
 
+def test_a_training_refuses_another_run_on_its_project(tmp_path: Path) -> None:
+    """Two trainings would count the same time twice; a preparation would replace the clips of a training."""
+    project = make_project(Project(name="busy", projects=tmp_path))
+    tiny_plan(project)
+    words = [["studio.train", "busy"], ["studio.prepare", "--name", "busy", "--apply"]]
+    with lock_project(project):
+        for command in words:
+            command = [sys.executable, "-m", *command, "--projects", str(tmp_path)]
+            result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            assert result.returncode == 1, result.stdout
+            assert (
+                result.stderr
+                == f"error: {project.root}: another studio.prepare or studio.train is at work on it; wait for its end\n"
+            )
+    assert not project.run("Tacotron2").exists()
+
+
 def test_a_vocoder_may_train_on_predicted_mels(tmp_path: Path) -> None:
     project = make_project(Project(name="predicted", projects=tmp_path))
     plan = tiny_plan(project, 1)
@@ -179,7 +200,7 @@ def test_a_vocoder_may_train_on_predicted_mels(tmp_path: Path) -> None:
 
 
 def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> None:
-    for module, wanted in (("plan", "prepare"), ("train", "plan"), ("share", "train")):
+    for module, wanted in (("plan", "prepare FOLDER --name"), ("train", "plan"), ("share", "train")):
         result = subprocess.run(
             [sys.executable, "-m", f"studio.{module}", "none", "--projects", str(tmp_path)],
             cwd=ROOT,

@@ -18,7 +18,8 @@ from studio.plan_file import ModelPlan, Plan, write_plan
 from studio.progress import Progress
 from studio.project import Project
 from studio.run_log import RunLog
-from studio.training_view import TrainingView, duration, newest_model, train_words
+from studio.training_view import TrainingView, newest_model, train_words
+from studio.wording import duration
 from tests.studio.projects import make_project
 from tests.studio.test_plan_review import SETTINGS
 
@@ -160,6 +161,8 @@ def test_a_training_needs_a_plan(project):
         train_words(project)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (90, "2 min"), (7199, "120 min"), (9000, "2.5 h")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "5 s"), (90, "90 s"), (600, "10 min"), (7199, "120 min"), (9000, "2.5 h")]
+)
 def test_lengths_of_time(seconds, words):
     assert duration(seconds) == words
