@@ -9,6 +9,7 @@ from typing import Any
 from common.quality.report import MEASURES, System, columns_of, format_row
 from common.training.checkup import LOGGED_AS
 from models import REGISTRY
+from studio.commands import SLACK
 from studio.material import Material
 from studio.plan_file import Plan
 from studio.progress import Progress, Report
@@ -104,7 +105,8 @@ def _reports(facts: Facts) -> str:
             dict.fromkeys([LOGGED_AS.get(measure, measure), measure, "val_loss"] if measure != "loss" else ["val_loss"])
         )
         rows = [[str(report.epoch), *(number(report.values.get(key)) for key in keys)] for report in reports]
-        parts.append(f"{name}, by {measure}:\n\n" + table(["epoch", *keys], rows))
+        near = "" if measure == "loss" else f" among epochs with a val_loss at most {SLACK:g} above the lowest"
+        parts.append(f"{name}, selected by {measure}{near}:\n\n" + table(["epoch", *keys], rows))
     return "\n\n".join(parts)
 
 
