@@ -327,7 +327,7 @@ def test_a_second_run_at_the_same_time_is_refused(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, str(project.state / "lock")], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(DataError, match=r"another studio\.prepare is at work"):
+        with pytest.raises(DataError, match=r"another studio\.prepare or studio\.train is at work"):
             run(tmp_path / "in", tmp_path / "out")
         holder.kill()
 
