@@ -77,6 +77,11 @@ def test_stored_mels_have_the_same_limits(tmp_path: Path) -> None:
     assert mel_seconds(paths["good"], AudioConfig(n_mel_channels=10)) == 129 * 256 / 22050
 
 
+def test_a_clip_as_long_as_the_limit_is_accepted(tmp_path: Path) -> None:
+    rows = [f"{sound(tmp_path / f'{samples}.wav', samples)}|words" for samples in (22050, 22051)]
+    assert [line.partition(":")[0] for line in problems("Tacotron2", tmp_path, rows, longest_clip=1.0)] == ["2"]
+
+
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 def test_a_higher_limit_accepts_the_clip(tmp_path: Path, model: str) -> None:
     long = sound(tmp_path / "long.wav", 601 * 22050)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from common.draws import Draws
 from common.fast import shallow_copy
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Attention, Decoder, Prenet
@@ -185,6 +186,15 @@ def test_prenet_dropout_stays_on_in_evaluation():
     assert (drawn == 0).double().mean().item() == pytest.approx(0.5, abs=0.01)
     prenet.p_dropout = 0.0
     assert_close(prenet(x[None, None])[0, 0], expected)
+
+
+def test_masks_of_an_item_are_its_own_numbers_step_by_step():
+    keys = [(1, 0), (1, 1), (1, 2)]
+    masks = Prenet(3, 4).keep_masks(Draws.of(keys, "dropout", torch.device("cpu")), 5)
+    assert masks.shape == (5, 2, 3, 4)
+    for item, key in enumerate(keys):
+        (alone,) = Draws.of([key], "dropout", torch.device("cpu")).uniform(5, 2, 4)
+        assert torch.equal(masks[:, :, item], alone >= 0.5)
 
 
 def test_prenet_relu_is_in_both_layers():

@@ -391,6 +391,11 @@ def test_same_generator_same_audio_and_items_do_not_mix(stft: TacotronSTFT) -> N
     assert not torch.allclose(other, alone, atol=1e-2)
 
 
+def test_griffin_lim_keeps_no_graph(stft: TacotronSTFT) -> None:
+    mels = torch.zeros(1, 80, 9, requires_grad=True)
+    assert not griffin_lim(mels, stft, 2, generator=torch.Generator().manual_seed(1)).requires_grad
+
+
 def test_mels_that_cannot_become_audio(stft: TacotronSTFT) -> None:
     assert failure(griffin_lim, torch.zeros(80, 9), stft) == ("log-mels of shape (80, 9), expected (batch, 80, frames)")
     assert "expected (batch, 80, frames)" in failure(griffin_lim, torch.zeros(1, 40, 9), stft)

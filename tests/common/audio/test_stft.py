@@ -207,6 +207,11 @@ def test_values_that_cannot_work_are_named_by_flag(options: dict, message: str) 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(("name", "least"), [("max_wav_value", 1.0), ("hop_length", 1)])
+def test_small_values_that_work_are_accepted(name: str, least: float) -> None:
+    assert getattr(AudioConfig(**{name: least}), name) == least
+
+
 def test_all_values_that_cannot_work_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as error:
         AudioConfig(hop_length=0, n_mel_channels=0, mel_fmax=30000.0)

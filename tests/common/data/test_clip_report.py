@@ -222,6 +222,16 @@ def test_the_picture_shows_every_clip() -> None:
     assert [9.0, 12.0] in of_pace.get_offsets().tolist()
 
 
+def test_lines_of_the_picture_are_at_the_median_and_5_deviations_from_it() -> None:
+    seconds = [*(1.0 + 0.1 * number for number in range(11)), 4.0]
+    figure = plot_clips([clip(f"{i}.wav", "x" * 12, duration) for i, duration in enumerate(seconds)], "far")
+    panel = next(axes for axes in figure.axes if axes.get_title() == "duration (s)")
+    found = np.array([clip("", "", duration).sound.duration for duration in seconds])
+    middle, deviation = np.median(found), stats.median_abs_deviation(found)
+    lines = [line.get_xdata()[0] for line in panel.get_lines()]
+    np.testing.assert_allclose(lines, [middle, middle + 5 * deviation])
+
+
 @pytest.mark.parametrize("amplitude", [0.5, 0.0])
 def test_a_picture_of_one_clip(amplitude: float) -> None:
     figure = plot_clips([clip("a.wav", "One.", 0.5, amplitude)], "one")

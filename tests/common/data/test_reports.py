@@ -14,6 +14,7 @@ from common.data.reports import (
     figure_pixels,
     plot_alignment,
     plot_gate,
+    plot_losses,
     plot_mel_pair,
     plot_spectrogram,
     save_figure,
@@ -88,7 +89,7 @@ def test_words_span_the_steps_that_attend_to_them():
     assert word_spans(alignment[:0], symbols) == []
 
 
-@pytest.mark.parametrize(("count", "rotation"), [(3, 0), (20, 90)])
+@pytest.mark.parametrize(("count", "rotation"), [(3, 0), (9, 0), (10, 90)])
 def test_spectrogram_has_words_below_and_time_above(count, rotation):
     words = [WordSpan(f"word{i}", 10 * i, 10 * i + 8) for i in range(count)]
     figure = plot_spectrogram(np.zeros((80, 10 * count)), hop_length=256, sampling_rate=22050, words=words)
@@ -149,6 +150,13 @@ def test_gate_draws_both_curves():
     assert [line.get_label() for line in lines] == ["target", "predicted"]
     assert np.array_equal(lines[0].get_ydata(), [0, 0, 1])
     assert np.allclose(lines[1].get_ydata(), [0.1, 0.4, 0.9], rtol=2**-8)
+
+
+def test_losses_draw_a_curve_and_points_of_validation_where_there_are_any():
+    lines = plot_losses({2: 2.0, 1: 3.0}, {2: 2.5}).axes[0].get_lines()
+    assert [line.get_label() for line in lines] == ["training", "validation"]
+    assert [line.get_xydata().tolist() for line in lines] == [[[1, 3], [2, 2]], [[2, 2.5]]]
+    assert len(plot_losses({1: 3.0}, {}).axes[0].get_lines()) == 1
 
 
 @pytest.mark.filterwarnings("error")

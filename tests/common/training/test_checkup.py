@@ -11,7 +11,7 @@ import pytest
 
 from common.quality.report import Line, System, capped_error_rate
 from common.quality.words import Errors, word_errors
-from common.training.checkup import measures_of, selecting_measures
+from common.training.checkup import BEST_BY, measures_of, selecting_measures
 from common.training.loop import Best
 from common.training.validation import update_best
 
@@ -32,6 +32,11 @@ def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word
     for state.epoch, found in enumerate((early, adapted)):
         update_best(state, selecting_measures(found)["wer"])
     assert state.best.epoch == 1
+
+
+def test_the_best_value_of_a_measure_has_its_unit() -> None:
+    """train.py multiplies by the sign to compare, and once more to print and log the value itself."""
+    assert {abs(sign) for sign in BEST_BY.values()} == {1.0}
 
 
 def test_without_insertions_both_rates_are_equal() -> None:

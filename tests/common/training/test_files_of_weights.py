@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
 from common.errors import DataError
-from common.training.checkpoint import load_checkpoint, load_weights, prune, save_copy
+from common.training.checkpoint import load_checkpoint, load_weights, plain, prune, save_copy
 
 
 def test_pruning_keeps_the_checkpoints_that_were_saved_last(tmp_path: Path) -> None:
@@ -23,6 +25,12 @@ def test_pruning_keeps_the_checkpoints_that_were_saved_last(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(expected)
     assert prune(tmp_path, "X", [9, 1], 5) == [9, 1]
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_numbers_and_arrays_of_a_checkpoint_are_described_as_numbers_and_lists() -> None:
+    values = {"number": np.float32(0.5), "array": np.arange(2), "tensor": torch.tensor([[1.5]]), "path": Path("a")}
+    found = json.loads(json.dumps(values, default=plain))
+    assert found == {"number": 0.5, "array": [0, 1], "tensor": [[1.5]], "path": "a"}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

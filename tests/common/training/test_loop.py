@@ -158,6 +158,16 @@ def test_validation_is_the_mean_over_clips_and_moves_nothing() -> None:
     assert state.model.weight.grad is None
 
 
+def test_rates_of_a_validation_are_items_over_the_seconds_since_its_start() -> None:
+    state, notes = make_state(), Notes()
+    start = time.perf_counter()
+    validate(state, loader(5, 2, training=False), None, notes)
+    elapsed = time.perf_counter() - start
+    rates = [data["val_items_per_sec"] for _, data in notes.records]
+    seconds = [items / rate for items, rate in zip((20, 40, 50, 50), rates, strict=True)]
+    assert seconds == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= elapsed
+
+
 def test_a_preview_that_cannot_be_made_is_no_reason_to_stop() -> None:
     state, notes = make_state(), Notes()
 

@@ -1,4 +1,5 @@
 import fcntl
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 
 from common.data.reports import plot_gate
@@ -258,6 +260,16 @@ def test_lines_logged_under_a_bar_are_printed(tmp_path, capsys):
     assert len(re.findall(rf"^DLL {STAMP} - \(0,\) val_loss : 1\.00000$", capsys.readouterr().out, re.M)) == 2
 
 
+def test_a_sentence_and_a_line_of_the_log_reach_a_pipe_at_once(tmp_path, monkeypatch):
+    contents = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(contents, "utf-8"))
+    with NvLog(tmp_path / "n.json") as log:
+        log.say("One.")
+        assert contents.getvalue() == b"One.\n"
+        log.log((0,), {"train_loss": 1.5})
+        assert contents.getvalue().endswith(b"train_loss : 1.50000\n")
+
+
 @pytest.mark.parametrize("bars", [True, False])
 def test_a_sentence_is_printed_and_no_record(tmp_path, capsys, bars):
     with NvLog(tmp_path / "n.json", progress=bars) as log:
@@ -308,6 +320,8 @@ def test_tensorboard_holds_what_was_given(tmp_path, capsys):
     assert [(event.step, event.value) for event in events.Scalars("loss/val")] == [(7, 3.0)]
     audio = events.Audio("clip")[0]
     assert (audio.sample_rate, audio.length_frames, audio.content_type) == (22050, 2205, "audio/wav")
+    samples = soundfile.read(io.BytesIO(audio.encoded_audio_string))[0]
+    np.testing.assert_allclose(samples, np.clip(2 * wave.numpy(), -1, 1), atol=2**-14)
     picture = events.Images("gate")[0]
     assert (picture.width, picture.height) == (1080, 360)  # 9 x 3 inches at 120 dots
 

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from common.errors import DataError
 from common.training.optimization import Pace
@@ -22,7 +23,7 @@ from common.training.rate_test import (
     range_test,
 )
 from common.training.sampler import sampler_of
-from tests.common.training.points import loader, make_state
+from tests.common.training.points import Errors, loader, make_state
 from tests.recipe import flags, run, succeed
 
 
@@ -107,6 +108,21 @@ def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_tur
     find_rate(state, loader(6, 2), argparse.Namespace(output=tmp_path))
     assert len(rates) > 10 and rates[:3] == [0, 0, 0]
     assert rates[3:] == pytest.approx(growing_rates()[: len(rates) - 3])
+
+
+def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: Path) -> None:
+    class Overflow(Errors):
+        """Infinite from the ninth loss on, the first three of which are at a rate of 0."""
+
+        calls = 0
+
+        def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
+            self.calls += 1
+            return {"square": outputs.square().mean() * (math.inf if self.calls > 8 else 1.0)}
+
+    state = make_state()
+    state.pace, state.criterion = Pace(1, 6, 3), Overflow()
+    assert "after 4 steps" in find_rate(state, loader(6, 2), argparse.Namespace(output=tmp_path))
 
 
 def test_the_first_steps_are_those_of_an_epoch() -> None:
