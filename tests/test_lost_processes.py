@@ -79,9 +79,9 @@ def test_a_lost_machine_ends_the_run_on_the_others(tmp_path: Path, lost: int) ->
     finally:
         kill_all(*(process for launch in launches for process in (launch.pid, *children_if_any(launch.pid))))
     assert by_rank[1 - lost].returncode == 1
-    assert re.search(
-        r"error: (process \d of 2|another process of this run) ended for the reason above, or with a machine", err
-    )
+    # A launcher that loses the store ends its process, sometimes before that one has found the loss.
+    found = r"error: (process \d of 2|another process of this run) ended for the reason above, or with a machine"
+    assert re.search(found, err) or "RendezvousConnectionError" in err
     load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
 
 
