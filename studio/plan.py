@@ -20,6 +20,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from common import precision
 from common.arguments import HelpFormatter, seed
 from common.audio.stft import AudioConfig
@@ -47,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
     material, starts = read_material(project), find_starts(args.start)
     check_rate(material, starts)
     gpu = not args.cpu and precision.gpu_count() > 0
-    half = precision.has_fast_half(precision.pick_device(cpu=args.cpu))
+    half = gpu or precision.has_fast_half(torch.device("cpu"))
     plan = Plan(seed=args.seed, threads=usable_threads(), cpu=args.cpu, models={})
     for spec in REGISTRY.values():
         start = starts[spec.name]

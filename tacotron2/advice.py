@@ -7,7 +7,7 @@ from common.spec import Advice
 FEW_MINUTES = 20  # below, a warm start trains the decoder alone
 FEW_WEIGHTS = 15_000_000  # the paper's model has 28 million, the embedded voice's 7
 GUIDED = {"guided_attention_weight": 100.0, "guided_attention_decay": 0.9995}
-LIGHT_DROPOUT = {"p_convolution_dropout": 0.1}  # at the published 0.5, a small model does not learn a new voice
+LIGHT_DROPOUT = {"p_convolution_dropout": 0.1}  # docs/own-voice.md measures it against the published 0.5
 # A small model, as in the quickstart, since the paper's has 28 million weights.
 SMALL = {
     "symbols_embedding_dim": 256,

@@ -15,7 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from common import precision
 from common.training.checkpoint import load_checkpoint
 from models import REGISTRY
 from studio import share, train
@@ -230,6 +232,9 @@ def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> N
         assert "range test" in settings["reasons"]["learning_rate"]
         assert (project.root / "learning_rate" / f"learning_rate_{name}.png").exists()
     assert content["models"]["WaveGlow"]["hours"] == pytest.approx(0.2)
+    options = [settings["options"] for settings in content["models"].values()]
+    assert [values.get("amp", False) for values in options] == [precision.has_fast_half(torch.device("cpu"))] * 2
+    assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model
     from studio.plan_file import read_plan
 
     words = train_words("Tacotron2", read_plan(project.plan), project)

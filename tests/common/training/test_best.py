@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from common.training.loop import Best
 from common.training.validation import update_best
+from train import update_best_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -52,3 +54,16 @@ def test_checkpoints_far_from_the_lowest_loss_are_left_out(
         state.epoch = epoch
         update_best(state, value, loss, slack=0.1)
     assert (state.best.epoch, state.best.since) == (best, since)
+
+
+@pytest.mark.parametrize(("slack", "best"), [(None, 0), (0.1, 2)])
+def test_the_flag_decides_how_far_from_the_lowest_loss_the_best_may_be(slack: float | None, best: int) -> None:
+    state: Any = SimpleNamespace(best=Best(by="wer"), epoch=0)
+    args = Namespace(
+        best_by="wer", best_slack=slack, bench_class="perf-train", early_stop_patience=None
+    )  # saves nothing
+    for epoch, (wer, loss) in enumerate([(0.1, 3.0), (0.8, 1.2), (0.6, 1.15)]):
+        state.epoch = epoch
+        log: Any = None
+        assert update_best_checkpoint(state, {"wer": wer, "loss": loss}, args, log)
+    assert state.best.epoch == best
