@@ -47,12 +47,15 @@ class _ErrorsAsItems:
 class _Loader(DataLoader):
     """DataLoader that raises the DataError of a clip, and of a worker that has ended, in the main process."""
 
+    workers: tuple[Any, ...] = ()  # this loader's processes, which may stay from one epoch to the next
+
     def __iter__(self) -> Any:
-        workers: list[Any] = multiprocessing.active_children()  # of earlier epochs
+        others = multiprocessing.active_children()  # another loader's may end at any time, and mean nothing
         try:
             batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
             if self.num_workers:
-                workers = multiprocessing.active_children()
+                started = tuple(process for process in multiprocessing.active_children() if process not in others)
+                self.workers = started or self.workers
                 atexit.unregister(_end_workers)
                 atexit.register(
                     _end_workers
@@ -70,14 +73,14 @@ class _Loader(DataLoader):
                 raise
             if str(error).startswith("DataLoader worker"):
                 reason = str(error)
-            elif _has_ended(workers):
+            elif _has_ended(self.workers):
                 reason = f"DataLoader worker has ended ({error!r})"
             else:
                 raise
             raise DataError(f"{reason}: killed, or out of memory; lower --num-workers {self.num_workers}") from None
 
 
-def _has_ended(workers: list[Any]) -> bool:
+def _has_ended(workers: tuple[Any, ...]) -> bool:
     """Wait up to LOST_AFTER seconds for one of the workers to end, after an error of a connection.
 
     The connections of a killed process close a moment before the system counts it as ended.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -92,6 +94,19 @@ def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path
     loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
     with pytest.raises(error, match=r"(worker has ended \(ConnectionResetError|Connection reset)"):
         next(iter(loader))
+
+
+def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(data_functions, "LOST_AFTER", 4.0)
+    dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
+    dataset.collate = lambda items: _Failing()
+    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    batches = iter(loader)
+    other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(2.0,))
+    other.start()
+    with pytest.raises(ConnectionResetError):
+        next(batches)
+    assert not other.is_alive()
 
 
 def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
