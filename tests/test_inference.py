@@ -6,21 +6,17 @@ import platform
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import librosa
 import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
 from scipy.io import wavfile
-from torch import Tensor, nn
 
 import models
 from common.draws import Draws
-from common.spec import AcousticInference, ModelSpec, TrainingDefaults
 from common.training.checkpoint import load_checkpoint
 from common.training.nvlog import read_log
 from tacotron2.data_function import encode
@@ -383,73 +379,3 @@ def test_each_line_has_the_length_and_alignment_of_its_own_mel(tmp_path: Path) -
     )
     for i, frames in enumerate(said.mel_lengths.tolist()):
         assert len(sound(tmp_path / f"audio_{i}.wav")) == frames * HOP
-
-
-# A model of another kind: letter after letter, a tone of three frames on the letter's mel channel.
-
-LETTERS = {"a": 20, "b": 40, "c": 60}
-QUIET = float(np.log(1e-5))
-
-
-@dataclass(frozen=True)
-class BeeperConfig:
-    n_mel_channels: int = 80
-
-
-class Beeper(nn.Module):
-    """Says ids as tones; stops one step after the longest text."""
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__()
-        self.config = BeeperConfig(**config)
-        self.loudness = nn.Parameter(torch.tensor(0.0))
-
-    def infer(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        steps = ids.shape[1] + 1
-        mels = torch.full((len(ids), steps, self.config.n_mel_channels), QUIET)
-        mels[:, :-1].scatter_(2, ids[:, :, None], self.loudness.item())
-        alignments = torch.eye(steps)[:, :-1].expand(len(ids), -1, -1)
-        return mels.repeat_interleave(3, dim=1).transpose(1, 2), 3 * lengths, alignments
-
-
-def letters(texts: list[str], options: Any) -> tuple[Tensor, Tensor]:
-    ids = [torch.tensor([LETTERS[letter] for letter in text]) for text in texts]
-    return nn.utils.rnn.pad_sequence(ids, batch_first=True), torch.tensor([len(text) for text in texts])
-
-
-def refuse(*_: Any) -> Any:
-    raise AssertionError("inference trains nothing")
-
-
-BEEPER = ModelSpec(
-    name="Beeper",
-    build=Beeper,
-    add_arguments=lambda parser: None,
-    add_training_arguments=lambda parser: None,
-    config_from_options=lambda options: {key: options[key] for key in ("n_mel_channels",) if key in options},
-    training=TrainingDefaults(
-        epochs=1, learning_rate=1.0, batch_size=1, batch_size_amp=1, weight_decay=0, grad_clip_thresh=None
-    ),
-    make_dataset=refuse,
-    make_loss=refuse,
-    preview=refuse,
-    inference=AcousticInference(encode=letters, spell=lambda text, options: list(text)),
-)
-
-
-def test_line_i_of_the_input_is_audio_i_whatever_the_lengths(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setitem(models.REGISTRY, "Beeper", BEEPER)
-    checkpoint = tmp_path / "beeper.pt"
-    torch.save({"config": {"n_mel_channels": 80}, "state_dict": Beeper().state_dict()}, checkpoint)
-    lines = ["b" * 5, "a" * 20, "c" * 9, "b" * 14, "a" * 7]
-    words = ["-i", phrases(tmp_path, lines), "-o", tmp_path, "--beeper", checkpoint, "--vocoder", "griffin-lim"]
-    printed = succeed("inference.py", *words)
-    assert "never stopped" not in printed
-    centres = librosa.mel_frequencies(n_mels=82, fmin=0, fmax=8000)[1:-1]
-    for i, line in enumerate(lines):
-        samples = sound(tmp_path / f"audio_{i}.wav")
-        assert len(samples) == 3 * len(line) * HOP
-        spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
-        loudest = spectrum.argmax() * RATE / len(samples)
-        assert abs(centres - loudest).argmin() == LETTERS[line[0]]
-    assert set(numbers(tmp_path)) >= {"beeper_items_per_sec", "beeper_latency"}

@@ -1,15 +1,30 @@
-"""Precision, seeds and the order of items of vocoders."""
+"""Vocoders: precision, seeds, the order of items, denoiser, streams, Griffin-Lim."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 
+import librosa
+import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 from common.audio.audio_processing import griffin_lim
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, limit, predict_peak
+from common.errors import UsageError
+from common.fast import FastWay, Request
+from common.inference.stages import prepare_model
+from common.inference.vocoders import (
+    GriffinLimVocoder,
+    LoadedModel,
+    NeuralVocoder,
+    clips_of_one_length,
+    limit,
+    predict_peak,
+    time_call,
+)
 from common.spec import VocoderInference
 from tests.common.inference.test_stages import CPU, SILENCE, exhaust
 
@@ -54,3 +69,137 @@ def test_griffin_lim_begins_with_the_phases_of_its_seed() -> None:
         assert torch.equal(other(mels, torch.tensor([12]))[0][0], wanted) == (seed == 8)
         parts, _ = exhaust(other.stream(mels, torch.tensor([12])))
         assert torch.allclose(torch.cat(parts), wanted, atol=1e-6) == (seed == 8)
+
+
+@dataclass
+class Calls:
+    prepared: tuple[Request, ...] = ()
+    denoised: tuple[float, ...] = ()
+
+
+class Repeater(nn.Module):
+    """Makes every sample sigma x the frame's first mel."""
+
+    def infer(self, mels: Tensor, sigma: float) -> Tensor:
+        return sigma * mels[:, 0].repeat_interleave(256, dim=1)
+
+
+def vocoder_of(calls: Calls, strength: float, plain: bool):
+    def convert(model: nn.Module, request: Request) -> nn.Module:
+        calls.prepared += (request,)
+        return model
+
+    def denoiser(model: nn.Module, audio: AudioConfig):
+        def denoise(sound: Tensor, strength: float) -> Tensor:
+            calls.denoised += (strength,)
+            return sound + 1.0
+
+        return denoise
+
+    stages = VocoderInference(denoiser=denoiser)
+    ways = (FastWay(name="fast", phase="inference", applies=lambda *_: True, convert=convert, tolerance=0.0),)
+    spec = argparse.Namespace(flag="repeater", inference=stages, fast_ways=ways)
+    loaded = prepare_model(LoadedModel(spec, Repeater(), {}), Request(True, not plain), plain)  # type: ignore[arg-type]
+    return NeuralVocoder(loaded, AudioConfig(), CPU, False, 0.5, strength)
+
+
+def test_other_weights_and_plain_contradict_each_other() -> None:
+    spec = argparse.Namespace(inference=VocoderInference(denoiser=lambda model, audio: lambda sound, strength: sound))
+    with pytest.raises(UsageError, match="--int8: --plain"):
+        prepare_model(LoadedModel(spec, Repeater(), {}), Request(int8=True), True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("strength", [0.0, 0.25])
+def test_a_vocoder_with_its_denoiser(strength: float, plain: bool) -> None:
+    calls = Calls()
+    vocode = vocoder_of(calls, strength, plain)
+    mels = torch.randn(2, 4, 9)
+    sound, numbers = vocode(mels, torch.tensor([9, 5]))
+    wanted = 0.5 * mels[:, 0].repeat_interleave(256, dim=1)
+    for item, samples in enumerate((9 * 256, 5 * 256)):
+        own = wanted[item, :samples]
+        assert torch.allclose(sound[item, :samples], own + 1.0 if strength else own)
+    switched = {} if plain else {"prepared": (Request(True, int8=True),)}
+    assert calls == Calls(denoised=(strength,) * 2 if strength else (), **switched)  # on a CPU one by one
+    assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
+    assert numbers["repeater_items_per_sec"] * numbers["repeater_latency"] == pytest.approx(14 * 256)
+    assert (numbers["denoiser_latency"] > 0) == (strength > 0)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.25])
+def test_a_stream_of_a_vocoder_ends_at_the_length(strength: float) -> None:
+    mels = torch.randn(1, 4, 9)
+    vocode = vocoder_of(Calls(), strength, plain=False)
+    parts, (sound, numbers) = exhaust(vocode.stream(mels, torch.tensor([5])))
+    assert torch.equal(sound, vocode(mels, torch.tensor([5]))[0])
+    assert torch.equal(torch.cat(parts), sound[0, : 5 * 256])
+    assert set(numbers) == {"repeater_items_per_sec", "repeater_latency", "denoiser_latency"}
+    vocode = GriffinLimVocoder(AudioConfig(n_mel_channels=4), CPU, seed=3)
+    parts, (sound, _) = exhaust(vocode.stream(mels, torch.tensor([9])))
+    assert torch.equal(parts[-1], sound[0, : 9 * 256])
+
+
+def test_a_clip_that_ends_inside_the_first_part_of_its_stream() -> None:
+    """Clips below MIN_FRAMES are lengthened with silence, which is no part of them."""
+    mels = torch.full((1, 4, 9), SILENCE)
+    mels[:, :, :3] = torch.randn(1, 4, 3)
+    for vocode in (vocoder_of(Calls(), 0.0, plain=True), GriffinLimVocoder(AudioConfig(n_mel_channels=4), CPU, seed=3)):
+        for frames in (1, 3):
+            parts, (sound, _) = exhaust(vocode.stream(mels, torch.tensor([frames])))
+            assert sound.shape[1] > frames * 256
+            assert torch.equal(torch.cat(parts), sound[0, : frames * 256])
+
+
+def test_the_consumer_of_a_stream_runs_in_its_own_modes() -> None:
+    steps = vocoder_of(Calls(), 0.25, plain=False).stream(torch.randn(1, 4, 9), torch.tensor([9]))
+    next(steps)
+    assert not torch.is_inference_mode_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+def test_griffin_lim_inverts_mels_alone_and_in_a_batch() -> None:
+    config = AudioConfig()
+    time = torch.arange(22050 // 2) / 22050
+    tones = [0.4 * torch.sin(2 * torch.pi * pitch * time[:samples]) for pitch, samples in ((440, 11025), (1200, 6000))]
+    stft = TacotronSTFT.from_config(config)
+    mels = [stft.mel_spectrogram(tone[None])[0] for tone in tones]
+    lengths = torch.tensor([mel.shape[1] for mel in mels])
+    batch = torch.full((2, 80, int(lengths.max())), SILENCE)
+    for row, mel in zip(batch, mels, strict=True):
+        row[:, : mel.shape[1]] = mel
+    vocode = GriffinLimVocoder(config, CPU, seed=3)
+    sounds, numbers = vocode(batch, lengths)
+    assert set(numbers) == {"griffin_lim_items_per_sec", "griffin_lim_latency"}
+    for tone, sound, frames in zip(tones, sounds, lengths.tolist(), strict=True):
+        assert len(sound) >= frames * 256
+        mine = sound[: len(tone) - 256].numpy()
+        output_mel = librosa.feature.melspectrogram(
+            y=mine, sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
+        )
+        input_mel = librosa.feature.melspectrogram(
+            y=tone.numpy(), sr=22050, n_fft=1024, hop_length=256, power=1.0, fmax=8000.0
+        )
+        middle = slice(4, frames - 6)
+        assert np.array_equal(output_mel[:, middle].mean(1).argmax(), input_mel[:, middle].mean(1).argmax())
+        assert output_mel[:, middle].sum() == pytest.approx(input_mel[:, middle].sum(), rel=0.1)
+        alone, _ = vocode(
+            batch[:1, :, :frames] if frames == lengths[0] else batch[1:, :, :frames], torch.tensor([frames])
+        )
+        assert torch.allclose(alone[0], sound[: alone.shape[1]], atol=1e-6)
+    assert sounds.abs().max() <= 1.0
+
+
+def test_clips_go_one_by_one_on_a_cpu_and_by_equal_lengths_elsewhere() -> None:
+    mels, lengths = torch.arange(40.0).expand(4, 3, 40), torch.tensor([40, 5, 31, 33])
+    clips = list(clips_of_one_length(mels, lengths))
+    assert [items for items, _ in clips] == [[0], [1], [2], [3]]
+    assert [clip.shape for _, clip in clips] == [(1, 3, 41), (1, 3, 8), (1, 3, 32), (1, 3, 34)]
+    assert clips[0][1][0, 0, -1] == pytest.approx(SILENCE) and torch.equal(clips[1][1][0], mels[0, :, :8])
+    elsewhere = list(clips_of_one_length(mels.to("meta"), lengths))  # as on a GPU
+    assert [(items, tuple(clip.shape)) for items, clip in elsewhere] == [([0, 3], (2, 3, 64)), ([1, 2], (2, 3, 32))]
+
+
+def test_timed_returns_the_result_and_its_seconds() -> None:
+    result, seconds = time_call(lambda: sum(range(200_000)), CPU)
+    assert result == 199_999 * 100_000
+    assert 0 < seconds < 30
