@@ -159,7 +159,7 @@ def test_losses_draw_a_curve_and_points_of_validation_where_there_are_any():
     assert len(plot_losses({1: 3.0}, {}).axes[0].get_lines()) == 1
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")
 def test_diverged_and_empty_inputs_still_draw(tmp_path):
     mel = np.zeros((80, 10))
     mel[3, 4], mel[5, 6], mel[7, 8] = np.nan, np.inf, -2.0
