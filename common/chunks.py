@@ -32,6 +32,7 @@ class ChunkedLoop:
     def __init__(self, function: ChunkFunction, length: int) -> None:
         self.function, self.length = function, length
         self.chunks: dict[Hashable, Chunk] = {}
+        self.shared: dict[Hashable, Tensor] = {}
         self.pool: Any = None
 
     def __call__(self, settings: Hashable, state: Tensors, inputs: Tensors, constants: Tensors) -> Tensors:
@@ -50,6 +51,16 @@ class ChunkedLoop:
                 self.chunks[key] = chunk
         outputs: Tensors = _Loop.apply(chunk, state, len(inputs), *inputs, *constants)
         return outputs
+
+    def shared_buffers(self, use: str, tensors: Tensors) -> Tensors:
+        """Buffers for the constants of all chunks: most of them are weights, of one shape, and each run loads them anew."""
+        buffers = []
+        for position, x in enumerate(tensors):
+            key = use, position, x.shape, x.dtype
+            if key not in self.shared:
+                self.shared[key] = x.new_zeros(x.shape)
+            buffers.append(self.shared[key])
+        return tuple(buffers)
 
     def repeatable(self, work: Callable[[], None], device: torch.device) -> Callable[[], None]:
         """Record `work`. Recordings share memory, as one ends before another starts and leaves its results in buffers."""
@@ -70,12 +81,13 @@ class Chunk:
         constants: Tensors,
     ) -> None:
         self.loop, self.settings, self.half, self.device = loop, settings, half, state[0].device
-        self.state, self.constants = _buffers(state), _buffers(constants)
+        self.state, self.constants = _buffers(state), loop.shared_buffers("values", constants)
         self.inputs = tuple(x.new_zeros(loop.length, *x.shape[1:]) for x in inputs)
         with torch.no_grad(), precision.autocast(self.device, half):
             outputs, _ = loop.function(settings, self.state, self.inputs, self.constants)
         self.outputs, self.d_outputs = _buffers(outputs), _buffers(outputs)
-        self.d_state, self.d_inputs, self.d_constants = map(_buffers, (self.state, self.inputs, self.constants))
+        self.d_state, self.d_inputs = _buffers(self.state), _buffers(self.inputs)
+        self.d_constants = loop.shared_buffers("gradients", constants)
         self.forward, self.backward = self._forward, self._backward
 
     def record(self) -> None:

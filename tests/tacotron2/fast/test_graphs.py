@@ -131,7 +131,11 @@ def test_steps_of_training_with_accumulation(numbers: str) -> None:
         state.trained.train()
         batches = [clips(2, 10, 90), clips(3, 7, 200)]
         results += [[(step.loss, step.grad_norm) for step in (train_step(state, batches) for _ in range(2))]]
-        assert isinstance(state.trained.decoder, RecordedDecoder) == (way == "--graphs")
+        decoder = state.trained.decoder
+        assert isinstance(decoder, RecordedDecoder) == (way == "--graphs")
+    first, second = decoder.loop.chunks.values()  # type: ignore[union-attr]
+    shared = [a is b for a, b in zip(first.constants, second.constants, strict=True)]
+    assert shared == [False] * 3 + [True] * 9  # memory, which batches of another size have another one of; weights
     for got, want in zip(results[1], results[0], strict=True):
         assert got == pytest.approx(want, rel=1e-2 if numbers else 1e-4)
 
