@@ -21,6 +21,17 @@ TINY = (
     " --decoder-rnn-dim 24 --postnet-embedding-dim 16 --flows 4 --early-every 2 --wn-layers 2 --wn-channels 8 -il 12"
 )
 PUBLISHED = {("Tacotron2", "float16"): "31,499", ("WaveGlow", "float16"): "149,479"}  # NVIDIA's, on one A100
+LOADER_GOALS = {"Tacotron2": 314_990, "WaveGlow": 1_494_790}  # mels and samples a second: ten times the published rates
+LOADER_TITLES = (
+    "loader",
+    "from",
+    "processes",
+    "items/s",
+    "a second of a core",
+    "share of the goal",
+    "cores at the goal",
+)
+WAYS = {"Tacotron2": ("--graphs", "--compile"), "WaveGlow": ("--compile", "--compile max-autotune", "--recompute")}
 PICTURE = "gpu_latency.png"
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -64,7 +75,8 @@ def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]], folder
 
 def section(done: Results, others: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """The lines of the section."""
-    lines = [_machine(done), "", *_training(done), "", *_latency(done), "", *_checks(done)]
+    lines = [_machine(done), "", *_training(done), "", *_ways(done), "", *_loaders(done), "", *_latency(done), ""]
+    lines += _checks(done)
     for figures in (value for part, value in done.items() if part.startswith("speed ")):
         lines += ["", *_speed(figures)]
     if others:
@@ -99,6 +111,63 @@ def _training(done: Results) -> list[str]:
             share = "" if idle is None else f"{100 * idle:.0f} %"
             rows.append([f"{model}, {numbers}", *cells, PUBLISHED.get((model, numbers), ""), *memory, share])
     return markdown_table("<" + ">" * (len(titles) - 1), titles, rows).splitlines()
+
+
+def _ways(done: Results) -> list[str]:
+    titles = (
+        "training, off by default",
+        "items/s",
+        "default",
+        "ratio",
+        "plain",
+        "ratio",
+        "peak, GB",
+        "its default",
+        "first, s",
+    )
+    rows = []
+    for model, ways in WAYS.items():
+        for way in ways:
+            f, plain = done.get(f"way {way} {model} float16"), done.get(f"training {model} float16")
+            cells = [""] * (len(titles) - 1)
+            if f:
+                rate, usual = f["way_items_per_sec"], f["default_items_per_sec"]
+                cells[:3] = f"{rate:,.0f}", f"{usual:,.0f}", f"{rate / usual:.2f}"
+                cells[5:7] = (_gigabytes(f[f"{name}_peak_bytes"]) for name in ("way", "default"))
+                cells[7] = f"{f['way_first_seconds']:.1f}"
+                if plain:
+                    slow = plain["plain_items_per_sec"]
+                    cells[3:5] = f"{slow:,.0f}", f"{rate / slow:.2f}"
+            rows.append([f"{model}, `{way}`, float16", *cells])
+    return markdown_table("<" + ">" * (len(titles) - 1), titles, rows).splitlines()
+
+
+def _gigabytes(count: int | None) -> str:
+    return "" if count is None else f"{count / 1e9:.2f}"
+
+
+def _loaders(done: Results) -> list[str]:
+    figures = done.get("loaders")
+    rows = [loader_cells(row) for row in figures["rows"]] if figures else []
+    if not rows:
+        rows = [[model, source, *[""] * 5] for model in LOADER_GOALS for source in ("wav", "stored mels")]
+    return markdown_table("<<" + ">" * (len(LOADER_TITLES) - 2), LOADER_TITLES, rows).splitlines()
+
+
+def loader_cells(row: Mapping[str, Any]) -> list[str]:
+    """The cells under LOADER_TITLES of one measurement of benchmarks.loaders."""
+    rate, goal = row["items_per_sec"], LOADER_GOALS[row["model"]]
+    workers = str(row["workers"]) if row["workers"] else "none"
+    of_core = f"{row['per_cpu_sec']:,.0f}" if row["per_cpu_sec"] else ""
+    return [
+        row["model"],
+        row["source"],
+        workers,
+        f"{rate:,.0f}",
+        of_core,
+        f"{100 * rate / goal:.0f} %",
+        str(row["needed"]),
+    ]
 
 
 def _latency(done: Results) -> list[str]:

@@ -103,6 +103,29 @@ def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, fl
     }
 
 
+def optional_way(args: argparse.Namespace) -> dict[str, Any]:
+    """Rates, peaks of memory and seconds of the first step: the default way, and one that is off by default."""
+    figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers, "way": args.way}
+    for name, flags in (("default", ""), ("way", args.way)):
+        figures |= {f"{name}_{figure}": value for figure, value in _measure_steps(args, flags).items()}
+        gc.collect()
+    return figures
+
+
+def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
+    state, _ = build(args, flags)
+    device = state.dist.device
+    batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
+    precision.free_cached_memory(device)
+    precision.peak_memory(device)  # resets the peak so far
+    seconds = [time_call(lambda: train_step(state, [batch]), device)[1] for _ in range(args.steps + WARM_UP)]
+    return {
+        "items_per_sec": float(batch.num_items) / statistics.median(seconds[WARM_UP:]),
+        "first_seconds": seconds[0],
+        "peak_bytes": precision.peak_memory(device),
+    }
+
+
 def _peak(state: TrainState, batch: Any, always: int) -> int:
     """Bytes at the highest point of a step, those of weights and averages included."""
     device = state.dist.device
@@ -219,6 +242,7 @@ def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "training": training,
+    "way": optional_way,
     "profile": profile_step,
     "resume": resume,
     "two-processes": two_processes,
@@ -232,6 +256,7 @@ def main(argv: list[str] | None = None) -> None:
     add("part", choices=list(PARTS))
     add("--model", choices=list(REGISTRY), required=True)
     add("--numbers", choices=list(NUMBERS), default="float16")
+    add("--way", default="", metavar="FLAGS", help="flags of train.py that choose another way, for the part way")
     add("--steps", type=positive, default=STEPS)
     add("--quick", action="store_true", help="tiny models: the figures mean nothing")
     add("--cpu", action="store_true")

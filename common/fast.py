@@ -18,12 +18,13 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Request(NamedTuple):
-    """The flags that choose between fast ways: --fp16, --int8, --recompute and --compile."""
+    """The flags that choose between fast ways: --fp16, --int8, --recompute, --compile and --graphs."""
 
     half: bool = False
     int8: bool = False
     recompute: bool = False
-    compile: bool = False
+    compile: str = ""  # its mode; empty: not asked for
+    graphs: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,10 @@ NO_ROOM_AT_END = (
 CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one of two values that repeat results
 NOT_DETERMINISTIC = "does not have a deterministic implementation"  # in PyTorch's message, after the operator
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+# torch.compile's modes by the names of --compile, for a whole model and for a loop's step. In a loop, replays of graphs that the
+# compiler records would overwrite the states of earlier steps.
+COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune"}
+LOOP_COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
 
@@ -147,9 +151,9 @@ def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> 
     return torch.float16 if device.type == "cuda" else torch.bfloat16
 
 
-def autocast(device: torch.device, half: torch.dtype | None) -> torch.autocast:
-    """Return the context of mixed precision in `half`, half_dtype's result."""
-    return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None)
+def autocast(device: torch.device, half: torch.dtype | None, cache: bool = True) -> torch.autocast:
+    """Return the context of mixed precision in `half`, half_dtype's result; `cache` keeps rounded weights to its end."""
+    return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None, cache_enabled=cache)
 
 
 def half_note(device: torch.device, half: torch.dtype | None) -> str:
@@ -184,11 +188,16 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
+def recording_pool(device: torch.device) -> Any:
+    """Return memory for the inner tensors of several recordings that never run at once; None on a CPU."""
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+
+def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None) -> Callable[[], None]:
     """Capture `work` as a CUDA graph and return its replay; on a CPU return `work` itself.
 
     `work` must read and write the same tensors at each call. The capture runs it a few times and leaves the state of the random
-    numbers unchanged.
+    numbers unchanged. `pool` is that of recording_pool; by default each capture has memory of its own.
     """
     if device.type != "cuda":
         return work
@@ -201,7 +210,7 @@ def repeatable(work: Callable[[], None], device: torch.device) -> Callable[[], N
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # By default a CUDA call of any thread ends the recording: a loader's that pins memory, or a server's.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             work()
     return graph.replay
 

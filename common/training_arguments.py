@@ -20,6 +20,7 @@ from common.arguments import (
 from common.errors import UsageError
 from common.inference.evaluation import MEASURED
 from common.parser import Parser
+from common.precision import COMPILE_MODES
 from common.spec import ModelSpec, TrainingDefaults
 from common.training.adoption import adopt_settings
 from common.training.bad_steps import SkipConfig as Skip
@@ -286,9 +287,13 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
     add_plain_argument(group)
     group.add_argument(
         "--compile",
-        action="store_true",
+        nargs="?",
+        choices=list(COMPILE_MODES),
+        const="default",
+        metavar="MODE",
         help="plain steps compiled by PyTorch (torch.compile) in place of the fast ways; needs a C++ compiler, or Triton on a "
-        "GPU, and a minute for each new shape of a batch; its gain has not been measured on a GPU",
+        "GPU, and a minute for each new shape of a batch; max-autotune searches for the fastest kernels and takes longer; "
+        "their gain has not been measured on a GPU",
     )
     group.add_argument("--no-tf32", action="store_true", help="keep float32 products exact on GPUs that have TF32")
     group.add_argument(

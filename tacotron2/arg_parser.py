@@ -58,6 +58,12 @@ def add_tacotron2_training_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_dropout(group)
     _add_limits(group)
+    parser.add_argument_group("Tacotron 2: speed").add_argument(
+        "--graphs",
+        action="store_true",
+        help="run the decoder in chunks of steps, which a GPU records once for each padded size of a batch and replays; on a CPU "
+        "the same chunks run without recording, which is slower than the default; its gain has not been measured on a GPU",
+    )
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:

@@ -185,7 +185,8 @@ class PretendGpu(TorchDispatchMode):
             "current_stream": lambda *_: SimpleNamespace(wait_stream=lambda *_: None),
             "stream": lambda *_: contextlib.nullcontext(),
             "CUDAGraph": lambda: Graph(self),
-            "graph": lambda graph, capture_error_mode="global": graph.capture(capture_error_mode),
+            "graph": lambda graph, pool=None, capture_error_mode="global": graph.capture(capture_error_mode),
+            "graph_pool_handle": lambda: (0, 1),
         }  # fmt: skip
 
     def _set_rng_state(self, state: Tensor, device: Any = None) -> None:

@@ -15,7 +15,9 @@ from common.fast import FastWay, Request
 from models import REGISTRY, get_model
 
 REQUESTS = {  # the flags that switch each row on
-    "compiled": Request(compile=True),
+    "compiled, channels last": Request(compile="max-autotune"),
+    "compiled": Request(compile="default"),
+    "graphs": Request(graphs=True),
     "recomputed": Request(recompute=True),
     "int8": Request(int8=True),
     "half": Request(half=True),
@@ -74,18 +76,18 @@ ROWS = [(name, way) for name, spec in REGISTRY.items() for way in spec.fast_ways
 CASES = [
     pytest.param(name, way, size, id=f"{name}-{way.name}-{number}")
     for name, way in ROWS
-    if way.name != "compiled"
+    if not way.name.startswith("compiled")
     for number, size in enumerate(SIZES[name])
 ]
 WAVEGLOW_TRAINING = [
-    way for name, way in ROWS if (name, way.phase) == ("WaveGlow", "training") and way.name != "compiled"
+    way for name, way in ROWS if (name, way.phase) == ("WaveGlow", "training") and not way.name.startswith("compiled")
 ]
 # A compiler takes a quarter of a minute for each case, and has no thresholds of ours.
 FOR_COMPILER = {"Tacotron2": Size({}, 3, 7), "WaveGlow": Size({"n_flows": 2, "n_early_every": 1}, 3, 7)}
 COMPILED = [
     pytest.param(name, way, FOR_COMPILER[name], id=f"{name}-{way.name}", marks=pytest.mark.slow)
     for name, way in ROWS
-    if way.name == "compiled"
+    if way.name.startswith("compiled")
 ]
 
 
@@ -140,7 +142,7 @@ def converter(way: FastWay, model: nn.Module) -> Callable[[], nn.Module]:
     request = REQUESTS.get(way.name, Request())
     if not way.applies(model, request):
         pytest.skip(f"{way.name}: not for this machine")
-    if way.name == "compiled" and not any(map(shutil.which, ("g++", "clang++"))):
+    if way.name.startswith("compiled") and not any(map(shutil.which, ("g++", "clang++"))):
         pytest.skip("compiled: no C++ compiler")
     return lambda: way.convert(model, request)
 

@@ -21,7 +21,7 @@ import exports.__main__
 import inference
 import serving.arguments
 from benchmarks import exports as exports_benchmark
-from benchmarks import latency, load, own_voice, speakers, speed, wer
+from benchmarks import latency, load, loaders, own_voice, speakers, speed, wer
 from benchmarks import prepare as prepare_benchmark
 from common.data.mels import parse_args as parse_mel_arguments
 from common.training_arguments import parse_training_arguments
@@ -122,6 +122,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "benchmarks.wer": wer.parse_args,
     "benchmarks.exports": exports_benchmark.parse_args,
     "benchmarks.load": load.parse_args,
+    "benchmarks.loaders": loaders.parse_args,
     "benchmarks.own_voice": own_voice.parse_args,
     "benchmarks.prepare": prepare_benchmark.parse_args,
     "benchmarks.speakers": speakers.parse_args,

@@ -48,7 +48,7 @@ from waveglow.streaming import stream
 pytestmark = [requires_pretence, pytest.mark.slow]
 
 PRECISIONS = ("", "--amp", "--amp --amp-dtype bfloat16")
-WAYS = {"Tacotron2": ("", "--plain"), "WaveGlow": ("", "--plain", "--recompute")}
+WAYS = {"Tacotron2": ("", "--plain", "--graphs"), "WaveGlow": ("", "--plain", "--recompute")}
 SETTINGS = [(model, number, way) for model, ways in WAYS.items() for number in PRECISIONS for way in ways]
 STEP = "common/training/loop.py"
 REPORT, LENGTHS = f"{STEP}:_reduce", "tacotron2/model.py:forward"

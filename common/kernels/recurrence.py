@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.kernels.dropout import dropout_mask
 from common.kernels.packed import pack
 
 # B batch, T steps, H hidden size, I input size
@@ -21,9 +20,14 @@ sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.ate
 CHUNK = 16  # steps of a backward whose derivatives are computed together: so few that caches hold them
 
 
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype of autocast where it is on, else None."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The dtype of matrix products of x: autocast's where it is on, else x's own."""
-    return torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+    return autocast_dtype(x.device) or x.dtype
 
 
 def tanh(x: Tensor, out: Tensor) -> Tensor:
@@ -35,15 +39,16 @@ class LSTMTape:
     """An LSTM's gates and cells over T steps, written forward and then read backward (Hochreiter and Schmidhuber 1997).
 
     `gates` (T, B, 4H) starts as the inputs' part of the pre-activations, in the order input, forget, cell, output. The step
-    turns them into the activations. At least float32.
+    turns them into the activations. At least float32. `cell` (B, H) is the one before the first step.
     """
 
-    def __init__(self, gates: Tensor) -> None:
+    def __init__(self, gates: Tensor, cell: Tensor) -> None:
         steps, batch, width = gates.shape
         self.gates = gates
-        self.cells = gates.new_zeros(steps + 1, batch, width // 4)
+        self.cells = gates.new_empty(steps + 1, batch, width // 4)
+        self.cells[0].copy_(cell)
         self.tanh_cells = gates.new_empty(steps, batch, width // 4)
-        self.d_cell = torch.zeros_like(self.cells[0])
+        self.d_cell = torch.empty_like(self.cells[0])  # of the last cell before backward, of the first one after it
         self.parts = gates.unflatten(2, (4, -1)).unbind(2)  # (T, B, H) each
         i_f = gates[:, :, : width // 2]
         self.views = list(zip(gates, i_f, *self.parts, self.cells, self.cells[1:], self.tanh_cells, strict=False))
@@ -68,8 +73,6 @@ class LSTMTape:
 
     def _start_chunk(self, last: int) -> None:
         """Derivatives of a chunk's steps up to its last: of the cell by the hidden state, and of pre-activations by either."""
-        if last == len(self.gates) - 1:
-            self.d_cell.zero_()
         steps = slice(last - last % CHUNK, last + 1)
         (i, f, g, o), tanh_cells = (part[steps] for part in self.parts), self.tanh_cells[steps]
         by_cell = i.new_empty(len(i), i.shape[1], 3, i.shape[2])
@@ -93,44 +96,52 @@ def _activate(gates: Tensor, i_f: Tensor, g: Tensor, o: Tensor) -> None:
 
 
 class LSTMSequence(torch.autograd.Function):
-    """An LSTM from zeros, given its inputs' part of the pre-activations; see lstm_sequence."""
+    """An LSTM, given its inputs' part of the pre-activations; see lstm_sequence."""
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, gates: Tensor, weight_hh: Tensor, mask: Tensor | None, hidden: Tensor, cell: Tensor
+    ) -> tuple[Tensor, Tensor]:
         dtype = compute_dtype(weight_hh)
-        tape = LSTMTape(gates.to(weight_hh.dtype, copy=True))
+        tape = LSTMTape(gates.to(weight_hh.dtype, copy=True), cell)
         weight = weight_hh.to(dtype)
-        hidden = tape.cells.new_empty(tape.tanh_cells.shape)
-        inputs = torch.zeros_like(tape.cells, dtype=dtype)  # inputs of the next step
+        outputs = tape.cells.new_empty(tape.tanh_cells.shape)
+        inputs = torch.empty_like(tape.cells, dtype=dtype)  # hidden states before each step
+        inputs[0].copy_(hidden)
         recurrent = pack(weight, gates.shape[1])
         for t in range(len(gates)):
-            tape.forward(t, recurrent(inputs[t]), out=hidden[t])
+            tape.forward(t, recurrent(inputs[t]), out=outputs[t])
             if mask is not None:
-                hidden[t].mul_(mask[t])
-            inputs[t + 1].copy_(hidden[t])
+                outputs[t].mul_(mask[t])
+            inputs[t + 1].copy_(outputs[t])
         ctx.tape, ctx.inputs, ctx.weight, ctx.mask = tape, inputs, weight, mask
-        ctx.dtypes = gates.dtype, weight_hh.dtype
-        return hidden
+        ctx.dtypes = gates.dtype, weight_hh.dtype, hidden.dtype, cell.dtype
+        return outputs, tape.cells[-1].clone()
 
     @staticmethod
-    def backward(ctx: Any, d_hidden: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, d_outputs: Tensor, d_cell: Tensor) -> tuple[Tensor | None, ...]:
         tape, weight = ctx.tape, ctx.weight
         d_gates = torch.empty_like(tape.gates, dtype=weight.dtype)
         d_next, back = torch.zeros_like(tape.d_cell), pack(weight.t(), d_gates.shape[1])
+        tape.d_cell.copy_(d_cell)
         for t in range(len(d_gates) - 1, -1, -1):
-            d_state = d_next + d_hidden[t]
+            d_state = d_next + d_outputs[t]
             if ctx.mask is not None:
                 d_state.mul_(ctx.mask[t])
             tape.backward(t, d_state, out=d_gates[t])
             d_next = back(d_gates[t])
         d_weight = d_gates.flatten(0, 1).t() @ ctx.inputs[:-1].flatten(0, 1)
-        return d_gates.to(ctx.dtypes[0]), d_weight.to(ctx.dtypes[1]), None
+        of_gates, of_weight, of_hidden, of_cell = ctx.dtypes
+        return d_gates.to(of_gates), d_weight.to(of_weight), None, d_next.to(of_hidden), tape.d_cell.to(of_cell)
 
 
-def lstm_sequence(gates: Tensor, weight_hh: Tensor, p_dropout: float, training: bool) -> Tensor:
-    """Run an LSTM from zeros over input pre-activations (T, B, 4H); dropout falls on the hidden state that the next step gets.
+def lstm_sequence(
+    gates: Tensor, weight_hh: Tensor, mask: Tensor | None, hidden: Tensor, cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Run an LSTM over input pre-activations (T, B, 4H) from a hidden state (B, H) and a cell (B, H).
 
-    Returns the hidden states (T, B, H), after dropout.
+    `mask` (T, B, H) is dropout on the hidden state that the next step gets: see common.kernels.dropout.dropout_mask. Returns the
+    hidden states (T, B, H), after dropout, and the last cell (B, H).
     """
-    mask = dropout_mask(weight_hh, (*gates.shape[:2], weight_hh.shape[1]), p_dropout, training)
-    return LSTMSequence.apply(gates, weight_hh, mask)
+    outputs: tuple[Tensor, Tensor] = LSTMSequence.apply(gates, weight_hh, mask, hidden, cell)
+    return outputs

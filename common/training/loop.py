@@ -256,14 +256,14 @@ def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dt
 def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:
     """Return the fast way to train a plain model that the options select, or with --plain the model itself.
 
-    Raises UsageError for two of --plain, --compile and --recompute.
+    Raises UsageError for two of --plain, --compile, --recompute and --graphs.
     """
-    named = [name for name in ("plain", "compile", "recompute") if options.get(name, False)]
+    named = [name for name in ("plain", "compile", "recompute", "graphs") if options.get(name)]
     if len(named) > 1:
         flags = " and ".join(f"--{name}" for name in named)
         raise UsageError(f"{flags}: each chooses another way to compute a step; leave all but one of them out")
     ways = () if "plain" in named else spec.fast_ways
-    request = Request(half is not None, recompute="recompute" in named, compile="compile" in named)
+    request = Request(half is not None, **{name: options[name] for name in named if name != "plain"})
     return accelerate(model, ways, "training", request)
 
 

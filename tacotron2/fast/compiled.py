@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from common import precision
 from common.fast import Request, shallow_copy
 from tacotron2.decoder import Decoder, DecoderState, Memory
 from tacotron2.model import Tacotron2
@@ -13,7 +14,8 @@ from tacotron2.model import Tacotron2
 def convert(model: Tacotron2, request: Request) -> Tacotron2:
     """Return a model of the same parameters whose decoder step is compiled at its first call."""
     decoder = shallow_copy(model.decoder, CompiledDecoder)
-    decoder.compiled_step = torch.compile(Decoder.step, dynamic=True)
+    mode = precision.LOOP_COMPILE_MODES[request.compile]
+    decoder.compiled_step = torch.compile(Decoder.step, dynamic=True, mode=mode)
     return shallow_copy(model, Tacotron2, decoder=decoder).train(model.training)
 
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from common.fast import FastWay, Request
-from tacotron2.fast import compiled, prepared, training
+from tacotron2.fast import compiled, graphs, prepared, training
 
 WAYS = (
     FastWay(
         name="compiled",
         phase="training",
-        applies=lambda model, request: request.compile,
+        applies=lambda model, request: bool(request.compile),
         convert=compiled.convert,
+        tolerance=1e-4,
+    ),
+    FastWay(
+        name="graphs",
+        phase="training",
+        applies=lambda model, request: request.graphs,
+        convert=graphs.convert,
         tolerance=1e-4,
     ),
     FastWay(

@@ -6,7 +6,7 @@ LSTMs' input halves are one GEMM over all steps.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from common.fast import Request, shallow_copy
 from common.kernels.dropout import dropout_mask
 from common.kernels.packed import pack
 from common.kernels.recurrence import CHUNK, LSTMTape, compute_dtype, lstm_sequence, sigmoid_backward
-from tacotron2.decoder import Decoder, LocationLayer, Memory
+from tacotron2.decoder import Decoder, DecoderState, LocationLayer, Memory
 from tacotron2.model import Tacotron2
 
 # B batch, S symbols, K decoder steps, P prenet size, E encoder channels, A attention channels, H attention LSTM size
@@ -28,34 +28,80 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
     return shallow_copy(model, Tacotron2, decoder=shallow_copy(model.decoder, TrainingDecoder))
 
 
+class LoopWeights(NamedTuple):
+    """The decoder's weights as its loop takes them, which follow the gradients of the plain parameters."""
+
+    inputs: Tensor  # (4H, P); with the bias (4H,) of both halves
+    bias: Tensor
+    recurrent: Tensor  # (4H, E + H), for [context, hidden]
+    query: Tensor  # (A, H); doubled, as the next two
+    kernel: Tensor  # (A, 2k)
+    v: Tensor  # (1, A)
+    decoder_inputs: Tensor  # (4D, H + E)
+    decoder_bias: Tensor
+    decoder_recurrent: Tensor  # (4D, D)
+
+
+class LoopMasks(NamedTuple):
+    """Dropout on the hidden states of the attention LSTM (K, B, H) and of the decoder LSTM (K, B, D); None without it."""
+
+    attention: Tensor | None
+    decoder: Tensor | None
+
+
 class TrainingDecoder(Decoder):
     """The plain decoder with another run over all steps; its free run is the plain one."""
 
     def run(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Prenet outputs of all steps (K, B, P) -> [decoder hidden, context] (K, B, D + E), alignments (B, K, S)."""
-        hidden, contexts, alignments = self._attend(inputs, memory)
-        rnn = self.decoder_rnn
-        gates = F.linear(torch.cat((hidden, contexts), dim=2), rnn.weight_ih, rnn.bias_ih + rnn.bias_hh)
-        decoded = lstm_sequence(gates, rnn.weight_hh, self.p_decoder_dropout, self.training)
-        return torch.cat((decoded, contexts), dim=2), alignments.transpose(0, 1)
-
-    def _attend(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
-        """Prenet outputs (K, B, P) -> attention LSTM's hidden states (K, B, H), contexts (K, B, E), weights (K, B, S)."""
-        rnn, (steps, batch, prenet_dim) = self.attention_rnn, inputs.shape
-        attention = self.attention_layer
-        mask = dropout_mask(rnn.weight_hh, (steps, batch, rnn.hidden_size), self.p_attention_dropout, self.training)
-        # v·tanh(x) = 2v·sigmoid(2x) - sum(v). The constant cancels in the softmax, and sigmoid is the cheaper function.
-        return AttentionSequence.apply(
-            F.linear(inputs, rnn.weight_ih[:, :prenet_dim], rnn.bias_ih + rnn.bias_hh),
-            torch.cat((rnn.weight_ih[:, prenet_dim:], rnn.weight_hh), dim=1),
-            2 * attention.query_layer.linear_layer.weight,
-            2 * location_kernel(attention.location_layer),
-            2 * attention.v.linear_layer.weight,
-            2 * memory.keys.transpose(1, 2),
-            memory.values,
-            memory.padding,
-            mask,
+        shape, rnn = inputs.shape[:2], self.attention_rnn
+        masks = LoopMasks(
+            dropout_mask(rnn.weight_hh, (*shape, rnn.hidden_size), self.p_attention_dropout, self.training),
+            dropout_mask(rnn.weight_hh, (*shape, self.decoder_rnn.hidden_size), self.p_decoder_dropout, self.training),
         )
+        hidden, weights, _ = run_steps(inputs, masks, self.start(memory), memory, self.loop_weights())
+        return hidden, weights.transpose(0, 1)
+
+    def loop_weights(self) -> LoopWeights:
+        """The weights as they are now."""
+        rnn, decoder_rnn, attention = self.attention_rnn, self.decoder_rnn, self.attention_layer
+        of_prenet, of_context = rnn.weight_ih.tensor_split((self.prenet.dim,), dim=1)
+        # v·tanh(x) = 2v·sigmoid(2x) - sum(v). The constant cancels in the softmax, and sigmoid is the cheaper function.
+        return LoopWeights(
+            inputs=of_prenet,
+            bias=rnn.bias_ih + rnn.bias_hh,
+            recurrent=torch.cat((of_context, rnn.weight_hh), dim=1),
+            query=2 * attention.query_layer.linear_layer.weight,
+            kernel=2 * location_kernel(attention.location_layer),
+            v=2 * attention.v.linear_layer.weight,
+            decoder_inputs=decoder_rnn.weight_ih,
+            decoder_bias=decoder_rnn.bias_ih + decoder_rnn.bias_hh,
+            decoder_recurrent=decoder_rnn.weight_hh,
+        )
+
+
+def run_steps(
+    inputs: Tensor, masks: LoopMasks, state: DecoderState, memory: Memory, w: LoopWeights
+) -> tuple[Tensor, Tensor, DecoderState]:
+    """Run K steps from a state, given the prenet's outputs (K, B, P).
+
+    Returns [decoder hidden, context] (K, B, D + E), attention's weights (K, B, S), and the state after the last step.
+    """
+    hidden, contexts, weights, cell, cumulative = AttentionSequence.apply(
+        F.linear(inputs, w.inputs, w.bias),
+        *(w.recurrent, w.query, w.kernel, w.v),
+        2 * memory.keys.transpose(1, 2),
+        memory.values,
+        *state[:5],
+        memory.padding,
+        masks.attention,
+    )
+    gates = F.linear(torch.cat((hidden, contexts), dim=2), w.decoder_inputs, w.decoder_bias)
+    decoded, decoder_cell = lstm_sequence(
+        gates, w.decoder_recurrent, masks.decoder, state.decoder_hidden, state.decoder_cell
+    )
+    last = DecoderState(hidden[-1], cell, contexts[-1], weights[-1], cumulative, decoded[-1], decoder_cell)
+    return torch.cat((decoded, contexts), dim=2), weights, last
 
 
 def location_kernel(layer: LocationLayer) -> Tensor:
@@ -66,38 +112,44 @@ def location_kernel(layer: LocationLayer) -> Tensor:
 class _Buffers:
     """Tensors that forward writes at each step and backward reads."""
 
-    def __init__(self, gates: Tensor, keys: Tensor, values: Tensor, kernel_size: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, gates: Tensor, keys: Tensor, state: tuple[Tensor, ...], kernel_size: int, dtype: torch.dtype
+    ) -> None:
         steps, batch, width = gates.shape
-        symbols, context_dim = values.shape[1:]
-        self.lstm = LSTMTape(gates)
+        hidden, cell, context, weights, cumulative = state
+        symbols, context_dim = weights.shape[1], context.shape[1]
+        self.lstm = LSTMTape(gates, cell)
         self.hidden = gates.new_empty(steps, batch, width // 4)
         self.contexts = gates.new_empty(steps, batch, context_dim)
         self.weights = gates.new_empty(steps, batch, symbols)
         # each step's previous and cumulative weights, between zeros for windows past the ends
         around = gates.new_zeros(steps + 1, batch, 2, symbols + kernel_size - 1)
         self.history = around[..., kernel_size // 2 : kernel_size // 2 + symbols]
+        self.history[0].copy_(torch.stack((weights, cumulative), dim=1))
         self.windows = around.unfold(3, symbols, 1)  # (K + 1, B, 2, k, S), a view
         # by far the largest, hence in the GEMMs' precision
         self.features = torch.empty(steps, *keys.shape, dtype=dtype, device=gates.device)
-        # [context, hidden], the inputs of the next step, in the GEMMs' precision
-        self.inputs = torch.zeros(steps + 1, batch, context_dim + width // 4, dtype=dtype, device=gates.device)
+        # [context, hidden] before each step, in the GEMMs' precision
+        self.inputs = torch.empty(steps + 1, batch, context_dim + width // 4, dtype=dtype, device=gates.device)
+        self.inputs[0].copy_(torch.cat((context, hidden), dim=1))
 
 
 class AttentionSequence(torch.autograd.Function):
     """Attention LSTM and attention with energies v·sigmoid(query + keys + location) over all steps.
 
     gates (K, B, 4H), recurrent weight (4H, E + H), query weight (A, H), location kernel (A, 2k), v (1, A), keys (B, A, S),
-    values (B, S, E), padding (B, S), dropout mask (K, B, H) or None -> hidden (K, B, H), contexts (K, B, E), weights (K, B, S).
+    values (B, S, E), the state before the first step (hidden, cell, context, weights, cumulative weights), padding (B, S), dropout
+    mask (K, B, H) or None -> hidden (K, B, H), contexts (K, B, E), weights (K, B, S), last cell (B, H), cumulative weights (B, S).
     """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        gates, recurrent, query, kernel, v, keys, values, padding, mask = inputs
-        ctx.dtypes = [x.dtype for x in (gates, recurrent, query, kernel, v, keys, values)]
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        gates, recurrent, query, kernel, v, keys, values, *state, padding, mask = inputs
+        ctx.dtypes = [x.dtype for x in inputs[:-2]]
         full, dtype = recurrent.dtype, compute_dtype(recurrent)
         kernel, keys, values = kernel.to(full), keys.to(full).contiguous(), values.to(full)
         recurrent, query = recurrent.to(dtype), query.to(dtype)
-        b = _Buffers(gates.to(full, copy=True), keys, values, kernel.shape[1] // 2, dtype)
+        b = _Buffers(gates.to(full, copy=True), keys, tuple(state), kernel.shape[1] // 2, dtype)
         context_dim, kernels, features = values.shape[2], kernel.expand(len(values), -1, -1), torch.empty_like(keys)
         windows = torch.empty_like(b.windows[0], memory_format=torch.contiguous_format)
         recur, project_query = pack(recurrent, len(values)), pack(query, len(values))
@@ -122,22 +174,26 @@ class AttentionSequence(torch.autograd.Function):
         b.hidden, b.contexts, b.weights = (
             x.detach() for x in outputs
         )  # otherwise the outputs and ctx would refer to each other
-        return outputs
+        return *outputs, b.lstm.cells[-1].clone(), b.history[-1, :, 1].clone()
 
     @staticmethod
-    def backward(ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, d_hidden: Tensor, d_contexts: Tensor, d_weights: Tensor, d_cell: Tensor, d_cumulative: Tensor
+    ) -> tuple[Tensor | None, ...]:
         b, (recurrent, query, kernel, v, values) = ctx.buffers, ctx.constants
         features = _FeatureGradients(b, kernel, v)
         d_gates, d_all_contexts = torch.empty_like(b.lstm.gates, dtype=recurrent.dtype), torch.empty_like(b.contexts)
         d_queries = torch.empty(*b.hidden.shape[:2], len(query), dtype=query.dtype, device=query.device)
         context_dim = values.shape[2]
         d_inputs, back = torch.zeros_like(b.inputs[0]), pack(recurrent.t(), len(values))  # of step t + 1
-        d_history = torch.zeros_like(b.weights[0])  # of step t's weights, by all later steps' windows
+        d_previous = torch.zeros_like(b.weights[0])  # of step t's weights, by the window of the next step
+        features.d_cumulative.copy_(d_cumulative)
+        b.lstm.d_cell.copy_(d_cell)
         values_t = values.transpose(1, 2)
         for t in range(len(d_gates) - 1, -1, -1):
             torch.add(d_contexts[t], d_inputs[:, :context_dim], out=d_all_contexts[t])
-            d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t]).add_(d_history)
-            d_query, d_history = features.step(t, d_w)
+            d_w = torch.bmm(d_all_contexts[t][:, None], values_t)[:, 0].add_(d_weights[t])
+            d_query, d_previous = features.step(t, d_w.add_(d_previous + features.d_cumulative))
             d_queries[t].copy_(d_query)
             d_state = d_inputs[:, context_dim:] + d_hidden[t] + d_queries[t] @ query
             if ctx.mask is not None:
@@ -151,6 +207,7 @@ class AttentionSequence(torch.autograd.Function):
             features.d_v.sum((0, 2))[None],
             features.d_keys,
             torch.einsum("tbs,tbe->bse", b.weights, d_all_contexts),
+            *(d_inputs[:, context_dim:], b.lstm.d_cell, d_inputs[:, :context_dim], d_previous, features.d_cumulative),
         )
         return *(g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True)), None, None
 
@@ -170,9 +227,7 @@ class _FeatureGradients:
         self.d_v = torch.zeros_like(self.d_keys)  # before its sum over batch and symbols
         self.room = self.d_keys.new_empty(CHUNK, *self.d_keys.shape)
         self.d_energies = torch.empty_like(buffers.weights)
-        self.d_cumulative = torch.zeros_like(
-            buffers.weights[0]
-        )  # of step t's cumulative weights, by it and later steps
+        self.d_cumulative = torch.zeros_like(buffers.weights[0])  # of those before step t, by it and all later steps
         # gradients of windows on the 2 histories between zeros, and the k of them that each weight gets, a view
         size = kernel.shape[1] // 2
         width = symbols + size // 2 * 2
@@ -182,7 +237,7 @@ class _FeatureGradients:
         self.d_history = around.as_strided((batch, 2, size, symbols), diagonals, size - 1)
 
     def step(self, t: int, d_weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Step t's d_weights (B, S) -> the gradients of its query (B, A), and of step t - 1's weights by it and later steps."""
+        """Step t's d_weights (B, S) -> the gradients of its query (B, A), and of step t - 1's weights by its window."""
         weights, d_energies = self.buffers.weights[t], self.d_energies[t]
         torch.mul(weights, d_weights - (weights * d_weights).sum(1, keepdim=True), out=d_energies)
         if t == len(self.d_energies) - 1 or (t + 1) % CHUNK == 0:
@@ -194,7 +249,7 @@ class _FeatureGradients:
         self.d_cumulative += d_cumulative
         if t % CHUNK == 0:
             self._end_chunk(t)
-        return d_feature.sum(2), d_previous + self.d_cumulative
+        return d_feature.sum(2), d_previous
 
     def _start_chunk(self, last: int) -> None:
         """Derivatives of the energies by the features before their sigmoid, for all steps of the chunk that ends at `last`."""

@@ -68,6 +68,7 @@ def test_all_parts_are_commands_of_this_project() -> None:
     names = [part.name for part in parts]
     assert len(set(names)) == len(names)
     assert names[0] == "tests" and names[1] == "training Tacotron2 float16"
+    assert "way --graphs Tacotron2 float16" in names and "way --compile max-autotune WaveGlow float16" in names
     for one in parts:
         assert one.words[0] == "-m"
         module = one.words[1].replace(".", "/")
@@ -86,10 +87,18 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
         "clips": 104, "plain_items_per_sec": 10000.0, "ours_items_per_sec": 25000.0,
         "ours_peak_bytes": 8e9, "ours_forecast_bytes": 8.4e9,
     }  # fmt: skip
+    way = {
+        "way_items_per_sec": 50000.0, "default_items_per_sec": 25000.0, "way_first_seconds": 4.0,
+        "way_peak_bytes": 4e9, "default_peak_bytes": 8e9,
+    }  # fmt: skip
+    loader = {"model": "Tacotron2", "source": "wav", "workers": 2, "items_per_sec": 157495.0, "per_cpu_sec": None}
+    loaders = {"rows": [loader | {"needed": 4}]}
     latency = {"latency": 0.5, "p90_latency": 0.6, "samples_per_sec": 300000.0, "rtf": 14.0}
     rows = [
         {"part": "training Tacotron2 float16", "status": "done", "figures": training},
         {"part": "profile Tacotron2 float16", "status": "done", "figures": {"idle_share": 0.25}},
+        {"part": "way --graphs Tacotron2 float16", "status": "done", "figures": way},
+        {"part": "loaders", "status": "done", "figures": loaders},
         {"part": "text-to-wav fp16 1", "status": "done", "figures": latency},
         {"part": "resume WaveGlow tf32", "status": "failed", "figures": None},
     ]
@@ -98,6 +107,8 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
     gpu_page.write(page, page, rows, tmp_path)
     text = page.read_text()
     assert "| Tacotron2, float16 | 104 | 10,000 | 25,000 | 2.50 | 31,499 | 8.00 | 8.40 | +5 % | 25 % |" in text
+    assert "| Tacotron2, `--graphs`, float16 | 50,000 | 25,000 | 2.00 | 10,000 | 5.00 | 4.00 | 8.00 | 4.0 |" in text
+    assert "| Tacotron2 | wav | 2 | 157,495 |  | 50 % | 4 |" in text
     assert "| batch 1, fp16 | 0.500 | 0.600 | 300,000 | 14.0 |" in text
     assert "Not measured: resume WaveGlow tf32 (failed)." in text
     assert "old" not in text and text.startswith("a\n") and text.endswith("\nb\n")

@@ -68,6 +68,6 @@ def test_the_first_row_of_the_phase_that_applies_is_taken() -> None:
     assert accelerate(model, ways[1:2], "inference", Request()) is model
 
 
-@pytest.mark.parametrize("name", ["half", "int8", "recompute"])
+@pytest.mark.parametrize("name", ["half", "int8", "recompute", "graphs"])
 def test_a_request_asks_for_nothing_by_default(name: str) -> None:
     assert getattr(Request(), name) is False

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from common.fast import FastWay
 from common.precision import half_dtype
-from waveglow.fast.compiled import convert_to_compiled
+from waveglow.fast.compiled import convert_to_channels_last, convert_to_compiled
 from waveglow.fast.int8 import can_convert, convert_to_int8
 from waveglow.fast.prepared import convert_to_prepared
 from waveglow.fast.training import convert_for_training
 
 WAYS = (
     FastWay(
+        name="compiled, channels last",
+        phase="training",
+        applies=lambda model, request: request.compile == "max-autotune",
+        convert=convert_to_channels_last,
+        tolerance=1e-4,
+    ),
+    FastWay(
         name="compiled",
         phase="training",
-        applies=lambda model, request: request.compile,
+        applies=lambda model, request: bool(request.compile),
         convert=convert_to_compiled,
         tolerance=1e-4,
     ),

@@ -7,11 +7,29 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from common.kernels.dropout import dropout_mask
 from common.kernels.recurrence import CHUNK, compute_dtype, lstm_sequence, tanh
 
 
 def randn(*shape, grad=False):
     return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
+
+
+def from_zeros(gates, weight_hh, p_dropout=0.0):
+    """The hidden states after the first zeros; the same as two runs, of which the second begins at the end of the first."""
+    shape = *gates.shape[:2], weight_hh.shape[1]
+    mask = dropout_mask(weight_hh, shape, p_dropout, training=True)
+    state = weight_hh.new_zeros(2, *shape[1:]).unbind(0)
+    whole, cell = lstm_sequence(gates, weight_hh, mask, *state)
+    parts, half = [], len(gates) // 2
+    for steps in (slice(half), slice(half, None)):
+        if len(gates[steps]):
+            hidden, last = lstm_sequence(gates[steps], weight_hh, None if mask is None else mask[steps], *state)
+            state = hidden[-1], last
+            parts.append(hidden)
+    assert_close(torch.cat(parts), whole, 1e-12 if gates.dtype == torch.float64 else 1e-2)
+    assert_close(state[1], cell, 1e-12 if gates.dtype == torch.float64 else 1e-2)
+    return torch.cat(parts)
 
 
 def assert_close(got, want, bound=1e-12):
@@ -23,7 +41,7 @@ def test_lstm_sequence_is_pytorchs_lstm(steps, batch):
     lstm, x, direction = nn.LSTM(3, 5).double(), randn(steps, batch, 3, grad=True), randn(steps, batch, 5)
     gates = F.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
     before = gates.detach().clone()
-    got, (want, _) = lstm_sequence(gates, lstm.weight_hh_l0, 0.0, training=True), lstm(x)
+    got, (want, _) = from_zeros(gates, lstm.weight_hh_l0), lstm(x)
     assert_close(got, want)
     assert torch.equal(gates.detach(), before)  # it works on a copy
     tensors = [x, *lstm.parameters()]
@@ -38,7 +56,7 @@ def test_lstm_sequence_gradcheck_with_dropout():
 
     def run(gates, weight_hh):
         torch.manual_seed(5)  # the same mask at each call
-        return lstm_sequence(gates, weight_hh, 0.4, training=True)
+        return from_zeros(gates, weight_hh, 0.4)
 
     assert (run(gates, weight_hh) == 0).any()
     assert torch.autograd.gradcheck(run, (gates, weight_hh))
@@ -47,7 +65,7 @@ def test_lstm_sequence_gradcheck_with_dropout():
 def test_lstm_sequence_drops_the_state_that_the_next_step_sees():
     cell = nn.LSTMCell(1, 50, bias=False).double()
     gates = randn(6, 40, 200)
-    dropped = lstm_sequence(gates, cell.weight_hh, 0.4, training=True)
+    dropped = from_zeros(gates, cell.weight_hh, 0.4)
     hidden, memory = torch.zeros(40, 50).double(), torch.zeros(40, 50).double()
     for step, output in zip(gates, dropped):
         i, f, g, o = (step + hidden @ cell.weight_hh.t()).chunk(4, dim=1)
@@ -55,16 +73,15 @@ def test_lstm_sequence_drops_the_state_that_the_next_step_sees():
         assert_close(output, torch.where(output == 0, 0.0, o.sigmoid() * memory.tanh() / 0.6))
         hidden = output
     assert (dropped == 0).double().mean().item() == pytest.approx(0.4, abs=0.02)
-    assert lstm_sequence(gates, cell.weight_hh, 0.4, training=False).all()
 
 
 def test_autocast_computes_products_in_bfloat16_and_keeps_float32_gradients():
     gates, weight_hh = torch.randn(6, 3, 32, requires_grad=True), torch.randn(32, 8, requires_grad=True)
-    exact = lstm_sequence(gates, weight_hh, 0.0, training=True)
+    exact = from_zeros(gates, weight_hh)
     wanted = torch.autograd.grad(exact.square().sum(), (gates, weight_hh))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert compute_dtype(weight_hh) == torch.bfloat16
-        rounded = lstm_sequence(gates.bfloat16(), weight_hh, 0.0, training=True)
+        rounded = from_zeros(gates.bfloat16(), weight_hh)
     got = torch.autograd.grad(rounded.square().sum(), (gates, weight_hh))
     assert rounded.dtype == torch.float32
     assert not torch.equal(rounded, exact)

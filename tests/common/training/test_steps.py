@@ -187,5 +187,7 @@ def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
 
 def test_two_ways_to_compute_a_step_exclude_each_other() -> None:
     spec = REGISTRY["WaveGlow"]
+    with pytest.raises(UsageError, match="--compile and --graphs: each chooses another way"):
+        accelerate_training(spec, nn.Linear(2, 1), None, {"compile": "default", "graphs": True})
     with pytest.raises(UsageError, match="--plain and --recompute: each chooses another way"):
         accelerate_training(spec, nn.Linear(2, 1), None, {"plain": True, "recompute": True, "compile": False})

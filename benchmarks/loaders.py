@@ -1,0 +1,119 @@
+"""Time the loaders of both models alone, from wav files and from stored mels, and count the processes that a GPU's step rate needs.
+
+    python -m benchmarks.loaders                        # 0, 1, 2 and as many loader processes as cores
+    python -m benchmarks.loaders --workers 4 8 --clips 200
+
+The clips are noise in the lengths of LJSpeech's, written to a temporary folder. The first epoch starts the processes and fills the
+system's cache of files; the second one is measured. On a busy machine the items in a second of a core tell more. The goal is ten
+times the published rate of one A100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.cases import AUDIO, clips
+from benchmarks.gpu import MARK
+from benchmarks.gpu_page import LOADER_GOALS, LOADER_TITLES, loader_cells
+from common.arguments import HelpFormatter, positive
+from common.data.mels import prepare_mels
+from common.errors import exit_on_user_error
+from common.parser import Parser
+from common.tables import markdown_table
+from common.training.distributed import Dist
+from common.training.sampler import sampler_of
+from common.training_arguments import parse_training_arguments
+from data_functions import get_dataset, get_loader
+from models import REGISTRY
+
+QUICK_CLIPS = 8
+
+
+def write_corpus(folder: Path, count: int) -> dict[tuple[str, str], Path]:
+    """Write wav files, their mels and filelists -> the filelist of each model and source."""
+    import soundfile  # here, so that benchmarks.gpu finds out first whether it is installed
+
+    for name in ("wavs", "mels"):
+        (folder / name).mkdir()
+    torch.manual_seed(0)
+    lengths, generator = clips(count, 1, None).mel_lengths.tolist(), np.random.default_rng(0)
+    wavs = [folder / "wavs" / f"{number}.wav" for number in range(count)]
+    for path, frames in zip(wavs, lengths, strict=True):
+        noise = 0.1 * generator.standard_normal(frames * AUDIO.hop_length)
+        soundfile.write(path, noise.clip(-1, 1), AUDIO.sampling_rate, subtype="PCM_16")
+    mels = [folder / "mels" / f"{path.stem}.pt" for path in wavs]
+    prepare_mels(list(zip(wavs, mels, strict=True)), AUDIO, os.cpu_count() or 1)
+    lists = {}
+    for name, paths in (("wavs", wavs), ("mels", mels)):
+        lists[name] = folder / f"{name}.txt"
+        lists[name].write_text("".join(f"{path}|a line of text\n" for path in paths), encoding="utf-8")
+    sources = {(model, source): lists["wavs"] for model in REGISTRY for source in ("wav", "stored mels")}
+    return sources | {("Tacotron2", "stored mels"): lists["mels"]}
+
+
+def measure(model: str, source: str, filelist: Path, workers: int, batch_size: int) -> dict[str, Any]:
+    """Items a second of one epoch, by so many processes; 0: in this one, whose seconds on a core are counted too."""
+    words = ["-m", model, "-bs", str(batch_size), "--num-workers", str(workers), "--training-files", str(filelist)]
+    words += ["--seed", "0", *["--load-mel-from-disk"] * (source != "wav")]
+    options = vars(parse_training_arguments(words, REGISTRY, "")[0])
+    loader = get_loader(get_dataset(model, options, filelist), options, Dist(0, 0, 1, torch.device("cpu")), True)
+    for epoch in range(2):
+        sampler_of(loader).start_at(epoch, 0)
+        start, on_cpu = time.perf_counter(), time.process_time()
+        items = sum(float(batch.num_items) for batch in loader)
+        seconds, on_cpu = time.perf_counter() - start, time.process_time() - on_cpu
+    rate, of_core = items / seconds, None if workers else items / on_cpu
+    needed = math.ceil(LOADER_GOALS[model] / (of_core or rate / workers))
+    return {
+        "model": model, "source": source, "workers": workers, "items_per_sec": rate, "per_cpu_sec": of_core, "needed": needed
+    }  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print the table, and the figures as a line of JSON."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    torch.set_num_threads(1)  # as in a loader process
+    figures = []
+    with tempfile.TemporaryDirectory() as name:
+        for (model, source), filelist in write_corpus(Path(name), args.clips).items():
+            for workers in args.workers:
+                figures.append(measure(model, source, filelist, workers, args.batch_size))
+                print(figures[-1], file=sys.stderr, flush=True)
+    print(markdown_table("<<" + ">" * (len(LOADER_TITLES) - 2), LOADER_TITLES, [loader_cells(row) for row in figures]))
+    print(MARK + json.dumps({"rows": figures}))
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """The command's flags."""
+    parser = Parser(
+        prog="python -m benchmarks.loaders",
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    add, cores = parser.add_argument, os.cpu_count() or 1
+    add("--workers", type=positive, nargs="+", default=sorted({1, 2, cores}), help="loader processes, beside none")
+    add("--clips", type=positive, default=128, help="clips of an epoch")
+    add("-bs", "--batch-size", type=positive, default=8, help="clips of a batch")
+    add("--quick", action="store_true", help="a few clips, to try the command: the figures mean nothing")
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.clips, args.batch_size, args.workers = QUICK_CLIPS, 2, [1]
+    args.workers = [0, *args.workers]
+    return args
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

@@ -1,0 +1,27 @@
+"""The benchmark of the loaders: every model and source, with and without processes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from benchmarks import loaders
+from benchmarks.gpu import MARK
+from benchmarks.gpu_page import LOADER_GOALS
+from models import REGISTRY
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_trial_measures_every_loader(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both models, both sources; the cores at the goal are those of the measured rate."""
+    loaders.main(["--quick"])
+    *_, last = capsys.readouterr().out.splitlines()
+    rows = json.loads(last.removeprefix(MARK))["rows"]
+    measured = [(row["model"], row["source"], row["workers"]) for row in rows]
+    assert measured == [(model, source, n) for model in REGISTRY for source in ("wav", "stored mels") for n in (0, 1)]
+    for row in rows:
+        of_core = row["per_cpu_sec"] if row["workers"] == 0 else row["items_per_sec"]
+        assert row["needed"] == math.ceil(LOADER_GOALS[row["model"]] / of_core) >= 1

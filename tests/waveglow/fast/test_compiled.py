@@ -1,0 +1,36 @@
+"""Channels innermost against the plain model, without the compiler: tests/test_fast_ways.py has it with both."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from waveglow.fast.compiled import ChannelsLastConv1d, with_channels_last
+from waveglow.model import WaveGlow
+
+
+def test_layers_with_channels_innermost_are_the_plain_ones() -> None:
+    """Outputs and every gradient in float64; the parameters are the plain model's own."""
+    torch.manual_seed(1)
+    config = {"n_layers": 3, "n_channels": 8, "kernel_size": 3}
+    plain = WaveGlow(n_mel_channels=6, n_flows=4, n_early_every=2, WN_config=config).double()
+    for wn in plain.WN:
+        nn.init.normal_(wn.end.weight, std=0.05)  # type: ignore[union-attr, arg-type]
+    last = with_channels_last(plain)
+    assert all(a is b for a, b in zip(last.parameters(), plain.parameters(), strict=True))
+    assert isinstance(last.WN[0].in_layers[0], ChannelsLastConv1d)  # type: ignore[union-attr, index]
+    mels, audio = torch.randn(2, 6, 5).double(), 0.3 * torch.randn(2, 5 * 256).double()
+
+    def results(model: nn.Module) -> list[Tensor]:
+        z, *logs = model(mels, audio)
+        loss = z.square().sum() - sum(log.sum() for log in (*logs[0], *logs[1]))
+        return [z, *torch.autograd.grad(loss, list(plain.parameters()))]
+
+    for got, want in zip(results(last), results(plain), strict=True):
+        assert (got - want).abs().max() <= 1e-9 * want.abs().max().clamp(min=1e-3)
+
+
+def test_channels_are_innermost_from_layer_to_layer() -> None:
+    conv = ChannelsLastConv1d(4, 6, kernel_size=3, dilation=2)
+    output = conv(torch.randn(2, 4, 9))
+    assert output.shape == (2, 6, 9) and output.stride(1) == 1
