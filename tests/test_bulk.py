@@ -19,7 +19,7 @@ import models
 from common.inference.manifest import Manifest, is_finished, read_finished, remove_manifests
 from synthesizer import Line
 from tests.recipe import ROOT, read_steps, run, start, succeed, train_tiny_model
-from tests.test_inference import BEEPER, Beeper
+from tests.test_third_model import BEEPER, Beeper
 
 pytestmark = pytest.mark.slow
 

@@ -69,6 +69,7 @@ def test_flags_default_to_the_published_values():
         "p_convolution_dropout": 0.5,
         "longest_clip": 60.0,
         "symbols_per_second": 60.0,
+        "graphs": False,
     }
 
 
