@@ -22,10 +22,9 @@ case ${1:-} in
   Tacotron2) flags="$tacotron2 --epochs 53 -lr 1.5e-3 --warmup-steps 200
     --guided-attention-weight 100 --guided-attention-sigma 0.2 --guided-attention-decay 0.9995
     --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt" ;;
-  everyday) flags="$tacotron2 --amp --epochs 3 -lr 6e-4 --warmup-steps 100 --warm-start voice/tacotron2.safetensors
+  everyday) flags="$tacotron2 --amp --epochs 16 -lr 1e-3 --warmup-steps 100 --warm-start voice/tacotron2.safetensors
     --training-files $corpus/mel_mixed_train.txt --validation-files $corpus/mel_mixed_val.txt"
-    { head -n 2000 $corpus/mel_train.txt; grep sentence_ $corpus/mel_train.txt; cat $corpus/mel_everyday_train.txt; } > $corpus/mel_mixed_train.txt
-    cat $corpus/mel_{val,everyday_val}.txt > $corpus/mel_mixed_val.txt ;;
+    for part in train val; do cat $corpus/mel_{,everyday_}$part.txt > $corpus/mel_mixed_$part.txt; done ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
     --epochs 106 -lr 1.5e-3 --warmup-steps 300" ;;
   tuned) flags="$waveglow -d output --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
