@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-INTERRUPTED = 130  # as shells count: 128 + SIGINT
+INTERRUPTED, UNREAD = 130, 141  # as shells count: 128 + SIGINT, 128 + SIGPIPE
 # Refusals of the system that concern a file or a disk, and no mistake in the code.
 REFUSALS = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS),
@@ -48,7 +48,7 @@ def join_problems(problems: Sequence[str]) -> str:
 def exit_on_user_error() -> Iterator[None]:
     """Turn UsageError, DataError, the system's refusals and Ctrl-C into one message on stderr and their exit code.
 
-    All else keeps its traceback.
+    All else keeps its traceback. Where the reader of stdout, such as `head`, has ended, there is an exit code alone.
 
     The arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
@@ -58,6 +58,8 @@ def exit_on_user_error() -> Iterator[None]:
         print(printable(f"error: {error}"), file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _stdout_is_unread():
+            raise SystemExit(UNREAD) from None
         if error.errno not in REFUSALS:
             raise
         place = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
@@ -66,3 +68,13 @@ def exit_on_user_error() -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         print(": ".join(["stopped", *map(str, interrupt.args)]), file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
+
+
+def _stdout_is_unread() -> bool:
+    """True where stdout is a pipe without a reader; the rest of the output then goes nowhere."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
+        return True
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -16,7 +17,7 @@ from common.arguments import log_path
 from common.data.reports import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from multiproc import describe_end
-from tests.recipe import flags, run, start, train_tiny_model, wait_for_epoch_1
+from tests.recipe import ROOT, flags, run, start, train_tiny_model, wait_for_epoch_1
 
 ESCAPE = "\x1b[2J"
 
@@ -133,3 +134,13 @@ def test_a_killed_process_is_named_by_its_rank(tmp_path: Path) -> None:
 def test_a_rate_that_no_sound_has_is_refused(tmp_path: Path) -> None:
     result = run("train.py", *flags("WaveGlow", tmp_path), "-sr", 10**15)
     assert result.code == 2 and "--sampling-rate 1000000000000000: expected 1 to 1000000 samples" in result.err
+
+
+@pytest.mark.slow
+def test_output_that_nobody_reads_ends_a_command_without_a_traceback() -> None:
+    words = [sys.executable, "-m", "common.checkpoint", "inspect", "voice/tacotron2.safetensors"]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()  # before the command prints
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
