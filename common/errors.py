@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -73,8 +74,12 @@ def exit_on_user_error() -> Iterator[None]:
 def _stdout_is_unread() -> bool:
     """True where stdout is a pipe without a reader; the rest of the output then goes nowhere."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
-        return True
-    return False
+        stdout = sys.stdout.fileno()
+    except OSError:  # replaced by an object of Python's
+        return False
+    poll = select.poll()
+    poll.register(stdout, 0)  # errors are reported in any case
+    if not poll.poll(0):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)  # Python flushes stdout once more at its end
+    return True
