@@ -9,7 +9,7 @@ from common.errors import join_problems, printable
 from common.files import atomic_write
 from studio.alphabet import Alphabet
 from studio.faults import FILLED, SILENCE
-from studio.project import PROJECTS, Project
+from studio.project import Project
 from studio.review import Edits, Row
 from studio.silence import BELOW_SPEECH
 
@@ -51,13 +51,12 @@ def summary(
     project: Project, edits: Edits, training: Sequence[Row], validation: Sequence[Row], alphabet: Alphabet
 ) -> list[str]:
     """Return counts, minutes, the faults by name, and the commands that come next, a line each."""
-    place = "" if project.projects == PROJECTS else f" --projects {project.projects}"
     return [
         *figures(project.name, edits, training, validation),
         *_alphabet(project, alphabet),
         f"review: {project.review}, the worst clips first; after an edit:",
-        f"    python -m studio.prepare --name {project.name}{place} --apply",
-        f"next:\n    python -m studio.plan {project.name}{place}",
+        f"    {project.command('studio.prepare', '--apply', '--name')}",
+        f"next:\n    {project.command('studio.plan')}",
     ]
 
 

@@ -153,7 +153,7 @@ def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progres
     """Return the seconds of the steps that are left, or those of the plan's hours where they are fewer."""
     left = max(0, steps) * seconds
     if settings and settings.hours is not None:
-        left = min(left, max(0.0, HOUR * settings.hours - progress.seconds))
+        left = min(left, max(0.0, HOUR * settings.hours - progress.spent))
     return left
 
 

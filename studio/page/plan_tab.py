@@ -13,7 +13,7 @@ from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_p
 from studio.project import Project
 
 RUN = "plan"
-ABOUT = "Measures ten steps of each model on this machine, and proposes settings that fit the clips."
+ABOUT = "Measures ten steps and a quality report of each model on this machine, and proposes settings that fit the clips."
 EDITING = "`options` takes any further option of train.py by its name, with `_` in place of `-`."
 
 

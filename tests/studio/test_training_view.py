@@ -157,7 +157,9 @@ def test_a_link_out_of_the_project_is_not_read(project, tmp_path):
 def test_a_training_needs_a_plan(project):
     assert train_words(project) == ["studio.train", "mine", "--projects", str(project.projects)]
     project.plan.unlink()
-    with pytest.raises(DataError, match=r"plan\.json: no such file; run python -m studio\.plan mine first"):
+    with pytest.raises(
+        DataError, match=r"plan\.json: no such file; run python -m studio\.plan mine --projects \S+ first"
+    ):
         train_words(project)
 
 
