@@ -1,6 +1,7 @@
 """Propose the training of a project: python -m studio.plan NAME, after studio.prepare.
 
-Reads the clips, measures ten steps and a report of each model on this machine, and writes PROJECT/plan.json with the reason of each setting.
+Reads the clips, measures ten steps and a report of each model on this machine, and writes PROJECT/plan.json with the reason
+of each setting.
 The file may be edited; `python -m studio.train NAME` follows it.
 """
 

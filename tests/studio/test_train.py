@@ -121,7 +121,10 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     card = (project.voice / "README.md").read_text()
     assert ("| clips of training | 5 |" in card and "No recogniser" in card) or "WER %" in card
     assert "| 39 |" in card  # the last report
-    assert "Tacotron2, selected by coverage among epochs with a val_loss at most 0.1 above the lowest:" in card
+    assert (
+        "Tacotron2, selected by text that attention reads among epochs with a validation loss at most 0.1 above the lowest:"
+        in card
+    )
     assert len(list((project.voice / "samples").glob("*.wav"))) == 2
     share.main([project.name, "--projects", str(tmp_path)])
     with zipfile.ZipFile(project.root / "whole.zip") as archive:

@@ -136,6 +136,13 @@ def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
     assert view.look(project, "WaveGlow").words.endswith("Finished: all epochs.")
 
 
+def test_the_newest_report_is_described_in_words(project):
+    with log_of(project, "WaveGlow") as log:
+        write_step(log, 1, 3.0)
+        log.log((0,), {"evaluation_wer": 0.5, "evaluation_wer_capped": 0.25})
+    assert TrainingView().look(project, "WaveGlow").words.endswith("Report of epoch 1: wrong words 25 %.")
+
+
 def test_damaged_files_are_passed_over(project):
     with log_of(project, "WaveGlow") as log:
         write_step(log, 1, 3.0)
