@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
     del start  # frees a copy of all weights and averages
     with explain_out_of_memory(lambda: memory_advice(state, args)):
         if args.dry_run or args.find_lr:
-            try_out(state, loaders.training, args)
+            try_out(state, loaders, args)
             return True
         with open_log(args, dist, state.iteration if resumes_here else 0) as log, save_on_timeout(state, args):
             log.parameters(vars(args))
@@ -108,10 +108,11 @@ def run(args: argparse.Namespace, spec: ModelSpec, dist: Dist, stop: StopRequest
             return fit(state, loaders, args, log, stop)
 
 
-def try_out(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> None:
+def try_out(state: TrainState, loaders: Loaders, args: argparse.Namespace) -> None:
     """Measure a run in place of training: its plan, its speed, or the effect of learning rates."""
+    loader = loaders.training
     if args.measure:
-        figures = measure_run(state, loader, args)
+        figures = measure_run(state, loaders, args, Checkup(args, state.dist.is_main))
         if state.dist.is_main:
             write_figures(args.measure, figures)
         return

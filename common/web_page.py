@@ -40,7 +40,7 @@ def make_theme() -> gr.themes.Base:
 
 def make_field(name: str, label: str, placeholder: str) -> gr.Textbox:
     """Make the field of a number that may stay empty. (gr.Number shows 0 where it is empty.)"""
-    return gr.Textbox(label=label, placeholder=placeholder, max_lines=1, min_width=140, elem_id=name)
+    return gr.Textbox(label=label, placeholder=placeholder, max_lines=1, min_width=180, elem_id=name)
 
 
 def make_audio(label: str, name: str) -> gr.Audio:

@@ -30,8 +30,10 @@ from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs import Jobs, machine_devices
 from studio.page import make_app
 from studio.page.context import Context
+from studio.uploads import remove_old
 
 UPLOADS = "GRADIO_TEMP_DIR"  # Gradio's variable
+FOLDER = ".uploads"  # beside the projects, so that files are moved, not copied
 ALL_ADDRESSES = ("0.0.0.0", "::")
 LAST_BYTES = 2  # seconds for answers after Ctrl-C
 
@@ -43,9 +45,8 @@ def main(argv: list[str] | None = None) -> None:
     make_folder(projects)
     with listen(config.host, config.port) as listener:
         access = Access(token=choose_token(config), port=listener.getsockname()[1])
-        os.environ.setdefault(
-            UPLOADS, str(projects / ".uploads")
-        )  # beside the projects, so that files are moved, not copied
+        remove_old(projects / FOLDER)
+        os.environ.setdefault(UPLOADS, str(projects / FOLDER))
         context = Context(projects, config.cpu, Jobs(projects, machine_devices(config.cpu)))
         app = make_app(context, access)
         settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)

@@ -11,6 +11,7 @@ from common.training.checkup import LOGGED_AS
 from models import REGISTRY
 from studio.commands import SLACK
 from studio.material import Material
+from studio.measures import cell_of, choice_of, column_of
 from studio.plan_file import Plan
 from studio.progress import Progress, Report
 from studio.project import Project
@@ -91,9 +92,10 @@ def _training(facts: Facts) -> str:
 def _quality(facts: Facts) -> str:
     keys = columns_of(facts.systems)
     header = ["vocoder", *(MEASURES[key].title for key in keys), "x real time"]
-    lines = len(facts.systems[0].lines)
+    count = len(facts.systems[0].lines)
+    lines = "1 validation line" if count == 1 else f"{count} validation lines"
     words = "" if "wer" in keys else " No recogniser is installed here, so no words are counted."
-    note = f"{lines} validation lines, free running, seed 0.{words} `evaluate.py` explains the measures."
+    note = f"{lines}, free running, seed 0.{words} `evaluate.py` explains the measures."
     return f"## Quality\n\n{note}\n\n" + table(header, [format_row(system, keys) for system in facts.systems])
 
 
@@ -104,15 +106,11 @@ def _reports(facts: Facts) -> str:
         keys = list(
             dict.fromkeys([LOGGED_AS.get(measure, measure), measure, "val_loss"] if measure != "loss" else ["val_loss"])
         )
-        rows = [[str(report.epoch), *(number(report.values.get(key)) for key in keys)] for report in reports]
-        near = "" if measure == "loss" else f" among epochs with a val_loss at most {SLACK:g} above the lowest"
-        parts.append(f"{name}, selected by {measure}{near}:\n\n" + table(["epoch", *keys], rows))
+        rows = [[str(report.epoch), *(cell_of(key, report.values.get(key)) for key in keys)] for report in reports]
+        near = "" if measure == "loss" else f" among epochs with a validation loss at most {SLACK:g} above the lowest"
+        header = ["epoch", *map(column_of, keys)]
+        parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + table(header, rows))
     return "\n\n".join(parts)
-
-
-def number(value: float | None) -> str:
-    """Format a measure; `-` where there is none."""
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _use(facts: Facts) -> str:

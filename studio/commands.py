@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common.inference.evaluation import MEASURED
-from studio.plan_file import Plan
+from studio.plan_file import ModelPlan, Plan
 from studio.project import Project
 
 PREDICTED = "predicted"  # folder of predicted mels in a project
@@ -33,8 +33,6 @@ def data_words(name: str, plan: Plan, project: Project) -> list[str]:
 def train_words(name: str, plan: Plan, project: Project) -> list[str]:
     """Return all words of a model's training; the same ones begin a run and resume it."""
     settings = plan.models[name]
-    recogniser = ["asr"] if settings.best_by != "wer" else []
-    without = [*recogniser, *(measure for measure in MEASURED if measure not in ("asr", NEEDED.get(settings.best_by)))]
     values: dict[str, Any] = {
         "output": project.run(name),
         "batch-size": settings.batch_size,
@@ -45,8 +43,7 @@ def train_words(name: str, plan: Plan, project: Project) -> list[str]:
         "warmup-steps": settings.warmup_steps,
         "epochs-per-validation": settings.report_every,
         "evaluate-every": settings.report_every,
-        "evaluate-lines": settings.report_lines,
-        "evaluate-without": without,
+        **report_options(settings),
         "best-by": settings.best_by,
         "best-slack": None if settings.best_by == "loss" else SLACK,
         "early-stop-patience": settings.patience,
@@ -56,6 +53,13 @@ def train_words(name: str, plan: Plan, project: Project) -> list[str]:
         "resume-from-last": True,
     }
     return [*data_words(name, plan, project), *option_words(values)]
+
+
+def report_options(settings: ModelPlan) -> dict[str, Any]:
+    """Return the options of the reports: the lines, and the measures that are left out."""
+    recogniser = ["asr"] if settings.best_by != "wer" else []
+    without = [*recogniser, *(measure for measure in MEASURED if measure not in ("asr", NEEDED.get(settings.best_by)))]
+    return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
 
 
 NEEDED = {"mos": "mos", "mcd": "likeness"}  # measure that selects: its evaluator

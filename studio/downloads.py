@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from studio.commands import display_path
 from studio.export import exports_folder, packed_export
-from studio.project import PROJECTS, Project
+from studio.project import Project
 from studio.share import packed_voice
 
 
@@ -41,10 +41,10 @@ def find_download(project: Project, name: str) -> Download | None:
 def describe_commands(project: Project) -> list[str]:
     """Return the command lines that pack, export and use the voice of a project."""
     voice = shlex.quote(display_path(project.voice))
-    place = [] if project.projects.absolute() == PROJECTS.absolute() else ["--projects", display_path(project.projects)]
+    shown = Project(name=project.name, projects=Path(display_path(project.projects)))
     return [
-        shlex.join(["python", "-m", "studio.share", project.name, *place]),
-        shlex.join(["python", "-m", "studio.export", project.name, "onnx", *place]),
+        shown.command("studio.share"),
+        f"{shown.command('studio.export')} onnx",
         f"python inference.py --voice {voice} -i phrases/phrase.txt",
         f"python -m serving --voices {voice}",
     ]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
@@ -34,6 +35,8 @@ class Figures:
     clip: int  # bytes of the longest clip
     available: int
     step_seconds: list[float]  # of ten steps; empty where the batch does not fit
+    report_seconds: float = 0.0  # of a validation with its quality report
+    start_seconds: float = 0.0  # from the start of the process to its first step
 
 
 def measure(words: Sequence[str], threads: int) -> Figures:
@@ -41,10 +44,12 @@ def measure(words: Sequence[str], threads: int) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")
         command = train_command([*words, "--dry-run", "--measure", str(path)])
+        began = time.time()
         done = subprocess.run(command, env=environment(threads), capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise DataError(f"measuring failed: {message_of(done.stderr) or f'exit code {done.returncode}'}")
         values = json.loads(path.read_text())
+    values["start_seconds"] = max(0.0, values["began"] - began)
     return Figures(**{field.name: values[field.name] for field in fields(Figures)})
 
 

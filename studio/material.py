@@ -61,7 +61,9 @@ def read_text_options(project: Project) -> dict[str, str]:
     try:
         settings: Any = parse_json(project.settings.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{project.settings}: no JSON ({error}); run python -m studio.prepare again") from None
+        raise DataError(
+            f"{project.settings}: no JSON ({error}); run {project.command('studio.prepare', 'FOLDER', '--name')} again"
+        ) from None
     cleaner = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
     if not isinstance(cleaner, str):
         raise DataError(f"{project.settings}: text_cleaners: {cleaner!r}, expected the name of a cleaner")

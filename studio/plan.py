@@ -1,6 +1,7 @@
 """Propose the training of a project: python -m studio.plan NAME, after studio.prepare.
 
-Reads the clips, measures ten steps of each model on this machine, and writes PROJECT/plan.json with the reason of each setting.
+Reads the clips, measures ten steps and a report of each model on this machine, and writes PROJECT/plan.json with the reason
+of each setting.
 The file may be edited; `python -m studio.train NAME` follows it.
 """
 
@@ -30,13 +31,13 @@ from common.parser import Parser
 from common.spec import ModelSpec
 from models import REGISTRY
 from studio import proposal
-from studio.commands import data_words, display_path, option_words, train_words
+from studio.commands import data_words, display_path, option_words, report_options, train_words
 from studio.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
 from studio.material import Material, read_material
 from studio.plan_file import ModelPlan, Plan, write_plan
 from studio.project import PROJECTS, Project
 from studio.start import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
-from studio.wording import HOUR, duration
+from studio.wording import duration
 
 SEED = 1
 LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> None:
             cpu=args.cpu,
             half=half,
         )
-        print(f"{spec.name}: measuring ten steps …", flush=True)
+        print(f"{spec.name}: measuring ten steps and a report …", flush=True)
         settings, figures = propose(spec, material, request, plan, project, gpu, _audio(starts))
         plan = replace(plan, models={**plan.models, spec.name: settings})
         if args.find_lr:
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
         plan = replace(plan, notes=plan.notes | {spec.name: asdict(figures)})
         print("\n".join(describe(spec, plan, project, figures)), flush=True)
     write_plan(project.plan, replace(plan, notes={"material": asdict(material), "machine": plan.notes}))
-    print(f"{display_path(project.plan)}: edit it, then run python -m studio.train {args.name}")
+    print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
 
 
 def check_rate(material: Material, starts: Starts) -> None:
@@ -108,22 +109,22 @@ def propose(
     if "text_cleaners" in spec.stored_options:
         options |= material.text_options
     draft = draft_of(spec, request, options, wanted, material)
-    drafted = replace(plan, models={spec.name: draft})
-    figures = measure(trial_words(spec.name, drafted, project), plan.threads)
+    figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
     batch, accumulation = proposal.choose_batch(wanted, figures)
     if not figures.step_seconds:
         draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
         figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
     hours = proposal.hours_of(spec, request.hours)
-    epochs = proposal.choose_epochs(named["epochs"], figures, hours)
+    length = proposal.choose_length(named["epochs"], figures, hours)
+    epochs = length["epochs"].value
     choices = {
         "warm_start": proposal.choose_start(request, material),
         "batch_size": batch,
         "grad_accumulation_steps": accumulation,
-        "epochs": epochs,
+        **length,
         "learning_rate": proposal.Choice(named["learning_rate"], "usual for such a start; --find-lr tests it"),
-        "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs.value, figures),
-        **proposal.choose_ending(spec, material, epochs.value, counts_words()),
+        "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
+        **proposal.choose_ending(spec, material, epochs, counts_words()),
     }
     values = {name: choice.value for name, choice in choices.items()}
     reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}
@@ -144,7 +145,7 @@ def draft_of(
         warmup_steps=0,
         report_every=1,
         report_lines=min(proposal.LINES, material.validation_clips),
-        best_by="loss",
+        best_by=proposal.choose_measure(spec, material, counts_words()).value,
         patience=proposal.PATIENCE,
         hours=None,
         options=options,
@@ -152,12 +153,14 @@ def draft_of(
 
 
 def trial_words(name: str, plan: Plan, project: Project) -> list[str]:
-    """Return the words of train.py for a trial: the data and the batch, without an output folder."""
+    """Return the words of train.py for a trial: the data, the batch and the reports, without an output folder."""
     settings = plan.models[name]
     batch = {
         "batch_size": settings.batch_size,
         "grad_accumulation_steps": settings.grad_accumulation_steps,
         "learning_rate": settings.learning_rate,
+        "evaluate-every": 1,
+        **report_options(settings),
     }
     return [*data_words(name, plan, project), *option_words(batch)]
 
@@ -202,13 +205,20 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
     words = train_command(train_words(name, plan, project))
     expected = ""
     if figures and figures.step_seconds:
-        hours = proposal.expected_hours(settings.epochs, figures.steps_per_epoch, proposal.step_seconds(figures))
-        threads = "1 thread" if plan.threads == 1 else f"{plan.threads} threads"
-        expected = (
-            f"expected: {duration(HOUR * hours)} of steps at most on {figures.device}, {threads}; an estimate from "
-            f"{len(figures.step_seconds)} measured steps, reports come on top"
-        )
+        expected = f"expected: {describe_expectation(settings, plan.threads, figures)}"
     return Explanation(rows, expected, shlex.join(["python", "train.py", *words[2:]]))
+
+
+def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
+    """Describe the time that a model's training may take, by what was measured."""
+    steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures)
+    reports = proposal.count_reports(settings.epochs, settings.report_every)
+    parts = [f"{duration(steps)} of steps", f"{duration(reports * figures.report_seconds)} of {reports} reports"]
+    parts.append(f"{duration(figures.start_seconds)} to start")
+    total = duration(steps + reports * figures.report_seconds + figures.start_seconds)
+    place = f"{figures.device}, {'1 thread' if threads == 1 else f'{threads} threads'}"
+    source = f"an estimate from {len(figures.step_seconds)} measured steps and one report"
+    return f"{total} at most on {place}: {', '.join(parts)}; {source}"
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -76,7 +76,8 @@ def figures_of(plan: Plan, name: str) -> Figures | None:
     """Return the measurements in a plan's notes; None where there are none that can be read."""
     machine: Any = plan.notes.get("machine")
     try:
-        return Figures(**{field.name: machine[name][field.name] for field in fields(Figures)})
+        measured = machine[name]
+        return Figures(**{field.name: measured[field.name] for field in fields(Figures) if field.name in measured})
     except (KeyError, TypeError):
         return None
 

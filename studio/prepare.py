@@ -81,15 +81,16 @@ def prepare(options: PrepareOptions) -> None:
 def read_settings(project: Project) -> dict[str, Any]:
     """Read project.json. Raises DataError for a file that is missing, no JSON, or without the entries that edits need."""
     path = project.require(project.settings, "studio.prepare FOLDER --name")
+    again = project.command("studio.prepare", "FOLDER", "--name")
     try:
         settings = parse_json(path.read_bytes())
         language, rate = settings["texts"]["language"], settings["cutting"]["sampling_rate"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: cannot be used ({reason}); run python -m studio.prepare again") from None
+        raise DataError(f"{path}: cannot be used ({reason}); run {again} again") from None
     if not isinstance(language, str) or type(rate) is not int or rate < 1:
         found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
-        raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run python -m studio.prepare again")
+        raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run {again} again")
     return dict(settings)
 
 

@@ -18,9 +18,15 @@ from studio.project import Project
 
 @dataclass
 class ModelProgress:
-    """Seconds that a model has trained, and the digest of the plan that it has finished with its reason, or empty strings."""
+    """Time of a model's training.
+
+    seconds: by all plans. plan: the digest of the newest one, by which `spent` seconds have passed. finished: the digest of
+    the plan that has ended, or "". reason: why it ended.
+    """
 
     seconds: float = 0.0
+    plan: str = ""
+    spent: float = 0.0
     finished: str = ""
     reason: str = ""
 
@@ -42,9 +48,16 @@ class Progress:
         """Return a model's progress."""
         return self.models.setdefault(name, ModelProgress())
 
+    def begin(self, name: str, plan: str) -> None:
+        """Record the digest of the plan that a model trains by. A plan that has changed has its hours anew."""
+        model = self.of(name)
+        if model.plan != plan:
+            model.plan, model.spent, model.finished, model.reason = plan, 0.0, "", ""
+
     def spend(self, name: str, seconds: float) -> None:
-        """Add seconds of training."""
+        """Add seconds of training by the plan that has begun."""
         self.of(name).seconds += seconds
+        self.of(name).spent += seconds
         self._write()
 
     def finish(self, name: str, plan: str, reason: str) -> None:

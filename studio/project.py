@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,8 +100,13 @@ class Project:
     def require(self, path: Path, command: str) -> Path:
         """Return a file or folder of the project. Raises DataError, with the command that writes it, where it is missing."""
         if not path.exists():
-            raise DataError(f"{path}: no such file; run python -m {command} {self.name} first")
+            raise DataError(f"{path}: no such file; run {self.command(*command.split())} first")
         return path
+
+    def command(self, *words: str) -> str:
+        """Return the command line `python -m WORDS NAME`, with --projects where the folder of projects is not the default one."""
+        place = [] if self.projects.absolute() == PROJECTS.absolute() else ["--projects", str(self.projects)]
+        return shlex.join(["python", "-m", *words, self.name, *place])
 
 
 @contextmanager

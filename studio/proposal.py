@@ -18,7 +18,9 @@ REPORTS = 20  # in a run
 PATIENCE = 10  # reports without a gain
 LINES = 12  # of a report, at most
 SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
-OVERHEAD = 0.85  # share of the budget for steps; reports and checkpoints take the rest
+OVERHEAD = 0.9  # share of the budget for the start, steps and reports; checkpoints take the rest
+REPORT_SHARE = 0.25  # of that time
+FEWEST_REPORTS = 2  # after the first epoch and after the last
 FEWEST_MINUTES = 5.0
 WORDS_WIN = (
     "the recogniser is installed: the fewest wrong words win, among checkpoints close to the lowest validation loss"
@@ -107,21 +109,36 @@ def step_seconds(figures: Figures) -> float:
     return statistics.median(figures.step_seconds)
 
 
-def expected_hours(epochs: int, steps_per_epoch: int, seconds: float) -> float:
-    """Return the hours of a run's steps; reports and checkpoints come on top."""
-    return epochs * steps_per_epoch * seconds / 3600
+def count_reports(epochs: int, every: int) -> int:
+    """Return the reports of a run: after the first epoch, after each `every` epochs from there, and after the last one."""
+    return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
 
 
-def choose_epochs(advised: int, figures: Figures, hours: float | None) -> Choice:
-    """Choose the epochs: those advised, or as many as fit into a model's hours."""
+def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[str, Choice]:
+    """Choose the epochs, and the epochs between two reports: those advised, or what fits into a model's hours.
+
+    Of the hours, the start and the reports are taken away first; the reports take a quarter at most, but there are two or more.
+    """
     steps, seconds = figures.steps_per_epoch, step_seconds(figures)
     each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
     if hours is None:
-        return Choice(advised, f"usual for this much data; {each}")
-    fitting = max(1, int(OVERHEAD * hours * 3600 / (steps * seconds)))
-    if fitting >= advised:
-        return Choice(advised, f"usual for this much data, and within {duration(HOUR * hours)}; {each}")
-    return Choice(fitting, f"as many as {duration(HOUR * hours)} allow, of {advised} that are usual; {each}")
+        reason = f"usual for this much data; {each}"
+        return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, REPORTS)}
+    room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds)
+    report = figures.report_seconds
+    reports = (
+        REPORTS if REPORTS * report <= REPORT_SHARE * room else max(FEWEST_REPORTS, int(REPORT_SHARE * room / report))
+    )
+    epochs = int((room - reports * report) / (steps * seconds))
+    if epochs >= advised:
+        reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
+        return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, reports)}
+    rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
+    reason = f"as many as {duration(HOUR * hours)} allow {rest}, of {advised} that are usual; {each}"
+    if epochs < 1:
+        reason = f"{duration(HOUR * hours)} may not suffice {rest}, and for one epoch; {each}"
+    epochs = max(1, epochs)
+    return {"epochs": Choice(epochs, reason), "report_every": choose_reports(epochs, reports)}
 
 
 def choose_warmup(advised: int, epochs: int, figures: Figures) -> Choice:
@@ -142,10 +159,11 @@ def choose_schedule(epochs: int) -> Choice:
     return Choice("cosine", f"the rate falls to 0 over the {epochs} epochs; no epoch of a fall has to be guessed")
 
 
-def choose_reports(epochs: int) -> Choice:
-    """Choose the epochs between two reports."""
-    every = max(1, round(epochs / REPORTS))
-    return Choice(every, f"about {min(epochs, REPORTS)} reports in {epochs} epochs")
+def choose_reports(epochs: int, most: int) -> Choice:
+    """Choose the epochs between two reports, so that there are `most` reports or fewer; two where most is less."""
+    every = max(1, -(-(epochs - 1) // max(1, most - 1)))
+    number = count_reports(epochs, every)
+    return Choice(every, f"{number} report{'s' if number > 1 else ''} in {epochs} epoch{'s' if epochs > 1 else ''}")
 
 
 def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Choice:
@@ -167,10 +185,9 @@ def choose_patience() -> Choice:
 
 
 def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Choice]:
-    """Choose the schedule, the reports, and the measure and patience that end a run, by the names of their settings."""
+    """Choose the schedule, the measure and patience that end a run, by the names of their settings."""
     return {
         "lr_schedule": choose_schedule(epochs),
-        "report_every": choose_reports(epochs),
         "best_by": choose_measure(spec, material, counts_words),
         "patience": choose_patience(),
     }

@@ -87,7 +87,7 @@ def prepare_words(project: Project, language: str, several_speakers: bool) -> li
     if (other := recorded_folder(project)) and Path(other) != folder.resolve():
         raise DataError(
             f"{project.name}: its clips come from another folder of this machine, which the page does not read; "
-            f"go on with python -m studio.prepare FOLDER --name {project.name}"
+            f"go on with {project.command('studio.prepare', 'FOLDER', '--name')}"
         )
     words = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
     words += ["--language", language.strip() or TextConfig.language]

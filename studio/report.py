@@ -9,7 +9,7 @@ from common.errors import join_problems, printable
 from common.files import atomic_write
 from studio.alphabet import Alphabet
 from studio.faults import FILLED, SILENCE
-from studio.project import PROJECTS, Project
+from studio.project import Project
 from studio.review import Edits, Row
 from studio.silence import BELOW_SPEECH
 
@@ -42,6 +42,11 @@ def read_problems(project: Project) -> list[str]:
         return []
 
 
+def clips(count: int) -> str:
+    """Write a number of clips."""
+    return "1 clip" if count == 1 else f"{count} clips"
+
+
 def minutes(rows: Sequence[Row]) -> float:
     """Return the length of clips in minutes."""
     return sum(float(row.end) - float(row.start) for row in rows) / 60
@@ -51,13 +56,12 @@ def summary(
     project: Project, edits: Edits, training: Sequence[Row], validation: Sequence[Row], alphabet: Alphabet
 ) -> list[str]:
     """Return counts, minutes, the faults by name, and the commands that come next, a line each."""
-    place = "" if project.projects == PROJECTS else f" --projects {project.projects}"
     return [
         *figures(project.name, edits, training, validation),
         *_alphabet(project, alphabet),
         f"review: {project.review}, the worst clips first; after an edit:",
-        f"    python -m studio.prepare --name {project.name}{place} --apply",
-        f"next:\n    python -m studio.plan {project.name}{place}",
+        f"    {project.command('studio.prepare', '--apply', '--name')}",
+        f"next:\n    {project.command('studio.plan')}",
     ]
 
 
@@ -65,21 +69,21 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     """Return counts, minutes and the faults by name."""
     n_recordings = len({row.recording for row in edits.rows})
     recordings = "1 recording" if n_recordings == 1 else f"{n_recordings} recordings"
-    lines = [f"{name}: {len(edits.rows)} clips of {recordings}, {minutes(edits.rows):.1f} minutes"]
+    lines = [f"{name}: {clips(len(edits.rows))} of {recordings}, {minutes(edits.rows):.1f} minutes"]
     for part, rows in (("training", training), ("validation", validation)):
-        lines.append(f"  {part}: {len(rows)} clips, {minutes(rows):.1f} minutes")
-    lines.append(f"  not used: {len(edits.rows) - len(training) - len(validation)} clips")
+        lines.append(f"  {part}: {clips(len(rows))}, {minutes(rows):.1f} minutes")
+    lines.append(f"  not used: {clips(len(edits.rows) - len(training) - len(validation))}")
     names = Counter(kind_of(fault) for row in edits.rows for fault in row.faults.split("; ") if fault)
     if names:
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
         noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence leaves it)"
-        lines.append(f"  digital silence in {filled} clips: {noise}")
+        lines.append(f"  digital silence in {clips(filled)}: {noise}")
     wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
     if wrong:
         lines.append(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")
     if edits.n_edited:
-        lines.append(f"  edited by hand: {edits.n_edited} clips")
+        lines.append(f"  edited by hand: {clips(edits.n_edited)}")
     if edits.lost:
         lines.append(
             f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"

@@ -36,6 +36,7 @@ class RunLog:
         self.losses = Losses()
         self.step, self.epoch, self.steps_per_epoch = 0, -1, 0
         self.report: tuple[int, dict[str, float]] | None = None  # the newest: its epoch, and its measures
+        self.step_seconds = 0.0  # of all steps, repeated ones included
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._file, self._position = (0, 0), 0
 
@@ -74,6 +75,7 @@ class RunLog:
             self.losses.training[self.step] = number(data["train_loss"])
             if (seconds := number(data.get("train_iter_time"))) > 0:
                 self._seconds.append(seconds)
+                self.step_seconds += seconds
         elif len(step) == 1:
             if "val_loss" in data:
                 self.losses.validation[self.step] = number(data["val_loss"])

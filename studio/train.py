@@ -13,6 +13,7 @@ if __name__ == "__main__":
 
 import argparse
 import math
+import shlex
 import sys
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from common.training.interrupt import StopRequest
 from models import REGISTRY
 from studio.commands import PREDICTED, display_path, train_words
 from studio.machine import counts_words
-from studio.plan_file import Plan, read_plan
+from studio.plan_file import ModelPlan, Plan, read_plan
 from studio.predicted import predict_mels
 from studio.process import Ending, run_training, wait_for_earlier
 from studio.progress import Progress, digest
 from studio.project import PROJECTS, Project, lock_project
+from studio.run_log import RunLog
 from studio.voice import best_checkpoint, write_voice
 from studio.wording import HOUR, duration
 
@@ -43,12 +45,12 @@ def main(argv: list[str] | None = None) -> int:
         progress = Progress(project.root / "runs" / "progress.json")
         for name in [name for name in REGISTRY if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
-                print(f"stopped: python -m studio.train {args.name} goes on")
+                print(f"stopped: {project.command('studio.train')} goes on")
                 return stop.exit_code
         write_voice(project, plan, progress)
-    print(
-        f"{display_path(project.voice)}: python inference.py --voice {display_path(project.voice)} -i phrases/phrase.txt"
-    )
+    voice = display_path(project.voice)
+    print(f"the voice: {voice}\nnext:\n    python inference.py --voice {shlex.quote(voice)} -i phrases/phrase.txt")
+    print(f"    {project.command('studio.share')}")
     return 0
 
 
@@ -58,7 +60,7 @@ def check_packages(plan: Plan, project: Project) -> None:
     if counting and not counts_words():
         raise DataError(
             f"{project.plan}: models.{counting[0]}.best_by: wer needs the recogniser: `bash scripts/evaluation.sh` installs it, "
-            "or run studio.plan again for measures without packages"
+            f"or run {project.command('studio.plan')} again for measures without packages"
         )
 
 
@@ -67,24 +69,54 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     settings, folder = plan.models[name], project.run(name)
     if settings.predicted_mels and not (project.root / PREDICTED / "validation.txt").exists():
         predict_mels(project, best_checkpoint(project, acoustic_name(plan)), plan.cpu)
-    current = digest(name, plan, project)
-    if progress.of(name).finished == current:
-        print(f"{name}: trained already ({progress.of(name).reason})", flush=True)
+    current, state = digest(name, plan, project), progress.of(name)
+    if state.finished == current:
+        print(f"{name}: nothing to do, its plan has ended ({state.reason}); {how_to_go_on(project)}", flush=True)
         return True
     wait_for_earlier(folder, name)
-    left = math.inf if settings.hours is None else HOUR * settings.hours - progress.of(name).seconds
-    if left <= 0 and find_last(folder, name):
-        print(f"{name}: its time is spent; a larger `hours` in {display_path(project.plan)} trains on", flush=True)
-        ending = Ending.BUDGET
-    else:
+    progress.begin(name, current)
+    left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
+    ending = Ending.BUDGET
+    if left > 0 or not find_last(folder, name):
+        print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
         spend = lambda seconds: progress.spend(name, seconds)  # noqa: E731
         ending = run_training(train_words(name, plan, project), plan.threads, max(left, 1.0), stop, spend)
     if ending is Ending.STOPPED:
         return False
     reason = reason_of(ending, settings.hours)
     progress.finish(name, current, reason)
-    print(f"{name}: trained ({reason})", flush=True)
+    print(f"{name}: trained ({reason}); {describe_time(state.seconds, step_time(folder))}", flush=True)
     return True
+
+
+def how_to_go_on(project: Project) -> str:
+    """Return the ways to train on after the end of a plan, in words."""
+    again = project.command("studio.plan", "--minutes", "M")
+    return f"to train on, raise `epochs`, `hours` or `patience` in {display_path(project.plan)}, or run {again}"
+
+
+def describe_budget(settings: ModelPlan, spent: float) -> str:
+    """Describe the limits of a training: epochs, and the time that a plan has with reports and starts, of which some is spent."""
+    epochs = f"to epoch {settings.epochs} at most"
+    if settings.hours is None:
+        return epochs
+    before = f", {duration(spent)} of it spent before" if spent else ""
+    return f"{epochs}, for {duration(HOUR * settings.hours)} at most with reports{before}"
+
+
+def describe_time(seconds: float, steps: float) -> str:
+    """Describe the time that a model has taken in all its runs, of which `steps` seconds were those of steps."""
+    rest = max(0.0, seconds - steps)
+    return (
+        f"{duration(seconds)} in all: {duration(steps)} of steps, {duration(rest)} of starts, reports and checkpoints"
+    )
+
+
+def step_time(folder: Path) -> float:
+    """Return the seconds of all optimizer steps in a run's log; 0 without one."""
+    log = RunLog(folder / "nvlog.json")
+    log.update()
+    return log.step_seconds
 
 
 def reason_of(ending: Ending, hours: float | None) -> str:

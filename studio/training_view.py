@@ -15,6 +15,7 @@ import numpy.typing as npt
 from common.data.reports import figure_pixels, plot_losses
 from common.errors import DataError
 from models import REGISTRY
+from studio.measures import describe_measures
 from studio.plan_file import ModelPlan, read_plan
 from studio.progress import ModelProgress, Progress
 from studio.project import Project, inside
@@ -143,9 +144,8 @@ def describe(name: str, log: RunLog, settings: ModelPlan | None, progress: Model
     elif log.seconds_per_step and total:
         left = seconds_left(total - log.step, log.seconds_per_step, settings, progress)
         lines.append(f"{log.seconds_per_step:.2f} s a step, about {duration(left)} left at most.")
-    if log.report:
-        values = ", ".join(f"{key} {value:.3g}" for key, value in log.report[1].items())
-        lines.append(f"Report of epoch {log.report[0]}: {values}.")
+    if log.report and (words := describe_measures(log.report[1])):
+        lines.append(f"Report of epoch {log.report[0] + 1}: {words}.")
     return "\n".join(lines)
 
 
@@ -153,7 +153,7 @@ def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progres
     """Return the seconds of the steps that are left, or those of the plan's hours where they are fewer."""
     left = max(0, steps) * seconds
     if settings and settings.hours is not None:
-        left = min(left, max(0.0, HOUR * settings.hours - progress.seconds))
+        left = min(left, max(0.0, HOUR * settings.hours - progress.spent))
     return left
 
 

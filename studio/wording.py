@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from common.errors import printable
@@ -24,6 +25,7 @@ def duration(seconds: float) -> str:
 
 def without_folders(message: str, projects: Path) -> str:
     """Name files relative to the folder of the projects, and others without their folders; spell control characters."""
+    message = message.replace(f" --projects {shlex.quote(str(projects))}", "")  # of commands in messages
     for folder in (projects, projects.absolute(), projects.resolve(), ROOT):
         message = message.replace(f"{folder}/", "")
     return printable(ABSOLUTE.sub("", message))

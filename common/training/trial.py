@@ -6,32 +6,48 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
 from common import precision
+from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
 from common.training import memory
+from common.training.checkup import Checkup
 from common.training.loop import TrainState, to_device, train_step
+from common.training.nvlog import NullLog
 from common.training.plan import forecast, longest_batch
 from common.training.sampler import sampler_of
 from common.training.steps import steps
+from common.training.validation import validate
 
 UNTIMED, TIMED = 2, 10  # steps; the first ones load code and fill caches
 LONGEST = 120.0  # seconds after which no further step is measured
 
 
-def measure_run(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> dict[str, Any]:
+class Loaders(Protocol):
+    """The loaders of both parts of the data."""
+
+    @property
+    def training(self) -> DataLoader: ...
+    @property
+    def validation(self) -> DataLoader: ...
+
+
+def measure_run(state: TrainState, loaders: Loaders, args: argparse.Namespace, checkup: Checkup) -> dict[str, Any]:
     """Measure the memory of a clip and, where the batch fits, the seconds of ten steps; changes the weights.
 
-    Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all.
+    Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
+    since 1970, after all has been loaded. report_seconds: of a validation with its checkup; 0 without --evaluate-every.
     """
-    device = state.dist.device
+    began, device, loader = time.time(), state.dist.device, loaders.training
     expected = forecast(state, lambda clips: longest_batch(loader, clips), args.batch_size)
     available = memory.available_memory(device)
     fits = 100 * expected.peak <= memory.USABLE * available
+    step_seconds = time_steps(state, loader) if fits else []
+    report_seconds = time_report(state, loaders.validation, args, checkup) if fits and args.evaluate_every else 0.0
     return {
         "model": state.spec.name,
         "parameters": sum(weight.numel() for weight in state.model.parameters()),
@@ -43,7 +59,9 @@ def measure_run(state: TrainState, loader: DataLoader, args: argparse.Namespace)
         "always": max(expected.always, expected.peak - args.batch_size * expected.activations),
         "clip": expected.activations,
         "available": available,
-        "step_seconds": time_steps(state, loader) if fits else [],
+        "began": began,
+        "step_seconds": step_seconds,
+        "report_seconds": report_seconds,
     }
 
 
@@ -63,6 +81,14 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
             if len(seconds) == UNTIMED + TIMED or (len(seconds) > UNTIMED and clock - began > LONGEST):
                 return seconds[UNTIMED:]
     return seconds[UNTIMED:]
+
+
+def time_report(state: TrainState, loader: DataLoader, args: argparse.Namespace, checkup: Checkup) -> float:
+    """Return the seconds of a validation with its pictures, and of its checkup."""
+    clock = time.perf_counter()
+    validate(state, loader, TacotronSTFT.from_config(checkup.audio), NullLog())
+    checkup(state, args, NullLog())
+    return time.perf_counter() - clock
 
 
 def write_figures(path: Path, figures: dict[str, Any]) -> None:

@@ -24,8 +24,10 @@ def make_app(context: Context, access: Access) -> FastAPI:
     from common.web_page import mount_page
     from studio.page import layout
     from studio.page.downloads import add_route
+    from studio.uploads import WholeUploads
 
     app, ending = FastAPI(openapi_url=None), asyncio.Event()
+    app.add_middleware(WholeUploads)
     app.add_middleware(Gate, access=access)
     add_route(app, context)
     app = mount_page(app, layout.make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)

@@ -28,7 +28,7 @@ def add_route(app: FastAPI, context: Context) -> None:
 def links(project: Project) -> str:
     """Return the files for download as a list of HTML."""
     items = [
-        f'<li><a href="download/{project.name}/{escape(found.name)}" download>{escape(found.name)}</a>, {size_of(found.size)}</li>'
+        f'<li><a href="download/{project.name}/{escape(found.name)}" download>{escape(found.name)}</a> ({size_of(found.size)})</li>'
         for found in list_downloads(project)
     ]
     return f'<ul class="downloads">{"".join(items)}</ul>' if items else "<p>No files yet.</p>"

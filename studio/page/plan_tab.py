@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import gradio as gr
@@ -13,7 +15,9 @@ from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_p
 from studio.project import Project
 
 RUN = "plan"
-ABOUT = "Measures ten steps of each model on this machine, and proposes settings that fit the clips."
+ABOUT = (
+    "Measures ten steps and a quality report of each model on this machine, and proposes settings that fit the clips."
+)
 EDITING = "`options` takes any further option of train.py by its name, with `_` in place of `-`."
 
 
@@ -23,9 +27,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
     choices = start_choices(context.projects)
     with gr.Row():
         start = gr.Dropdown(choices, value=choices[0][1], label="Start from", min_width=200, elem_id="start")
-        limit = gr.Textbox(
-            label="Limit of time", placeholder="as long as usual", max_lines=1, min_width=120, elem_id="limit"
-        )
+        limit = gr.Textbox(label="Limit of time", placeholder="no limit", max_lines=1, min_width=120, elem_id="limit")
         unit = gr.Radio(list(UNITS), value="hours", label="Unit", min_width=160, elem_id="unit")
     find_lr = gr.Checkbox(label="Test learning rates first (about 100 steps a model)", elem_id="find-lr")
     with gr.Row():
@@ -61,15 +63,7 @@ def add_model(name: str) -> list[Any]:
     label = f"plan-{name.lower()}"
     with gr.Accordion(name, open=True):
         expected = gr.Textbox(label="Time", interactive=False, lines=1, elem_id=f"{label}-time")
-        table = gr.Dataframe(
-            headers=["setting", "value", "reason"],
-            type="array",
-            interactive=False,
-            wrap=True,
-            column_widths=[150, 150, 360],
-            show_label=False,
-            elem_id=f"{label}-settings",
-        )
+        table = gr.HTML(elem_id=f"{label}-settings", elem_classes="settings")
         plot = gr.Image(
             alt_text=f"Learning-rate test of {name}: loss over the rate",
             show_label=False,
@@ -101,10 +95,19 @@ def explanations(project: Project | None) -> list[Any]:
     values: list[Any] = []
     for name in REGISTRY:
         if project is None or name not in found:
-            values += ["", [], gr.Image(value=None, visible=False), ""]
+            values += ["", "", gr.Image(value=None, visible=False), ""]
             continue
         plot = read_rate_plot(project, name)
         image = gr.Image(value=plot, visible=plot is not None)
-        rows = [list(row) for row in found[name].settings]
-        values += [found[name].expected, rows, image, found[name].command]
+        values += [found[name].expected, settings_table(found[name].settings), image, found[name].command]
     return values
+
+
+def settings_table(settings: Sequence[tuple[str, str, str]]) -> str:
+    """Return settings with their values and reasons as a table of HTML: one of Gradio's would hide the reasons on a phone."""
+    head = "".join(f'<th scope="col">{title}</th>' for title in ("setting", "value", "reason"))
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td><td>{escape(reason)}</td></tr>'
+        for name, value, reason in settings
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

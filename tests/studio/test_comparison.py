@@ -122,7 +122,7 @@ def test_the_next_text_goes_through_the_validation_texts(tmp_path: Path) -> None
     texts = validation_texts(make_project(Project(name="mine", projects=tmp_path)))
     assert len(texts) == 2
     assert [next_text(texts, text) for text in ("another", *texts)] == [texts[0], texts[1], texts[0]]
-    with pytest.raises(DataError, match=r"run python -m studio\.prepare none first"):
+    with pytest.raises(DataError, match=r"run python -m studio\.prepare none --projects \S+ first"):
         validation_texts(Project(name="none", projects=tmp_path))
 
 

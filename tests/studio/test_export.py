@@ -82,6 +82,6 @@ def test_mistakes_are_errors_in_words(project: Project) -> None:
     (project.voice / "waveglow.pt").unlink()
     with pytest.raises(DataError, match="no waveglow in it, and an export contains a vocoder model"):
         export.main(words(project, "torchscript"))
-    with pytest.raises(DataError, match=r"run python -m studio\.train none first"):
+    with pytest.raises(DataError, match=r"run python -m studio\.train none --projects \S+ first"):
         export.main(["none", "torchscript", "--projects", str(project.projects)])
     assert run("studio/export.py", "mine", "paper").code == 2

@@ -33,7 +33,8 @@ def test_other_texts_bring_their_cleaner_and_their_alphabet(project: Project) ->
     assert read_material(project).text_options == {"text_cleaners": "transliteration_cleaners"}
     write_settings(project, text_cleaners="basic_cleaners", symbols_file="symbols.txt")
     with pytest.raises(
-        DataError, match=r"symbols\.txt: no such file; run python -m studio\.prepare FOLDER --name mine first"
+        DataError,
+        match=r"symbols\.txt: no such file; run python -m studio\.prepare FOLDER --name mine --projects \S+ first",
     ):
         read_material(project)
     project.symbols.write_text("_\n \nä\n")

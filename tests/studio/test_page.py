@@ -16,7 +16,7 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from studio.editing import read_rows
-from studio.plan_file import read_plan
+from studio.plan_file import ModelPlan, Plan, read_plan, write_plan
 from studio.project import Project
 from tests.browser import (
     PHONE,
@@ -41,6 +41,21 @@ from tests.studio.projects import add_review_table, add_voice, make_project
 pytestmark = pytest.mark.slow
 NUMBERS = range(1, 7)  # sentences of the recording
 TABS = ("Data", "Plan", "Train", "Speak", "Compare", "Export")
+SETTINGS = ModelPlan(
+    warm_start=None,
+    batch_size=2,
+    grad_accumulation_steps=1,
+    epochs=4,
+    learning_rate=1e-3,
+    lr_schedule="cosine",
+    warmup_steps=0,
+    report_every=2,
+    report_lines=2,
+    best_by="loss",
+    patience=50,
+    hours=None,
+    reasons={"epochs": "usual <b>"},
+)
 PATIENCE = 400  # seconds for a run; another program may have the machine
 
 
@@ -280,6 +295,45 @@ def test_every_tab_fits_a_phone(page):
         show_tab(page, title)
         time.sleep(0.5)  # for the layout of the tab
         assert width_of(page) <= PHONE["width"], title
+
+
+CLIPPED = """return [...document.querySelectorAll("input, textarea")].filter((field) => {
+  if (!field.offsetParent || !field.placeholder || field.value) return false;
+  const style = getComputedStyle(field), context = document.createElement("canvas").getContext("2d");
+  context.font = style.font;
+  const space = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return context.measureText(field.placeholder).width > space;
+}).map((field) => field.placeholder)"""
+TABLES = """return [...document.querySelectorAll("table")].filter((table) => table.offsetParent)
+  .map((table) => table.getBoundingClientRect().width / table.parentElement.clientWidth)"""
+
+
+def test_placeholders_and_tables_fit(page, projects):
+    """A phone cut placeholders off; a desktop gave tables 70 % of the width; a phone showed no reason of a setting."""
+    project = Project(name="other", projects=projects)
+    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": SETTINGS}))
+    open_page(page, f"{page.current_url.split('?')[0]}?project=other")
+    wait_for_page(page)
+    for width in (375, 1280):
+        page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": width, "mobile": width < 400})
+        n_tables = 0
+        for title in TABS:
+            show_tab(page, title)
+            if title == "Plan":
+                wait(lambda: page.find_elements("css selector", "#plan-waveglow-settings td"))
+            time.sleep(0.5)  # for the layout of the tab
+            for button in page.find_elements("css selector", "button.label-wrap:not(.open)"):
+                page.execute_script("arguments[0].click()", button)
+            assert page.execute_script(CLIPPED) == [], (width, title)
+            shares = page.execute_script(TABLES)
+            n_tables += len(shares)
+            assert min(shares, default=1) > 0.95, (width, title)
+        assert n_tables == 2  # the clips and the settings of WaveGlow
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": 375})
+    show_tab(page, "Plan")
+    cell = wait(lambda: page.find_elements("css selector", "#plan-waveglow-settings td:last-child"))[0]
+    assert cell.text == "usual <b>" and cell.rect["x"] + cell.rect["width"] <= 375
+    project.plan.unlink()
 
 
 def show_tab(page, title: str) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import secrets
 import signal
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.browser import PATIENCE
+from studio.uploads import remove_old
+from tests.browser import PATIENCE, wait
 from tests.recipe import ROOT
 from tests.studio.page_server import PageServer, serve
 
@@ -195,6 +198,43 @@ def test_uploads_stay_in_their_folder(local, projects, name):
     path = Path(upload(local, name, b"sound"))
     assert path.resolve().is_relative_to((projects / ".uploads").resolve()) and path.read_bytes() == b"sound"
     assert [path for path in projects.parent.rglob("*escape.wav") if ".uploads" not in path.parts] == []
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("cut", [10**6, 90, 20], ids=["in the second file", "in the first file", "in a header"])
+def test_an_upload_that_breaks_off_leaves_nothing(local, projects, cut):
+    """A closed page left its half file in the folder of uploads for good, and a traceback in the server's output."""
+    uploads, output = projects / ".uploads", local.output.read_text()
+    uploads.mkdir(exist_ok=True)
+    before = files_in(uploads)
+    part = '--mark\r\nContent-Disposition: form-data; name="files"; filename="{}.wav"\r\n\r\n'
+    body = part.format("a").encode() + bytes(500_000) + f"\r\n{part.format('b')}".encode() + bytes(10**6)
+    head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1:{local.port}\r\nContent-Length: {len(body) + 8}\r\n"
+    head += "Content-Type: multipart/form-data; boundary=mark\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", local.port)) as connection:
+        connection.sendall(head.encode() + body[:cut])
+        if cut > 50:
+            wait(lambda: files_in(uploads) != before)
+    wait(lambda: files_in(uploads) == before)
+    path = Path(upload(local, "whole.wav", b"sound"))
+    assert path.read_bytes() == b"sound"
+    assert local.output.read_text() == output
+
+
+def test_uploads_of_an_earlier_server_are_removed_once_they_are_old(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.wav").write_bytes(b"sound")
+    for path in (tmp_path / "old" / "a.wav", tmp_path / "old"):
+        os.utime(path, (0, 0))
+    (tmp_path / "link").symlink_to(tmp_path.parent)
+    remove_old(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new"]
+    assert (tmp_path / "new" / "a.wav").exists() and tmp_path.parent.exists()
+    remove_old(tmp_path / "none")
 
 
 def call(server: PageServer, name: str, event: str, data: list[object]) -> str:

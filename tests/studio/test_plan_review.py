@@ -42,6 +42,7 @@ SETTINGS = ModelPlan(
 )
 FIGURES = {"model": "Tacotron2", "parameters": 1, "device": "a CPU", "clips": 5, "batch_size": 2, "clips_per_step": 2}
 FIGURES |= {"steps_per_epoch": 3, "always": 1, "clip": 1, "available": 10, "step_seconds": [3.0, 3.0]}
+FIGURES |= {"report_seconds": 5.0, "start_seconds": 7.0}
 
 
 @pytest.fixture
@@ -62,7 +63,10 @@ def test_a_plan_is_explained(project):
     (name, explained), *others = read_explanations(project).items()
     assert name == "Tacotron2" and others == []
     assert explained.settings == [("epochs", "4", "usual for this much data")]
-    assert explained.expected.startswith("expected: 36 s of steps at most on a CPU, 1 thread;")  # 4 x 3 x 3 s
+    assert explained.expected == (  # 4 x 3 x 3 s, and reports after the epochs 0, 2 and 3
+        "expected: 58 s at most on a CPU, 1 thread: 36 s of steps, 15 s of 3 reports, 7 s to start; "
+        "an estimate from 2 measured steps and one report"
+    )
     assert explained.command.startswith("python train.py -m Tacotron2 -d ") and "--epochs 4" in explained.command
     project.plan.unlink()
     assert read_explanations(project) == {} and read_text(project) == ""

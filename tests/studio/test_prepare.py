@@ -272,7 +272,7 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
         "pipe.wav: not a regular",
     ):
         assert part in out
-    assert "python -m studio.plan mine" in out
+    assert f"    python -m studio.plan mine --projects {tmp_path / 'out'}\n" in out
 
 
 def test_recordings_without_permission(tmp_path: Path) -> None:

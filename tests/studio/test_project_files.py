@@ -15,7 +15,7 @@ from studio.lists import held_out_clips, usable
 from studio.prepare import read_settings
 from studio.prepare_arguments import options_of
 from studio.prepare_config import CuttingConfig
-from studio.project import Project
+from studio.project import PROJECTS, Project
 from studio.review import COLUMNS, Row, carry_edits, read_review, worst_first, write_review
 from studio.sources import find_sources
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
@@ -34,6 +34,14 @@ def row(clip: str, recording: str = "a.wav", start: float = 0.0, **cells: str) -
 
 def rows_of(n_recordings: int, n_clips: int) -> list[Row]:
     return [row(f"r{r:02}_{c:03}", f"r{r:02}.wav", 4.0 * c) for r in range(n_recordings) for c in range(n_clips)]
+
+
+def test_commands_name_the_folder_of_projects_where_it_is_not_the_default(monkeypatch, tmp_path: Path) -> None:
+    assert Project(name="mine").command("studio.plan") == "python -m studio.plan mine"
+    monkeypatch.chdir(tmp_path)
+    assert Project(name="mine", projects=tmp_path / PROJECTS).command("studio.plan") == "python -m studio.plan mine"
+    other = Project(name="mine", projects=Path("my voices"))
+    assert other.command("studio.prepare", "--name") == "python -m studio.prepare --name mine --projects 'my voices'"
 
 
 def test_many_recordings_are_kept_apart() -> None:

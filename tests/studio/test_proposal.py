@@ -25,7 +25,13 @@ def material(minutes: float = 30, clips: int = 400) -> Material:
 
 
 def figures(
-    clips: int = 400, always: float = 1, clip: float = 0.5, available: float = 16, seconds: float = 2
+    clips: int = 400,
+    always: float = 1,
+    clip: float = 0.5,
+    available: float = 16,
+    seconds: float = 2,
+    report: float = 0,
+    start: float = 0,
 ) -> Figures:
     """Measurements in GB and seconds."""
     return Figures(
@@ -40,6 +46,8 @@ def figures(
         clip=int(clip * GB),
         available=int(available * GB),
         step_seconds=[seconds] * 10,
+        report_seconds=report,
+        start_seconds=start,
     )
 
 
@@ -134,16 +142,47 @@ def test_very_short_data_gets_a_warning() -> None:
 
 def test_a_budget_limits_the_epochs() -> None:
     measured = figures()  # 25 steps of 2 s: 50 s an epoch
-    assert proposal.choose_epochs(150, measured, None).value == 150
-    limited = proposal.choose_epochs(150, measured, 1.0)
-    assert limited.value == int(0.85 * 3600 / 50) == 61
-    assert limited.reason == "as many as 60 min allow, of 150 that are usual; an epoch is 25 steps of 2.00 s"
-    assert proposal.choose_epochs(150, measured, 0.001).value == 1
-    assert "within 100.0 h;" in proposal.choose_epochs(10, measured, 100.0).reason
-    assert "as many as 72 s allow" in proposal.choose_epochs(150, measured, 0.02).reason
-    assert proposal.choose_epochs(10, measured, 100.0).value == 10
-    assert proposal.expected_hours(61, 25, 2.0) == pytest.approx(61 * 50 / 3600)
+    assert proposal.choose_length(150, measured, None)["epochs"].value == 150
+    limited = proposal.choose_length(150, measured, 1.0)["epochs"]
+    assert limited.value == int(0.9 * 3600 / 50) == 64
+    rest = "beside 0 s to start and reports of 0 s, of 150 that are usual; an epoch is 25 steps of 2.00 s"
+    assert limited.reason == f"as many as 60 min allow {rest}"
+    usual = proposal.choose_length(10, measured, 100.0)["epochs"]
+    assert usual.value == 10 and "within 100.0 h;" in usual.reason
+    assert "as many as 72 s allow" in proposal.choose_length(150, figures(seconds=0.1), 0.02)["epochs"].reason
     assert proposal.hours_of(ACOUSTIC, 10) + proposal.hours_of(VOCODER, 10) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "report", "start", "epochs", "every"),
+    [
+        (60, 10, 40, 60, 4),  # (3240 - 40 - 20 x 10) / 50; 16 reports
+        (
+            60,
+            100,
+            40,
+            48,
+            7,
+        ),  # a quarter of 3200 s has 8 reports: (3200 - 800) / 50
+        (5, 30, 20, 3, 2),  # 270 - 20 = 250 s: two reports, (250 - 60) / 50
+        (2, 30, 30, 1, 1),  # 108 - 30 - 60 < 50: one epoch, whose report is the only one
+    ],
+)
+def test_the_start_and_the_reports_are_a_part_of_the_budget(
+    minutes: float, report: float, start: float, epochs: int, every: int
+) -> None:
+    """A first report took half of a short budget, which the plan had given to steps."""
+    length = proposal.choose_length(150, figures(report=report, start=start), minutes / 60)
+    assert (length["epochs"].value, length["report_every"].value) == (epochs, every)
+    spent = start + report * proposal.count_reports(epochs, every) + 50 * epochs
+    assert spent <= 60 * minutes
+    assert f"{start:.0f} s to start and reports of {report:.0f} s" in length["epochs"].reason
+
+
+def test_a_budget_without_room_for_an_epoch_is_named() -> None:
+    tight = proposal.choose_length(150, figures(report=30, start=30), 1 / 60)["epochs"]
+    assert tight.value == 1
+    assert tight.reason.startswith("60 s may not suffice beside 30 s to start and reports of 30 s, and for one epoch;")
 
 
 def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:
@@ -169,8 +208,11 @@ def test_without_a_recogniser_other_measures_select_and_the_reason_says_so() -> 
         assert choice.value == measure and "no recogniser is installed" in choice.reason
 
 
-def test_a_run_has_about_twenty_reports() -> None:
-    assert [proposal.choose_reports(epochs).value for epochs in (1, 10, 200, 1000)] == [1, 1, 10, 50]
+@pytest.mark.parametrize(("epochs", "every", "reports"), [(1, 1, 1), (10, 1, 10), (200, 11, 20), (1000, 53, 20)])
+def test_a_run_has_twenty_reports_at_most(epochs: int, every: int, reports: int) -> None:
+    assert proposal.choose_reports(epochs, proposal.REPORTS).value == every
+    due = {epoch for epoch in range(epochs) if epoch % every == 0 or epoch == epochs - 1}  # as train.py has them
+    assert proposal.count_reports(epochs, every) == len(due) == reports
 
 
 def test_other_languages_are_trained_as_a_whole_and_measured_without_words() -> None:

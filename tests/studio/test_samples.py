@@ -211,6 +211,7 @@ def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:
         "/home/someone/a.pt: cut short; beside it: /home/b.pt": "a.pt: cut short; beside it: b.pt",
         "x 1/2 and https://example.org/a": "x 1/2 and https://example.org/a",
         "a\x1b[2J": "a\\x1b[2J",
+        f"run python -m studio.plan mine --projects {projects} first": "run python -m studio.plan mine first",
     }
     for message, expected in messages.items():
         assert without_folders(message, projects) == expected

@@ -24,7 +24,7 @@ from studio import share, train
 from studio.commands import train_words
 from studio.plan_file import ModelPlan, Plan, write_plan
 from studio.process import Ending, run_training
-from studio.progress import Progress, read_reports
+from studio.progress import Progress, digest, read_reports
 from studio.project import Project, lock_project
 from tests.recipe import MODELS, ROOT, read_steps, run, succeed, train_tiny_model
 from tests.studio.projects import make_project
@@ -121,7 +121,10 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     card = (project.voice / "README.md").read_text()
     assert ("| clips of training | 5 |" in card and "No recogniser" in card) or "WER %" in card
     assert "| 39 |" in card  # the last report
-    assert "Tacotron2, selected by coverage among epochs with a val_loss at most 0.1 above the lowest:" in card
+    assert (
+        "Tacotron2, selected by text that attention reads among epochs with a validation loss at most 0.1 above the lowest:"
+        in card
+    )
     assert len(list((project.voice / "samples").glob("*.wav"))) == 2
     share.main([project.name, "--projects", str(tmp_path)])
     with zipfile.ZipFile(project.root / "whole.zip") as archive:
@@ -147,15 +150,38 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tm
     assert run_training(words, 1, 0.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
     plan = tiny_plan(project, 100_000, hours=1 / 3600)
     progress = Progress(project.root / "runs" / "progress.json")
+    progress.begin("WaveGlow", digest("WaveGlow", plan, project))
     progress.spend("WaveGlow", 8.0)
-    before = os.stat(project.run("WaveGlow") / "nvlog.json").st_mtime
+    log = project.run("WaveGlow") / "nvlog.json"
+    before, steps = (
+        os.stat(log).st_mtime,
+        sum(data["train_iter_time"] for step, data in read_steps(log) if len(step) == 2),
+    )
     assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
-    assert os.stat(project.run("WaveGlow") / "nvlog.json").st_mtime == before
     assert Progress(progress.path).of("WaveGlow").reason == "its budget of 1 s"
+    words = f"WaveGlow: trained (its budget of 1 s); 8 s in all: {steps:.0f} s of steps, "
+    assert words in capfd.readouterr().out
+    assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
+    assert os.stat(log).st_mtime == before
     out = capfd.readouterr().out
     assert (
-        "WaveGlow: its time is spent; a larger `hours` in " in out and "WaveGlow: trained (its budget of 1 s)\n" in out
+        "WaveGlow: nothing to do, its plan has ended (its budget of 1 s); to train on, raise `epochs`, `hours`" in out
     )
+    assert f"or run python -m studio.plan --minutes M short --projects {tmp_path}\n" in out
+
+
+def test_a_changed_plan_trains_on_after_a_budget_is_spent(tmp_path: Path, capfd) -> None:
+    """It printed a line that nobody saw, and trained nothing."""
+    project = make_project(Project(name="more", projects=tmp_path))
+    progress = Progress(project.root / "runs" / "progress.json")
+    for epochs in (1, 2):
+        plan = tiny_plan(project, epochs, hours=0.5, report_every=1)
+        assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
+        assert "WaveGlow: trains to epoch" in capfd.readouterr().out
+        assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["epoch"] == epochs - 1
+        progress.spend("WaveGlow", 1800.0)  # all of it
+    state = Progress(progress.path).of("WaveGlow")
+    assert state.seconds > 3600 and 1800 < state.spent < 3600
 
 
 def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
@@ -211,7 +237,7 @@ def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> N
             text=True,
         )
         assert result.returncode == 1, result.stderr
-        assert f"no such file; run python -m studio.{wanted} none first" in result.stderr
+        assert f"no such file; run python -m studio.{wanted} none --projects {tmp_path} first" in result.stderr
 
 
 def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> None:
@@ -223,8 +249,11 @@ def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> N
         [project.name, "--projects", str(tmp_path), "--from", *starts, "--cpu", "--minutes", "30", "--find-lr"]
     )
     out = capsys.readouterr().out
-    assert "an estimate from 10 measured steps" in out and "all 5 clips in one step" in out
+    assert "an estimate from 10 measured steps and one report" in out and "all 5 clips in one step" in out
+    assert f"edit it, then run python -m studio.train planned --projects {tmp_path}\n" in out
     content = json.loads(project.plan.read_text())
+    measured = content["notes"]["machine"]["Tacotron2"]
+    assert measured["report_seconds"] > 0 and measured["start_seconds"] > 0
     assert content["models"]["Tacotron2"]["batch_size"] == 5
     for name, settings in content["models"].items():
         tested = json.loads((project.root / "learning_rate" / f"learning_rate_{name}.json").read_text())

@@ -136,6 +136,13 @@ def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
     assert view.look(project, "WaveGlow").words.endswith("Finished: all epochs.")
 
 
+def test_the_newest_report_is_described_in_words(project):
+    with log_of(project, "WaveGlow") as log:
+        write_step(log, 1, 3.0)
+        log.log((0,), {"evaluation_wer": 0.5, "evaluation_wer_capped": 0.25})
+    assert TrainingView().look(project, "WaveGlow").words.endswith("Report of epoch 1: wrong words 25 %.")
+
+
 def test_damaged_files_are_passed_over(project):
     with log_of(project, "WaveGlow") as log:
         write_step(log, 1, 3.0)
@@ -157,7 +164,9 @@ def test_a_link_out_of_the_project_is_not_read(project, tmp_path):
 def test_a_training_needs_a_plan(project):
     assert train_words(project) == ["studio.train", "mine", "--projects", str(project.projects)]
     project.plan.unlink()
-    with pytest.raises(DataError, match=r"plan\.json: no such file; run python -m studio\.plan mine first"):
+    with pytest.raises(
+        DataError, match=r"plan\.json: no such file; run python -m studio\.plan mine --projects \S+ first"
+    ):
         train_words(project)
 
 

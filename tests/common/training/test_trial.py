@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,30 @@ def test_ten_steps_and_the_memory_of_a_clip(tmp_path: Path, model: str) -> None:
     # weights and both averages of Adam are float32
     assert figures["always"] >= 3 * 4 * weights and figures["clip"] > 0
     assert figures["available"] > figures["always"] + 2 * figures["clip"]
+    assert figures["report_seconds"] == 0  # no --evaluate-every
     assert not list(tmp_path.glob("*.pt"))
+
+
+def test_the_time_of_a_report_is_measured_and_nothing_is_written(tmp_path: Path) -> None:
+    path, began = tmp_path / "figures.json", time.time()
+    reports = [
+        "--epochs-per-validation",
+        1,
+        "--evaluate-every",
+        1,
+        "--evaluate-lines",
+        2,
+        "--evaluate-without",
+        "asr",
+        "mos",
+        "likeness",
+    ]
+    succeed("train.py", *flags("Tacotron2", tmp_path), *reports, "--dry-run", "--measure", path)
+    figures = json.loads(path.read_text())
+    passed = time.time() - figures["began"]
+    assert 0 < figures["report_seconds"] < passed < time.time() - began
+    assert figures["report_seconds"] + sum(figures["step_seconds"]) < passed
+    assert {file.suffix for file in tmp_path.iterdir()} == {".txt", ".json"}  # the lists of the test, and the figures
 
 
 def test_a_batch_that_cannot_fit_is_not_tried(tmp_path: Path) -> None:
