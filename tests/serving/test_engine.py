@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from common.errors import DataError
+from common.training.checkpoint import CHECKSUM
 from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.errors import RequestError
@@ -339,6 +340,7 @@ def silent_voice(folder: Path) -> None:
     with safe_open(EMBEDDED / "tacotron2.safetensors", "pt") as file:
         weights, metadata = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
     weights["decoder.gate_layer.linear_layer.bias"].fill_(100)
+    metadata.pop(CHECKSUM, None)
     save_file(weights, folder / "tacotron2.safetensors", metadata)
 
 

@@ -78,3 +78,9 @@ def add_review_table(project: Project) -> list[Row]:
     settings = {"recordings": str(project.recordings.resolve()), "texts": {"language": "en"}}
     project.settings.write_text(json.dumps(settings | {"cutting": {"sampling_rate": 22050}}))
     return rows
+
+
+def embedded_name() -> str:
+    """The embedded voice through Griffin-Lim, as the page calls it."""
+    epoch = load_checkpoint(EMBEDDED / "tacotron2.safetensors")["epoch"]
+    return f"the embedded voice (epoch {epoch}) with griffin-lim"

@@ -35,7 +35,7 @@ from tests.browser import (
     width_of,
 )
 from tests.recipe import skip_without_evaluators
-from tests.studio.projects import add_spoken_voice, make_project
+from tests.studio.projects import add_spoken_voice, embedded_name, make_project
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +120,7 @@ def test_the_embedded_voice_speaks(page, address: str) -> None:
     assert normalise(Recogniser()(samples / 32768, rate)) == normalise(TEXT)
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=5), device="cpu").speak(TEXT)
     np.testing.assert_array_equal(samples, to_pcm(expected.audio))
-    assert message.startswith(f"the embedded voice (epoch 15) with griffin-lim: {len(samples) / rate:.2f} s of speech")
+    assert message.startswith(f"{embedded_name()}: {len(samples) / rate:.2f} s of speech")
     for name in ("speak-mel", "speak-alignment"):
         picture = wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))[0]
         wait(lambda picture=picture: picture.get_property("naturalWidth") > 500)
