@@ -50,7 +50,9 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
         for title, add_tab in TABS:
             with gr.Tab(title):
                 add_tab(context, project)
-        page.load(functools.partial(find_chosen, context), project, project, js=READ_ADDRESS, **HIDDEN)
+        # Not the dropdown itself: Gradio refuses a value of it that was no choice when the server began.
+        named = gr.Textbox(visible=False)
+        page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **HIDDEN)
         project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
     page.queue(default_concurrency_limit=None)
