@@ -49,7 +49,7 @@ def test_rows_sounds_and_summary(project):
     np.testing.assert_array_equal(samples, expected)
     lines = summarize(project, rows).splitlines()
     assert lines[0] == "mine: 7 clips of 1 recording, 0.2 minutes"
-    assert "  in use: 6 clips" in lines and "  not used: 1 clips" in lines and "  faults: words 1" in lines
+    assert "  in use: 6 clips" in lines and "  not used: 1 clip" in lines and "  faults: words 1" in lines
 
 
 def test_digital_silence_is_named_in_table_and_summary(project):
