@@ -7,6 +7,7 @@ byte and to the last one, and the resident memory of the server at the start, at
 
     python -m benchmarks.load                                           # 1 to 64 clients, batching on and off
     python -m benchmarks.load --clients 16 --requests 10000 --batching  # one long run
+    python -m benchmarks.load --clients 4 --requests 1320 --pause 11.5 --batching  # an hour, a request in 3 s
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import psutil
 import torch
 
 from benchmarks.machine import cpu_name
-from common.arguments import HelpFormatter, positive
+from common.arguments import HelpFormatter, positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import GRIFFIN_LIM
@@ -57,6 +58,7 @@ TEXTS = (
 SEEDS = 4  # of each text
 START = 300  # seconds within which a server is ready
 REST = 1.0  # seconds between two readings of memory
+NOTE = 300  # readings between two lines about a long row
 MIB = 2**20
 
 
@@ -97,7 +99,7 @@ def main(argv: list[str] | None = None) -> None:
     for batching in (True, False) if args.batching is None else (args.batching,):
         with serve(args, batching) as (url, process):
             for clients in args.clients:
-                rows.append(asyncio.run(measure(url, process, jobs, clients, args.requests, batching)))
+                rows.append(asyncio.run(measure(url, process, jobs, clients, args.requests, batching, args.pause)))
                 print(progress(rows[-1]), file=sys.stderr)
     print(report(rows, words, args.vocoder))
     if faults := sum(answer.result != "right" for row in rows for answer in row.answers):
@@ -156,9 +158,9 @@ def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
 
 
 async def measure(
-    url: str, process: psutil.Process, jobs: Sequence[Job], clients: int, requests: int, batching: bool
+    url: str, process: psutil.Process, jobs: Sequence[Job], clients: int, requests: int, batching: bool, pause: float
 ) -> Row:
-    """Send all requests of a row from so many clients."""
+    """Send all requests of a row from so many clients, each of which rests `pause` seconds after an answer."""
     numbers = iter(range(requests))
     answers: list[Answer] = []
     memory = [process.memory_info().rss]
@@ -168,14 +170,19 @@ async def measure(
         async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
             for number in numbers:  # one iterator for all: each request is sent once
                 answers.append(await send(client, jobs[number % len(jobs)]))
+                await asyncio.sleep(pause)
 
     async def watch() -> None:
         while True:
             memory.append(process.memory_info().rss)
+            if len(memory) % NOTE == 0:
+                wrong = sum(answer.result != "right" for answer in answers)
+                note = f"{time.perf_counter() - start:.0f} s: {len(answers)} answers, {wrong} wrong or lost"
+                print(f"{note}, {memory[-1] / MIB:.1f} MiB", file=sys.stderr, flush=True)
             await asyncio.sleep(REST)
 
-    watcher = asyncio.ensure_future(watch())
     start = time.perf_counter()
+    watcher = asyncio.ensure_future(watch())
     await asyncio.gather(*(work() for _ in range(clients)))
     seconds = time.perf_counter() - start
     watcher.cancel()
@@ -246,6 +253,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help="numbers of clients at once, a row of the table each",
     )
     add("--requests", type=positive, default=128, help="of each row")
+    add("--pause", type=seconds, default=0.0, help="seconds that a client rests after an answer")
     add("--batching", action=argparse.BooleanOptionalAction, help="measure with or without alone (default: both)")
     add("--vocoder", default=GRIFFIN_LIM, help="of the embedded voice")
     add("server", nargs="*", metavar="-- FLAGS", help="further flags of python -m serving")

@@ -30,6 +30,19 @@ def test_a_row_has_every_request_with_the_audio_of_the_library(capsys: pytest.Ca
     assert re.search(r"`python -m benchmarks.load --clients 2 --requests 4 --batching`, .* threads, PyTorch", output)
 
 
+def test_clients_rest_after_an_answer_and_a_long_row_notes_its_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import load
+
+    monkeypatch.setattr(load, "NOTE", 1)
+    load.main(["--clients", "1", "--requests", "3", "--pause", "1.5", "--batching"])
+    output = capsys.readouterr()
+    row = next(line for line in output.out.splitlines() if line.startswith("| on"))
+    assert float(row.split("|")[4]) <= 1 / 1.5  # 3 answers, 1.5 s after each
+    assert re.search(r"^\d+ s: 3 answers, 0 wrong or lost, \d+\.\d MiB$", output.err, re.MULTILINE)
+
+
 def test_wrong_and_lost_answers_are_counted() -> None:
     import httpx
 
