@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from studio.uploads import remove_old
+from studio.page.uploads import remove_old
 from tests.browser import PATIENCE, wait
 from tests.recipe import ROOT
 from tests.studio.page_server import PageServer, serve
