@@ -30,7 +30,7 @@ from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs import Jobs, machine_devices
 from studio.page import make_app
 from studio.page.context import Context
-from studio.uploads import remove_old
+from studio.page.uploads import remove_old
 
 UPLOADS = "GRADIO_TEMP_DIR"  # Gradio's variable
 FOLDER = ".uploads"  # beside the projects, so that files are moved, not copied

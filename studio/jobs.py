@@ -24,6 +24,7 @@ from common import precision
 from common.errors import INTERRUPTED, DataError, printable
 from common.files import lock_folder, make_folder
 from studio.machine import ROOT
+from studio.process import describe_signal
 from studio.project import Project, list_projects
 from studio.run_files import Run, find_process, read_note, read_run, write_note
 
@@ -93,7 +94,7 @@ class Job:
     def _failure(self) -> str:
         code = self.exit_code or 0
         if code < 0:
-            return f"was ended by {signal.Signals(-code).name}, out of memory perhaps; its last line"
+            return f"was ended by {describe_signal(-code)}; its last line"
         return f"failed with exit code {code}"
 
     @property

@@ -71,9 +71,13 @@ def run_training(
 
 def _failure(code: int) -> str:
     if code < 0:
-        name = signal.Signals(-code).name
-        return f"train.py was ended by {name}, out of memory perhaps; the same command goes on from its last checkpoint"
+        return f"train.py was ended by {describe_signal(-code)}; the same command goes on from its last checkpoint"
     return f"train.py ended with exit code {code}, for the reason above"
+
+
+def describe_signal(number: int) -> str:
+    """Name a signal; SIGKILL with its most frequent cause."""
+    return signal.Signals(number).name + (", out of memory perhaps" if number == signal.SIGKILL else "")
 
 
 def wait_for_earlier(folder: Path, model_name: str) -> None:

@@ -52,7 +52,7 @@ def choose_start(request: Request, material: Material) -> Choice:
     if request.warm_start:
         return Choice(request.warm_start, "a trained model has only the voice left to learn")
     few = material.minutes < 60
-    warning = f"; {material.minutes:.0f} minutes rarely suffice for that, leave --from none out" if few else ""
+    warning = f"; {material.minutes:.0f} min of speech rarely suffice for that, leave --from none out" if few else ""
     return Choice(None, f"--from none: all weights start at random{warning}")
 
 

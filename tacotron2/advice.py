@@ -38,7 +38,8 @@ def _from_nothing(minutes: float, gpu: bool) -> Advice:
     if minutes < 60:
         options = {"batch_size": 16, "epochs": 300, "learning_rate": 2e-3, "n_frames_per_step": 3, **GUIDED, **SMALL}
         return Advice(
-            options, f"{minutes:.0f} minutes teach no large model: a small one, guided attention, 3 frames a step"
+            options,
+            f"{minutes:.0f} min of speech are too few for a large model: a small one, guided attention, 3 frames a step",
         )
     frames = {"n_frames_per_step": 2} if minutes < 600 or not gpu else {}
     options = {
@@ -60,7 +61,7 @@ def _fine_tuning(minutes: float, weights: int) -> Advice:
         frozen = {"freeze": ["^embedding", "^encoder"]}
         options = {"batch_size": 8, "epochs": 200, "learning_rate": scale * 1e-4, "warmup_steps": 50, **frozen, **light}
         return Advice(
-            options, f"{minutes:.0f} minutes have few words: the reading of the text stays, the voice is trained"
+            options, f"few words in {minutes:.0f} min of speech: the reading of the text stays, the voice is trained"
         )
     options = {"batch_size": 16, "epochs": 150, "learning_rate": scale * 2e-4, "warmup_steps": 100, **light}
     return Advice(options, f"{minutes:.0f} minutes suffice to train all weights of the warm start")

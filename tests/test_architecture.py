@@ -69,7 +69,7 @@ CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports f
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
 PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements-studio.txt, for the studio's page alone
 SHARED_PAGE = "common/web_page.py"  # of the pages of serving and of the studio, which alone import it
-PAGE_FILES = ("studio/page/", "studio/access.py", "studio/uploads.py", "studio/__main__.py")
+PAGE_FILES = ("studio/page/", "studio/access.py", "studio/__main__.py")
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 

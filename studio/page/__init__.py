@@ -24,7 +24,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
     from common.web_page import mount_page
     from studio.page import layout
     from studio.page.downloads import add_route
-    from studio.uploads import WholeUploads
+    from studio.page.uploads import WholeUploads
 
     app, ending = FastAPI(openapi_url=None), asyncio.Event()
     app.add_middleware(WholeUploads)

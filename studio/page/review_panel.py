@@ -24,7 +24,7 @@ from studio.page.events import HIDDEN, choose, in_words, shorten
 from studio.project import Project
 from studio.review import NO, YES, Row
 
-WIDTHS: list[str | int] = ["6%", "16%", "44%", "24%", "10%"]
+WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
 Edits = dict[str, Edit]
 
 

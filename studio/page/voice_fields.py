@@ -41,27 +41,37 @@ def connect_choices(
     button = gr.Button("Look for new checkpoints", size="sm")
     tab: Any = button.parent
     flat = [field for pair in fields for field in pair]
+    known = gr.State(())  # the keys of the voices that the fields offer
 
-    def refresh(name: str | None, *chosen: str | None) -> list[gr.Dropdown]:
+    def refresh(name: str | None, before: Sequence[str], *chosen: str | None) -> list[Any]:
         if not name:
-            return [gr.Dropdown([], value=None) for _ in flat]
+            return [*(gr.Dropdown([], value=None) for _ in flat), ()]
         with errors_in_words(context):
             found = choose(context, name)
             voices, vocoders = list_voices(found), list_vocoders(found)
-        updates = []
+        updates: list[Any] = []
         for voice, vocoder, keys in zip(chosen[::2], chosen[1::2], defaults, strict=True):
-            updates += [_choices(voices, [voice, *keys]), _choices(vocoders, [vocoder, OWN])]
-        return updates
+            updates += [_choices(voices, before, voice, keys), _choices(vocoders, [OWN], vocoder, [OWN])]
+        return [*updates, tuple(option.key for option in voices)]
 
-    def fill_fields(name: str | None) -> list[gr.Dropdown]:
-        return refresh(name, *[None] * len(flat))
+    def fill_fields(name: str | None) -> list[Any]:
+        return refresh(name, (), *[None] * len(flat))
 
-    gr.on(None, fill_fields, [project], flat, **HIDDEN)  # at load, and when another project is chosen
-    gr.on([button.click, tab.select], refresh, [project, *flat], flat, **HIDDEN)
+    gr.on(None, fill_fields, [project], [*flat, known], **HIDDEN)  # at load, and when another project is chosen
+    gr.on([button.click, tab.select], refresh, [project, known, *flat], [*flat, known], **HIDDEN)
 
 
-def _choices(options: Sequence[Option], preferred: Sequence[str | None]) -> gr.Dropdown:
-    """Return the choices, with the first of the preferred keys that is there."""
-    keys = [option.key for option in options]
-    value = next((key for key in preferred if key in keys), keys[0] if keys else None)
+def _choices(
+    options: Sequence[Option], before: Sequence[str], chosen: str | None, defaults: Sequence[str]
+) -> gr.Dropdown:
+    value = choose_key([option.key for option in options], before, chosen, defaults)
     return gr.Dropdown([(option.label, option.key) for option in options], value=value)
+
+
+def choose_key(keys: Sequence[str], before: Sequence[str], chosen: str | None, defaults: Sequence[str]) -> str | None:
+    """Choose one of the keys: the first default where it was not there before, as after a training; else the key that was chosen,
+    or a default.
+    """
+    is_new = bool(before) and defaults[0] not in before
+    preferred = [*defaults[: int(is_new)], chosen, *defaults]
+    return next((key for key in preferred if key in keys), keys[0] if keys else None)

@@ -17,6 +17,7 @@ import pytest
 
 from common.errors import DataError
 from studio.jobs import Job, Jobs, State, job_file
+from studio.process import describe_signal
 from studio.project import Project
 from studio.run_files import find_process, write_note
 from tests.recipe import ROOT
@@ -187,6 +188,7 @@ def test_a_killed_command_failed(jobs, project):
     job = end(jobs, project)
     assert (job.state, job.exit_code) == (State.FAILED, -9)
     assert "ended by SIGKILL, out of memory perhaps" in job.message
+    assert describe_signal(signal.SIGTERM) == "SIGTERM"  # memory has no part in it
 
 
 def test_progress_bars_and_control_characters_in_the_log(jobs, project):

@@ -137,7 +137,7 @@ def test_very_short_data_gets_a_warning() -> None:
     short = material(2)
     advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a", weights=SMALL), True)
     assert "less than 5 minutes: expect a rough voice" in advice.reason
-    assert "2 minutes rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
+    assert "2 min of speech rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
 
 
 def test_a_budget_limits_the_epochs() -> None:
