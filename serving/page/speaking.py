@@ -20,6 +20,7 @@ from serving.errors import RequestError
 from serving.page.relay import Channel, Relay
 from serving.stream import SpeechRequest, SpeechStream
 
+COMPUTING, STOPPED = "Computing …", "Stopped."  # in place of a result
 Number = TypeVar("Number", int, float)
 FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server: a visitor cannot set it
 
@@ -120,7 +121,7 @@ class Speaker:
         try:
             stream = self.engine.submit(settings.request(text))
             recording = self.start(stream.sampling_rate, plays)
-            yield Outcome(recording.token, "Computing …", None, hidden, hidden)
+            yield Outcome(recording.token, COMPUTING, None, hidden, hidden)
             try:
                 await self.pass_on(stream, settings.speed, recording)
             finally:
@@ -128,7 +129,7 @@ class Speaker:
         except RequestError as error:
             raise error_of(error) from None
         if recording.is_left:
-            yield Outcome(gr.skip(), "Stopped.", None, hidden, hidden)
+            yield Outcome(gr.skip(), STOPPED, None, hidden, hidden)
             return
         async with self.drawing:
             drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
