@@ -22,6 +22,11 @@ from serving.stream import SpeechRequest, SpeechStream
 
 COMPUTING, STOPPED = "Computing …", "Stopped."  # in place of a result
 Number = TypeVar("Number", int, float)
+NAMES = {
+    "input: text:": "text:",
+    "input:": "text:",
+    "denoising_strength:": "denoiser strength:",
+}  # of the API: the page's
 FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server: a visitor cannot set it
 
 
@@ -103,8 +108,12 @@ def error_of(error: Exception) -> gr.Error:
 
 
 def visitor_message(message: str) -> str:
-    """Reword a message of the API for the page: without flags of the server, and with the page's name of the text."""
-    return FLAG.sub("", message).replace("input:", "text:", 1)
+    """Reword a message of the API for the page: without flags of the server, and with the page's names of the fields."""
+    message = FLAG.sub("", message)
+    for name, label in NAMES.items():
+        if message.startswith(name):
+            return message.replace(name, label, 1)
+    return message
 
 
 class Speaker:
