@@ -14,7 +14,7 @@ from serving.conversation_settings import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
 from serving.page.relay import Relay
-from serving.page.speaking import Outcome, Speaker
+from serving.page.speaking import COMPUTING, STOPPED, Outcome, Speaker
 from serving.page.talking import Talker
 
 SAMPLES = [
@@ -27,6 +27,11 @@ HEADING = "# Text to speech\nThis page plays speech while the server computes it
 HOLD_TIME = (3600, 3600)  # seconds between two removals of files, and their age
 PLAY = "(token) => { window.ttsPlayer.play(token); }"
 STOP = "() => { window.ttsPlayer.stop(); }"
+# The event that would say so is cancelled.
+STOP_PANEL = f"""(message) => {{
+  window.ttsPlayer.stop();
+  return message === "{COMPUTING}" ? "{STOPPED}" : message;
+}}"""
 
 
 @dataclass
@@ -80,7 +85,7 @@ def add_compare_tab(speaker: Speaker, token: gr.Textbox) -> None:
     with gr.Row():
         for name, own in (("first", token), ("second", silent)):
             with gr.Column(min_width=320):
-                gr.Markdown(f"### {name.capitalize()}")
+                gr.Markdown(f"## {name.capitalize()}")
                 settings = make_settings(speaker.engine, name)
                 panel = Panel(settings, [own, *make_outputs(name)])
             connect(speaker, button, text, panel, [stop], plays=own is token)
@@ -89,7 +94,9 @@ def add_compare_tab(speaker: Speaker, token: gr.Textbox) -> None:
 def add_conversation_tab(talker: Talker, engine: Engine, token: gr.Textbox) -> None:
     """Add a recording, its transcript, the answer and its audio."""
     gr.Markdown("Ask a question by voice. A speech recogniser on this server writes it down.")
-    recording = gr.Audio(sources=["microphone", "upload"], type="filepath", label="Question", elem_id="recording")
+    # Without `buttons`, Gradio shows one that sends the recording to another host.
+    options: dict[str, Any] = {"sources": ["microphone", "upload"], "type": "filepath", "buttons": ["download"]}
+    recording = gr.Audio(label="Question", elem_id="recording", **options)
     with gr.Row():
         button = gr.Button("Answer", variant="primary", elem_id="answer")
         stop = gr.Button("Stop")
@@ -134,7 +141,8 @@ def connect(
         show_progress_on=panel.outputs[1:2],
     )
     for stop in stops:
-        stop.click(None, js=STOP, cancels=[event], api_visibility="private")
+        message = panel.outputs[1]
+        stop.click(None, message, message, js=STOP_PANEL, cancels=[event], api_visibility="private")
 
 
 def add_player_status() -> None:

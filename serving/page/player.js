@@ -1,6 +1,7 @@
 // Plays 16-bit samples while they arrive: ttsPlayer.play(token) reads page/audio/TOKEN. The page shows ttsPlayer.status.
 window.ttsPlayer = (() => {
   const LEAD = 0.1; // seconds between the arrival of samples and their sound, against gaps
+  const START = 3000; // milliseconds within which a browser starts its sound device
   const status = { samples: 0, rate: 0, finished: true, message: "" };
   const sources = new Set();
   let context = null, reading = null, end = 0;
@@ -37,6 +38,12 @@ window.ttsPlayer = (() => {
     status.samples += count;
   }
 
+  // Firefox on a machine without a sound device, for one, never starts.
+  function checkSound(own) {
+    if (own !== reading || own.signal.aborted || context.state === "running") return;
+    show("This browser does not start its sound. The finished audio is below.");
+  }
+
   function stop() {
     reading?.abort();
     for (const source of sources) source.stop();
@@ -70,6 +77,7 @@ window.ttsPlayer = (() => {
         if (even) schedule(bytes.slice(0, even), rate);
       }
       if (sources.size === 0) show(""); // an error of the server, before any sound
+      else setTimeout(checkSound, START, own);
     } catch (error) {
       if (own.signal.aborted) return;
       show(`The audio stopped early: ${error.message}`);

@@ -20,7 +20,13 @@ from serving.errors import RequestError
 from serving.page.relay import Channel, Relay
 from serving.stream import SpeechRequest, SpeechStream
 
+COMPUTING, STOPPED = "Computing …", "Stopped."  # in place of a result
 Number = TypeVar("Number", int, float)
+NAMES = {
+    "input: text:": "text:",
+    "input:": "text:",
+    "denoising_strength:": "denoiser strength:",
+}  # of the API: the page's
 FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server: a visitor cannot set it
 
 
@@ -102,8 +108,12 @@ def error_of(error: Exception) -> gr.Error:
 
 
 def visitor_message(message: str) -> str:
-    """Reword a message of the API for the page: without flags of the server, and with the page's name of the text."""
-    return FLAG.sub("", message).replace("input:", "text:", 1)
+    """Reword a message of the API for the page: without flags of the server, and with the page's names of the fields."""
+    message = FLAG.sub("", message)
+    for name, label in NAMES.items():
+        if message.startswith(name):
+            return message.replace(name, label, 1)
+    return message
 
 
 class Speaker:
@@ -120,7 +130,7 @@ class Speaker:
         try:
             stream = self.engine.submit(settings.request(text))
             recording = self.start(stream.sampling_rate, plays)
-            yield Outcome(recording.token, "Computing …", None, hidden, hidden)
+            yield Outcome(recording.token, COMPUTING, None, hidden, hidden)
             try:
                 await self.pass_on(stream, settings.speed, recording)
             finally:
@@ -128,7 +138,7 @@ class Speaker:
         except RequestError as error:
             raise error_of(error) from None
         if recording.is_left:
-            yield Outcome(gr.skip(), "Stopped.", None, hidden, hidden)
+            yield Outcome(gr.skip(), STOPPED, None, hidden, hidden)
             return
         async with self.drawing:
             drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)

@@ -236,9 +236,26 @@ def test_a_listener_who_leaves_ends_the_work(page, address, leave):
     if leave == "stop":
         click(page, "stop")
         assert player(page)["message"] == ""
+        wait(lambda: value_of(page, "speech-message") == "Stopped.")
     else:
         page.get("about:blank")
     wait(lambda: cancelled_requests(address) == before + 1)
+
+
+def test_a_browser_that_starts_no_sound_is_named(page):
+    """Firefox on a machine without a sound device, for one, leaves an AudioContext suspended."""
+    page.execute_script("""
+        window.AudioContext = class extends AudioContext {
+          constructor() { super(); this.suspend(); }
+          resume() { return new Promise(() => {}); }
+        };
+    """)
+    fill(page, "text", "A star.")
+    click(page, "speak")
+    wait_for_speech(page)
+    wait(lambda: player(page)["message"] == "This browser does not start its sound. The finished audio is below.")
+    samples, _ = finished_audio(page, "speech-audio")
+    assert player(page)["samples"] == len(samples) > 0
 
 
 def cancelled_requests(address: str) -> int:
@@ -298,6 +315,11 @@ def test_a_conversation_from_a_file(page, question):
     assert "There is no question: record one" in wait(lambda: errors_on(page))[0]
     choose_answers_seed(page)
     upload(page, question)
+    buttons = page.find_elements("css selector", "#recording .icon-button-wrapper button")
+    assert [button.get_attribute("aria-label") for button in buttons] == [
+        "Download",
+        "Clear",
+    ]  # none sends it elsewhere
     click(page, "answer")
     wait(lambda: value_of(page, "transcript") == "How many days are in a week?")
     assert answer_of(page) == "there are seven days in a week"

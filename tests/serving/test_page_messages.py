@@ -18,6 +18,8 @@ from serving.page.speaking import visitor_message
             "input: 1010 characters, expected at most 1000 (--max-characters)",
             "text: 1010 characters, expected at most 1000",
         ),
+        ("input: text: '{' at character 1", "text: '{' at character 1"),
+        ("denoising_strength: nan, expected 0 to 10", "denoiser strength: nan, expected 0 to 10"),
         (str(overload_error(3)), "the server has 3 requests in its queue; try again later"),
         (str(timeout_error(20)), "the audio was not ready within 20 seconds"),
         ("seed: -1, expected 0 to 4294967295", "seed: -1, expected 0 to 4294967295"),
