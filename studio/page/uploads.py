@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from contextlib import suppress
@@ -20,6 +21,8 @@ class WholeUploads:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        # The parser of uploads warns of the damage that is made here, without a word on which upload it was.
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
