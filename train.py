@@ -112,7 +112,7 @@ def try_out(state: TrainState, loaders: Loaders, args: argparse.Namespace) -> No
     """Measure a run in place of training: its plan, its speed, or the effect of learning rates."""
     loader = loaders.training
     if args.measure:
-        figures = measure_run(state, loaders, args, Checkup(args, state.dist.is_main))
+        figures = measure_run(state, loader, loaders.validation, args, Checkup(args, state.dist.is_main))
         if state.dist.is_main:
             write_figures(args.measure, figures)
         return

@@ -73,12 +73,12 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
                 words = ("-m", "benchmarks.gpu_parts", part, "--model", model, "--numbers", number)
                 words += (*device, *quick, "-o", str(args.output))
                 yield Part(name=f"{part} {model} {number}", words=words, limit=300)
+    yield from _latencies(args, device)
+    yield Part(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
     for model, ways in gpu_page.WAYS.items():
         for way in ways:  # a compiler takes minutes
             words = ("-m", "benchmarks.gpu_parts", "way", "--model", model, f"--way={way}", *device, *quick)
             yield Part(name=f"way {way} {model} float16", words=(*words, "-o", str(args.output)), limit=600)
-    yield Part(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
-    yield from _latencies(args, device)
     yield from _rows(args, [*device, *quick])
 
 

@@ -95,7 +95,7 @@ def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, fl
     device, size = state.dist.device, batch_size(args, state.spec)
     expected = plan.forecast(state, lambda count: make_batch(args, count, longest), size)
     batch = to_device(make_batch(args, size), device)
-    seconds = [time_call(lambda: train_step(state, [batch]), device)[1] for _ in range(args.steps + WARM_UP)]
+    seconds = _time_steps(state, batch, args.steps)
     return {
         "items_per_sec": float(batch.num_items) / statistics.median(seconds[WARM_UP:]),
         "forecast_bytes": expected.peak,
@@ -118,12 +118,17 @@ def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
     batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
     precision.free_cached_memory(device)
     precision.peak_memory(device)  # resets the peak so far
-    seconds = [time_call(lambda: train_step(state, [batch]), device)[1] for _ in range(args.steps + WARM_UP)]
+    seconds = _time_steps(state, batch, args.steps)
     return {
         "items_per_sec": float(batch.num_items) / statistics.median(seconds[WARM_UP:]),
         "first_seconds": seconds[0],
         "peak_bytes": precision.peak_memory(device),
     }
+
+
+def _time_steps(state: TrainState, batch: Any, steps: int) -> list[float]:
+    """Seconds of the steps to warm up, and of `steps` more."""
+    return [time_call(lambda: train_step(state, [batch]), state.dist.device)[1] for _ in range(WARM_UP + steps)]
 
 
 def _peak(state: TrainState, batch: Any, always: int) -> int:

@@ -86,7 +86,10 @@ def _training(facts: Facts) -> str:
         ]
         rows.append([*values, progress.reason or "not finished"])
     header = ["model", "start", "steps", "epoch", "clips a step", "learning rate", "minutes trained", "end"]
-    return "## Training\n\nSteps and epoch are those of the weights in this folder.\n\n" + table(header, rows)
+    note = (
+        "Steps and epoch are those of the weights in this folder. Epochs count from 0, as in the names of checkpoints."
+    )
+    return f"## Training\n\n{note}\n\n{table(header, rows)}"
 
 
 def _quality(facts: Facts) -> str:

@@ -9,11 +9,25 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
 import soundfile
 
+try:
+    from selenium.common import exceptions as faults
+except ModuleNotFoundError:  # wait() also serves tests without a browser
+    REDRAWS: tuple[type[Exception], ...] = ()
+else:
+    REDRAWS = (
+        faults.StaleElementReferenceException,
+        faults.NoSuchElementException,
+        faults.ElementNotInteractableException,
+        faults.ElementClickInterceptedException,
+    )
+
+T = TypeVar("T")
 PATIENCE = 120  # seconds; another program may have the machine
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
@@ -43,27 +57,36 @@ def open_page(browser, address: str) -> None:
     browser.get(address)
 
 
-def wait(condition: Callable[[], object], seconds: float = PATIENCE) -> object:
-    """Return the first true value of a condition."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "the page did not get there in time"
+def wait(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
+    """Return the first true value of a condition; an element that a redraw takes away meanwhile counts as not there yet."""
+    deadline, reason = time.monotonic() + seconds, ""
+    while True:
+        try:
+            if value := condition():
+                return value
+        except REDRAWS as error:
+            reason = f": {error}"
+        assert time.monotonic() < deadline, f"the page did not get there in time{reason}"
         time.sleep(0.05)
-    return value
 
 
 def value_of(page, name: str) -> str:
     """Return the text in a field."""
-    return page.find_element("css selector", f"#{name} textarea, #{name} input").get_attribute("value")
+    script = "const field = document.querySelector(arguments[0]); return field && [field.value]"
+    return wait(lambda: page.execute_script(script, f"#{name} textarea, #{name} input"))[0]
 
 
 def fill(page, name: str, text: str) -> None:
     """Type over the contents of a field."""
     from selenium.webdriver.common.keys import Keys
 
-    field = page.find_element("css selector", f"#{name} textarea, #{name} input")
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys(text)
+    def type_over() -> bool:
+        field = page.find_element("css selector", f"#{name} textarea, #{name} input")
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text)
+        return True
+
+    wait(type_over)
 
 
 def choose_option(page, name: str, label: str) -> None:
@@ -79,19 +102,48 @@ def choose_option(page, name: str, label: str) -> None:
 
 def click(page, name: str) -> None:
     """Scroll to an element and click it."""
-    element = page.find_element("id", name)
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-    element.click()
+    click_on(page, f"#{name}")
+
+
+def click_on(page, selector: str, words: str = "") -> None:
+    """Scroll to the first visible element of a CSS selector whose text begins with some words, and click it."""
+    wait(lambda: _click_first(page, selector, lambda text: text.startswith(words)))
+
+
+def _click_first(page, selector: str, fits: Callable[[str], bool]) -> bool:
+    for element in page.find_elements("css selector", selector):
+        if element.is_displayed() and fits(element.text):
+            page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+            element.click()
+            return True
+    return False
 
 
 def open_tab(page, title: str) -> None:
     """Choose a tab; on a narrow screen it may be in the menu of the others."""
+    places = "[role=tab]", ".overflow-dropdown button"
+
+    def choose() -> bool:
+        if any(_click_first(page, place, lambda text: text == title) for place in places):
+            return True
+        _click_first(page, ".overflow-menu > button", lambda text: True)
+        return False
+
     page.execute_script("window.scrollTo(0, 0)")
-    tabs = wait(lambda: [tab for tab in page.find_elements("css selector", "[role=tab]") if tab.is_displayed()])
-    if title not in [tab.text for tab in tabs]:
-        page.find_element("css selector", ".overflow-menu > button").click()
-        tabs = wait(lambda: page.find_elements("css selector", ".overflow-dropdown button"))
-    next(tab for tab in tabs if tab.text == title).click()
+    wait(choose)
+
+
+def wait_for_tab(page, title: str, name: str) -> None:
+    """Choose a tab, and wait until an element of it is visible."""
+    open_tab(page, title)
+    wait(lambda: page.find_element("id", name).is_displayed())
+
+
+def wait_for_picture(page, name: str) -> None:
+    """Wait until a picture is drawn, with words for those who do not see it."""
+    script = """const picture = document.querySelector(arguments[0]);
+        return picture && picture.naturalWidth > 500 && picture.checkVisibility() && picture.alt"""
+    wait(lambda: page.execute_script(script, f"#{name} img"))
 
 
 def bytes_of(page, address: str) -> bytes:
@@ -109,8 +161,9 @@ def bytes_of(page, address: str) -> bytes:
 
 def finished_audio(page, name: str) -> tuple[np.ndarray, int]:
     """Return the samples (N,) and the rate of the wav file that a player of the page offers for download."""
-    link = wait(lambda: page.find_elements("css selector", f"#{name} a[download]"))[0]
-    return soundfile.read(io.BytesIO(bytes_of(page, link.get_attribute("href"))), dtype="int16")
+    script = "return document.querySelector(arguments[0])?.href"
+    address = wait(lambda: page.execute_script(script, f"#{name} a[download]"))
+    return soundfile.read(io.BytesIO(bytes_of(page, address)), dtype="int16")
 
 
 def errors_on(page) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -94,6 +95,16 @@ def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path
     loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
     with pytest.raises(error, match=r"(worker has ended \(ConnectionResetError|Connection reset)"):
         next(iter(loader))
+
+
+def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
+    dataset, calls = get_dataset("WaveGlow", options, tmp_path / "list.txt"), itertools.count(1)
+    collate = dataset.collate
+    dataset.collate = lambda items: _Dying() if next(calls) > len(dataset) else collate(items)  # counted in the worker
+    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    assert len(list(loader)) == len(dataset)
+    with pytest.raises(DataError, match=r"worker has ended \(ConnectionResetError"):
+        list(loader)
 
 
 def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monkeypatch):

@@ -2,8 +2,8 @@
 # Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday. Safe to stop and to run again.
 # First make the corpus and its mels once, as described in scripts/make_voice_corpus.py. Tacotron2 and WaveGlow can train at the same
 # time on two cores. "tuned" then trains that WaveGlow further; two thirds of its mels are predictions of that Tacotron 2. This did not
-# improve the shipped voice (README.md). "everyday" trains the shipped Tacotron 2 further, on 2,218 lines of the first corpus and the
-# everyday sentences. WaveGlow alone is faster in two processes of one thread and four clips each: PROCESSES=2.
+# improve the shipped voice (README.md). "everyday" trains that Tacotron 2 further, on all lines of the first corpus and the everyday
+# sentences. WaveGlow alone is faster in two processes of one thread and four clips each: PROCESSES=2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus
@@ -22,7 +22,7 @@ case ${1:-} in
   Tacotron2) flags="$tacotron2 --epochs 53 -lr 1.5e-3 --warmup-steps 200
     --guided-attention-weight 100 --guided-attention-sigma 0.2 --guided-attention-decay 0.9995
     --training-files $corpus/mel_train.txt --validation-files $corpus/mel_val.txt" ;;
-  everyday) flags="$tacotron2 --amp --epochs 16 -lr 1e-3 --warmup-steps 100 --warm-start voice/tacotron2.safetensors
+  everyday) flags="$tacotron2 --amp --epochs 16 -lr 1e-3 --warmup-steps 100 --warm-start output/voice/Tacotron2/checkpoint_Tacotron2_best.pt
     --training-files $corpus/mel_mixed_train.txt --validation-files $corpus/mel_mixed_val.txt"
     for part in train val; do cat $corpus/mel_{,everyday_}$part.txt > $corpus/mel_mixed_$part.txt; done ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt

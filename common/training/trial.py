@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import DataLoader
 
@@ -27,32 +27,25 @@ UNTIMED, TIMED = 2, 10  # steps; the first ones load code and fill caches
 LONGEST = 120.0  # seconds after which no further step is measured
 
 
-class Loaders(Protocol):
-    """The loaders of both parts of the data."""
-
-    @property
-    def training(self) -> DataLoader: ...
-    @property
-    def validation(self) -> DataLoader: ...
-
-
-def measure_run(state: TrainState, loaders: Loaders, args: argparse.Namespace, checkup: Checkup) -> dict[str, Any]:
+def measure_run(
+    state: TrainState, training: DataLoader, validation: DataLoader, args: argparse.Namespace, checkup: Checkup
+) -> dict[str, Any]:
     """Measure the memory of a clip and, where the batch fits, the seconds of ten steps; changes the weights.
 
     Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
     since 1970, after all has been loaded. report_seconds: of a validation with its checkup; 0 without --evaluate-every.
     """
-    began, device, loader = time.time(), state.dist.device, loaders.training
-    expected = forecast(state, lambda clips: longest_batch(loader, clips), args.batch_size)
+    began, device = time.time(), state.dist.device
+    expected = forecast(state, lambda clips: longest_batch(training, clips), args.batch_size)
     available = memory.available_memory(device)
     fits = 100 * expected.peak <= memory.USABLE * available
-    step_seconds = time_steps(state, loader) if fits else []
-    report_seconds = time_report(state, loaders.validation, args, checkup) if fits and args.evaluate_every else 0.0
+    step_seconds = time_steps(state, training) if fits else []
+    report_seconds = time_report(state, validation, args, checkup) if fits and args.evaluate_every else 0.0
     return {
         "model": state.spec.name,
         "parameters": sum(weight.numel() for weight in state.model.parameters()),
         "device": precision.device_name(device),
-        "clips": len(sampler_of(loader).lengths),
+        "clips": len(sampler_of(training).lengths),
         "batch_size": args.batch_size,
         "clips_per_step": state.pace.global_batch,
         "steps_per_epoch": state.pace.steps_per_epoch,

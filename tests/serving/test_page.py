@@ -25,6 +25,7 @@ from tests.browser import (
     PATIENCE,
     PHONE,
     click,
+    click_on,
     errors_on,
     fill,
     finished_audio,
@@ -34,6 +35,8 @@ from tests.browser import (
     start_browser,
     value_of,
     wait,
+    wait_for_picture,
+    wait_for_tab,
     width_of,
 )
 from tests.outside_hosts import watch
@@ -135,9 +138,7 @@ def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
     played = player(page)
     assert (played["samples"], played["rate"], played["finished"]) == (len(samples), rate, True)
     for name in ("speech-mel", "speech-alignment"):
-        picture = wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))[0]
-        wait(lambda picture=picture: picture.get_property("naturalWidth") > 500)
-        assert picture.is_displayed() and picture.get_attribute("alt")
+        wait_for_picture(page, name)
     assert width_of(page) <= PHONE["width"]
     assert hosts_of(page) == {address.split("/")[2]}
     assert outside_hosts == []
@@ -146,9 +147,7 @@ def test_a_text_is_spoken_and_drawn(page, address, outside_hosts):
 
 def click_settings(page) -> None:
     """Open the settings of the first tab."""
-    wait(lambda: [b for b in page.find_elements("tag name", "button") if b.text.startswith("Voice and settings")])[
-        0
-    ].click()
+    click_on(page, "button", "Voice and settings")
     wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speech-seed")))
 
 
@@ -265,15 +264,14 @@ def cancelled_requests(address: str) -> int:
 
 
 def test_a_sample_fills_the_text(page):
-    wait(lambda: page.find_elements("css selector", ".gallery button, .gallery-item"))[1].click()
+    click_on(page, ".gallery button, .gallery-item", "The quick brown fox")
     wait(lambda: value_of(page, "text").startswith("The quick brown fox"))
 
 
 def test_two_voices_side_by_side(page):
     from selenium.webdriver.common.keys import Keys
 
-    open_tab(page, "Compare")
-    wait(lambda: page.find_element("id", "compare").is_displayed())
+    wait_for_tab(page, "Compare", "compare")
     fill(page, "compared-text", TEXT)
     fill(page, "second-voice", f"other{Keys.ENTER}")
     wait(lambda: value_of(page, "second-vocoder") == "waveglow")  # this voice's default
@@ -293,8 +291,7 @@ def test_two_voices_side_by_side(page):
 
 def choose_answers_seed(page) -> None:
     """Fix the seed of answers: the recogniser misunderstands a word of some seeds."""
-    titles = [button for button in page.find_elements("tag name", "button") if button.text.startswith("Voice")]
-    next(title for title in titles if title.is_displayed()).click()
+    click_on(page, "button", "Voice")
     wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "answer-seed")))
     fill(page, "answer-seed", "1")
 
@@ -307,19 +304,20 @@ def answer_of(page) -> str:
     return words_in(samples, rate)
 
 
+BUTTONS = """
+    const buttons = document.querySelectorAll("#recording .icon-button-wrapper button");
+    return [...buttons].map((button) => button.ariaLabel)
+"""
+
+
 def test_a_conversation_from_a_file(page, question):
     skip_without_evaluators()
-    open_tab(page, "Conversation")
-    wait(lambda: page.find_element("id", "answer").is_displayed())
+    wait_for_tab(page, "Conversation", "answer")
     click(page, "answer")
     assert "There is no question: record one" in wait(lambda: errors_on(page))[0]
     choose_answers_seed(page)
     upload(page, question)
-    buttons = page.find_elements("css selector", "#recording .icon-button-wrapper button")
-    assert [button.get_attribute("aria-label") for button in buttons] == [
-        "Download",
-        "Clear",
-    ]  # none sends it elsewhere
+    assert wait(lambda: page.execute_script(BUTTONS)) == ["Download", "Clear"]  # none sends it elsewhere
     click(page, "answer")
     wait(lambda: value_of(page, "transcript") == "How many days are in a week?")
     assert answer_of(page) == "there are seven days in a week"
@@ -338,10 +336,9 @@ def test_a_conversation_by_microphone(page):
     skip_without_evaluators()
     open_tab(page, "Conversation")
     choose_answers_seed(page)
-    record = wait(lambda: page.find_elements("css selector", "#recording .record-button, #recording button.record"))[0]
-    record.click()
+    click_on(page, "#recording .record-button, #recording button.record")
     time.sleep(6)  # seconds of the recording: the question takes 2, silence follows
-    wait(lambda: [b for b in page.find_elements("css selector", "#recording button") if b.text == "Stop"])[0].click()
+    click_on(page, "#recording button", "Stop")
     assert "days are in a week" in wait(lambda: value_of(page, "transcript"))
     assert answer_of(page) == "there are seven days in a week"
 
@@ -349,8 +346,7 @@ def test_a_conversation_by_microphone(page):
 def test_a_file_that_is_no_sound_is_named(page, tmp_path):
     skip_without_evaluators()
     (tmp_path / "notes.wav").write_text("This is no sound.")
-    open_tab(page, "Conversation")
-    wait(lambda: page.find_element("id", "answer").is_displayed())
+    wait_for_tab(page, "Conversation", "answer")
     upload(page, tmp_path / "notes.wav")
     click(page, "answer")
     message = wait(lambda: errors_on(page))[0]

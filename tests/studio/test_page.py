@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,12 +17,13 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from studio.editing import read_rows
-from studio.plan_file import ModelPlan, Plan, read_plan, write_plan
+from studio.plan_file import Plan, read_plan, write_plan
 from studio.project import Project
 from tests.browser import (
     PHONE,
     choose_option,
     click,
+    click_on,
     close_errors,
     errors_on,
     fill,
@@ -32,30 +34,17 @@ from tests.browser import (
     start_browser,
     value_of,
     wait,
+    wait_for_tab,
     width_of,
 )
 from tests.recipe import ROOT, skip_without_evaluators
 from tests.studio.page_server import PageServer, serve
 from tests.studio.projects import add_review_table, add_voice, make_project
+from tests.studio.test_plan_review import SETTINGS
 
 pytestmark = pytest.mark.slow
 NUMBERS = range(1, 7)  # sentences of the recording
 TABS = ("Data", "Plan", "Train", "Speak", "Compare", "Export")
-SETTINGS = ModelPlan(
-    warm_start=None,
-    batch_size=2,
-    grad_accumulation_steps=1,
-    epochs=4,
-    learning_rate=1e-3,
-    lr_schedule="cosine",
-    warmup_steps=0,
-    report_every=2,
-    report_lines=2,
-    best_by="loss",
-    patience=50,
-    hours=None,
-    reasons={"epochs": "usual <b>"},
-)
 PATIENCE = 400  # seconds for a run; another program may have the machine
 
 
@@ -113,8 +102,10 @@ def drop(page, *paths: Path) -> None:
 
 def wait_for_end(page, name: str) -> None:
     """Wait until a run has finished."""
-    wait(lambda: re.search("finished|failed|without an exit code", value_of(page, f"{name}-state")), PATIENCE)
-    assert "finished" in value_of(page, f"{name}-state"), value_of(page, f"{name}-state")
+    end = wait(
+        lambda: re.search(".*(finished|failed|without an exit code).*", value_of(page, f"{name}-state")), PATIENCE
+    )
+    assert end[1] == "finished", end[0]
 
 
 def wait_for_message(page, words: str) -> None:
@@ -128,18 +119,9 @@ def replace_code(page, text: str) -> None:
     """Replace the text of plan.json's editor at once, as pasting does: typing would add brackets."""
     from selenium.webdriver.common.keys import Keys
 
-    editor = page.find_element("css selector", "#plan-text .cm-content")
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", editor)
-    editor.click()
-    editor.send_keys(Keys.CONTROL, "a")
+    click_on(page, "#plan-text .cm-content")
+    page.switch_to.active_element.send_keys(Keys.CONTROL, "a")
     page.execute_cdp_cmd("Input.insertText", {"text": text})
-
-
-def open_accordion(page, title: str) -> None:
-    buttons = page.find_elements("css selector", "button.label-wrap")
-    button = next(button for button in buttons if button.text.startswith(title) and button.is_displayed())
-    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
-    button.click()
 
 
 def test_from_dropped_files_to_a_voice_that_speaks(page, server, projects, recording):
@@ -205,8 +187,7 @@ def choose_use(page, answer: str) -> None:
 
 def plan(page, project: Project) -> None:
     """Make a plan from the tiny voice, then shorten it in the editor."""
-    open_tab(page, "Plan")
-    wait(lambda: page.find_element("id", "plan").is_displayed())
+    wait_for_tab(page, "Plan", "plan")
     choose_option(page, "start", "voice of the project tiny")
     click(page, "plan")
     wait_for_end(page, "plan")
@@ -216,7 +197,7 @@ def plan(page, project: Project) -> None:
     content = json.loads(project.plan.read_text())
     for settings in content["models"].values():
         settings |= {"epochs": 12, "report_every": 6, "report_lines": 2, "best_by": "loss"}
-    open_accordion(page, "plan.json")
+    click_on(page, "button.label-wrap", "plan.json")
     wait(lambda: page.find_elements("css selector", "#plan-text .cm-content"))
     replace_code(page, json.dumps(content | {"seed": -1}))
     click(page, "plan-save")
@@ -229,8 +210,7 @@ def plan(page, project: Project) -> None:
 
 def train(page, server: PageServer, project: Project) -> None:
     """Start, leave the page, come back, pause and resume."""
-    open_tab(page, "Train")
-    wait(lambda: page.find_element("id", "train").is_displayed())
+    wait_for_tab(page, "Train", "train")
     click(page, "train")
     wait(lambda: "is running" in value_of(page, "train-state"))
     page.get("about:blank")
@@ -258,8 +238,7 @@ def speak(page) -> None:
     from common.quality.recogniser import Recogniser
     from common.quality.words import normalise
 
-    open_tab(page, "Speak")
-    wait(lambda: page.find_element("id", "speak").is_displayed())
+    wait_for_tab(page, "Speak", "speak")
     text = "There are seven days in a week."
     fill(page, "speak-text", text)
     choose_option(page, "speak-voice", "the embedded voice")
@@ -279,8 +258,7 @@ def test_errors_are_words(page, projects, tmp_path):
     (tmp_path / "tool.exe").write_text("no recording")
     drop(page, tmp_path / "tool.exe")
     wait(lambda: "not stored: tool.exe: .exe, expected a recording" in value_of(page, "stored"))
-    open_tab(page, "Train")
-    wait(lambda: page.find_element("id", "train").is_displayed())
+    wait_for_tab(page, "Train", "train")
     click(page, "train")
     wait_for_message(page, "plan.json: no such file; run python -m studio.plan tiny first")
     click(page, "pause")
@@ -292,7 +270,7 @@ def test_every_tab_fits_a_phone(page):
     choose_option(page, "project", "other")
     wait(lambda: value_of(page, "clip"))
     for title in TABS:
-        show_tab(page, title)
+        open_tab(page, title)
         time.sleep(0.5)  # for the layout of the tab
         assert width_of(page) <= PHONE["width"], title
 
@@ -304,6 +282,9 @@ CLIPPED = """return [...document.querySelectorAll("input, textarea")].filter((fi
   const space = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
   return context.measureText(field.placeholder).width > space;
 }).map((field) => field.placeholder)"""
+OPEN_ALL = "document.querySelectorAll('button.label-wrap:not(.open)').forEach((button) => button.click())"
+REASON = """const cell = document.querySelector("#plan-waveglow-settings td:last-child");
+  return cell?.checkVisibility() && [cell.innerText, cell.getBoundingClientRect().right]"""
 TABLES = """return [...document.querySelectorAll("table")].filter((table) => table.offsetParent)
   .map((table) => table.getBoundingClientRect().width / table.parentElement.clientWidth)"""
 
@@ -311,39 +292,29 @@ TABLES = """return [...document.querySelectorAll("table")].filter((table) => tab
 def test_placeholders_and_tables_fit(page, projects):
     """A phone cut placeholders off; a desktop gave tables 70 % of the width; a phone showed no reason of a setting."""
     project = Project(name="other", projects=projects)
-    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": SETTINGS}))
+    settings = replace(SETTINGS, reasons={"epochs": "usual <b>"})
+    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": settings}))
     open_page(page, f"{page.current_url.split('?')[0]}?project=other")
     wait_for_page(page)
     for width in (375, 1280):
         page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": width, "mobile": width < 400})
         n_tables = 0
         for title in TABS:
-            show_tab(page, title)
+            open_tab(page, title)
             if title == "Plan":
                 wait(lambda: page.find_elements("css selector", "#plan-waveglow-settings td"))
             time.sleep(0.5)  # for the layout of the tab
-            for button in page.find_elements("css selector", "button.label-wrap:not(.open)"):
-                page.execute_script("arguments[0].click()", button)
+            page.execute_script(OPEN_ALL)
             assert page.execute_script(CLIPPED) == [], (width, title)
             shares = page.execute_script(TABLES)
             n_tables += len(shares)
             assert min(shares, default=1) > 0.95, (width, title)
         assert n_tables == 2  # the clips and the settings of WaveGlow
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": 375})
-    show_tab(page, "Plan")
-    cell = wait(lambda: page.find_elements("css selector", "#plan-waveglow-settings td:last-child"))[0]
-    assert cell.text == "usual <b>" and cell.rect["x"] + cell.rect["width"] <= 375
+    open_tab(page, "Plan")
+    text, right = wait(lambda: page.execute_script(REASON))
+    assert text == "usual <b>" and right <= 375
     project.plan.unlink()
-
-
-def show_tab(page, title: str) -> None:
-    """Choose a tab, also from the menu of those that a narrow screen has no room for."""
-    if not any(tab.text == title and tab.is_displayed() for tab in page.find_elements("css selector", "[role=tab]")):
-        page.find_element("css selector", ".overflow-menu > button").click()
-        wait(lambda: [b for b in page.find_elements("css selector", ".overflow-dropdown button") if b.text == title])
-        next(b for b in page.find_elements("css selector", ".overflow-dropdown button") if b.text == title).click()
-        return
-    open_tab(page, title)
 
 
 def test_the_keyboard_alone(page, projects):

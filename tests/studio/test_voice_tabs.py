@@ -23,6 +23,7 @@ from tests.browser import (
     PHONE,
     bytes_of,
     click,
+    click_on,
     errors_on,
     fill,
     finished_audio,
@@ -32,6 +33,8 @@ from tests.browser import (
     start_browser,
     value_of,
     wait,
+    wait_for_picture,
+    wait_for_tab,
     width_of,
 )
 from tests.recipe import skip_without_evaluators
@@ -110,8 +113,7 @@ def test_the_embedded_voice_speaks(page, address: str) -> None:
     open_tab(page, "Speak")
     choose(page, "speak-voice", "the embedded voice")
     fill(page, "speak-text", TEXT)
-    buttons = "//button[contains(., 'Settings')]"
-    wait(lambda: [button for button in page.find_elements("xpath", buttons) if button.is_displayed()])[0].click()
+    click_on(page, "button.label-wrap", "Settings")
     wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
     fill(page, "speak-seed", "5")
     click(page, "speak")
@@ -122,9 +124,7 @@ def test_the_embedded_voice_speaks(page, address: str) -> None:
     np.testing.assert_array_equal(samples, to_pcm(expected.audio))
     assert message.startswith(f"{embedded_name()}: {len(samples) / rate:.2f} s of speech")
     for name in ("speak-mel", "speak-alignment"):
-        picture = wait(lambda name=name: page.find_elements("css selector", f"#{name} img"))[0]
-        wait(lambda picture=picture: picture.get_property("naturalWidth") > 500)
-        assert picture.is_displayed() and picture.get_attribute("alt")
+        wait_for_picture(page, name)
     assert width_of(page) <= PHONE["width"]
     assert hosts_of(page) == {address.split("/")[2]}
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
@@ -179,16 +179,14 @@ def test_a_vote_is_blind_and_shows_the_names_then(page, project: Project) -> Non
 
 
 def test_an_export_is_packed_and_downloaded(page, project: Project, address: str) -> None:
-    open_tab(page, "Export")
-    wait(lambda: page.find_element("id", "export").is_displayed())
+    wait_for_tab(page, "Export", "export")
     click(page, "export")
     assert "choose a runtime first" in wait(lambda: errors_on(page))[0]
-    page.find_element("xpath", "//*[@id='targets']//label[normalize-space()='triton']").click()
+    click_on(page, "#targets label", "triton")
     click(page, "export")
     wait(lambda: value_of(page, "export-state") == "python -m studio.export has finished.")
     assert "mine_triton.zip: " in value_of(page, "export-log")
-    link = wait(lambda: page.find_elements("css selector", "#downloads a"))[0]
-    content = bytes_of(page, link.get_attribute("href"))
+    content = bytes_of(page, wait(lambda: page.execute_script("return document.querySelector('#downloads a')?.href")))
     assert content == (project.root / "exports" / "mine_triton.zip").read_bytes()
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert {"mine_triton/export.json", "mine_triton/tts/config.pbtxt"} <= set(archive.namelist())

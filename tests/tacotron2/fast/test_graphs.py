@@ -25,19 +25,10 @@ from tacotron2.fast.training import TrainingDecoder
 from tests.gpu_rules import Rules
 from tests.pretend_gpu import CPU, GPU, PretendGpu, requires_pretence
 from tests.recipe import MODELS
+from tests.tacotron2.fast.test_prepared import SIZES as SMALL
 from train import make_state
 
-SIZES = {
-    "n_mel_channels": 3,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 6,
-    "attention_dim": 5,
-    "attention_location_n_filters": 4,
-    "attention_location_kernel_size": 7,
-    "decoder_rnn_dim": 7,
-    "prenet_dim": 4,
-    "n_frames_per_step": 2,
-}
+SIZES = SMALL | {"n_frames_per_step": 2}
 CHUNK = 4
 
 
