@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shlex
 import statistics
@@ -46,13 +47,15 @@ ENVIRONMENT = {
 class Part(NamedTuple):
     """One model's training: its flags, its share of the minutes, and its learning rate's schedule.
 
-    `milestones` are the epochs where the rate falls, as shares of all epochs; none means a cosine to zero.
+    `milestones` are the epochs where the rate falls, as shares of all epochs; none means a cosine to zero. After fewer than
+    `enough` steps, about half of the words are wrong.
     """
 
     name: str
     share: float
     milestones: tuple[float, ...]
     flags: str
+    enough: int = 0
 
 
 class Plan(NamedTuple):
@@ -66,6 +69,11 @@ class Plan(NamedTuple):
     @property
     def parts(self) -> tuple[Part, Part]:
         return self.tacotron2, self.waveglow
+
+    @property
+    def command(self) -> str:
+        """The command that runs this plan."""
+        return "bash scripts/quickstart.sh" + (" --from-scratch" if self.output == FROM_SCRATCH.output else "")
 
     def list_of(self, split: str) -> Path:
         """The filelist of the plan's own mels; corpus/mels may have mels of other settings."""
@@ -83,7 +91,7 @@ VOCODER_FLAGS = "--flows 8 --groups 32 --early-size 8 --upsample-channels 8 --wn
 FROM_VOICE = Plan(
     Path("output/quickstart"),
     48,  # those of the embedded voice
-    Part("Tacotron2", 0.95, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3"),
+    Part("Tacotron2", 0.95, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1000),
     Part(
         "WaveGlow",
         0.05,
@@ -94,7 +102,7 @@ FROM_VOICE = Plan(
 FROM_SCRATCH = Plan(
     Path("output/quickstart_from_scratch"),
     80,
-    Part("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3"),
+    Part("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1000),
     Part("WaveGlow", 0.15, (0.8,), f"-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 {VOCODER_FLAGS}"),
 )
 
@@ -177,18 +185,41 @@ def train(plan: Plan, part: Part, minutes: float) -> None:
     command = [*train_command(plan, part, output), "--epochs", str(epochs), *schedule]
     command += ["--epochs-per-validation", str(rounds), "--epochs-per-checkpoint", str(rounds), "--resume-from-last"]
     print(f"{seconds:.2f} s an epoch: {epochs} epochs", flush=True)
+    print(advice(plan, part, epochs * len(step_times(pilot_log(plan, part))), minutes), end="", flush=True)
     watch(command, output / "stdout.log", output / "nvlog.json", epochs)
 
 
 def pilot(plan: Plan, part: Part) -> float:
     """Seconds an epoch takes on this machine."""
-    output = plan.output / part.name / "pilot"
-    log = output / "nvlog.json"
+    log = pilot_log(plan, part)
     log.unlink(missing_ok=True)
-    output.mkdir(parents=True, exist_ok=True)
-    run([*train_command(plan, part, output), "--epochs", "1", "--bench-class", "perf-train"], output / "stdout.log")
-    times = [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [*train_command(plan, part, log.parent), "--epochs", "1", "--bench-class", "perf-train"]
+    run(command, log.with_name("stdout.log"))
+    times = step_times(log)
     return statistics.median(times) * len(times)  # not the mean: first steps, and a machine's hiccups, take longer
+
+
+def pilot_log(plan: Plan, part: Part) -> Path:
+    """Return the path of a pilot's log."""
+    return plan.output / part.name / "pilot" / "nvlog.json"
+
+
+def step_times(log: Path) -> list[float]:
+    """Seconds of each training step of a log."""
+    return [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
+
+
+def advice(plan: Plan, part: Part, steps: int, minutes: float) -> str:
+    """A line for a machine too slow for clear words in these minutes of the part; else nothing."""
+    if steps >= part.enough or not steps:
+        return ""
+    whole = minutes / part.share
+    needed = math.ceil(whole * part.enough / steps)
+    return (
+        f"   about {steps} steps; after fewer than {part.enough:,}, half of the words are wrong. This machine makes as many with\n"
+        f"   QUICKSTART_MINUTES={needed} {plan.command}, now or afterwards\n"
+    )
 
 
 def train_command(plan: Plan, part: Part, output: Path) -> list[str]:
@@ -326,14 +357,13 @@ def table(plan: Plan, spoken: dict[str, dict[str, Any]], ratio: float, minutes: 
         ("pictures of the attention", f"{plan.output}/griffin-lim/alignment_*.png"),
         ("curves, mels and sounds of the training", f"tensorboard --logdir {plan.output}"),
     ]
-    again = "bash scripts/quickstart.sh" + (" --from-scratch" if plan is FROM_SCRATCH else "")
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
     return "\n".join(
         [
             *lines,
             "",
-            f"Next: QUICKSTART_MINUTES={2 * minutes:g} {again} goes on from here;",
+            f"Next: QUICKSTART_MINUTES={2 * minutes:g} {plan.command} goes on from here;",
             f"  rm -r {plan.output} makes it start anew; your own phrases: the inference command above with another -i;",
             "  LJSpeech or your own voice: docs/training.md",
         ]

@@ -131,6 +131,22 @@ def test_both_models_of_a_plan_take_the_same_mels(few_clips: Path) -> None:
         assert sum(part.share for part in plan.parts) == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("steps", "minutes", "command"),
+    [
+        (500, 20, "bash scripts/quickstart.sh,"),
+        (999, 11, "bash scripts/quickstart.sh,"),
+        (1000, None, ""),
+        (0, None, ""),
+    ],
+)
+def test_a_slow_machine_is_told_how_many_minutes_it_needs(steps: int, minutes: int | None, command: str) -> None:
+    plan = quickstart.FROM_VOICE
+    words = quickstart.advice(plan, plan.tacotron2, steps, 10 * plan.tacotron2.share)
+    assert words == "" if minutes is None else f"QUICKSTART_MINUTES={minutes} {command}" in words
+    assert quickstart.advice(plan, plan.waveglow, steps, 1.0) == ""
+
+
 def test_minutes_are_above_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert quickstart.parse_args(["--minutes", "1.5"]).minutes == 1.5
     with pytest.raises(SystemExit):
