@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from common.training.nvlog import NvLog
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from scripts import quickstart
-from tests.recipe import ROOT, clips, flags, read_steps, start, succeed, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, clips, flags, read_steps, start, succeed, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
 
@@ -131,20 +132,26 @@ def test_both_models_of_a_plan_take_the_same_mels(few_clips: Path) -> None:
         assert sum(part.share for part in plan.parts) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    ("steps", "minutes", "command"),
-    [
-        (500, 20, "bash scripts/quickstart.sh,"),
-        (999, 11, "bash scripts/quickstart.sh,"),
-        (1000, None, ""),
-        (0, None, ""),
-    ],
-)
-def test_a_slow_machine_is_told_how_many_minutes_it_needs(steps: int, minutes: int | None, command: str) -> None:
-    plan = quickstart.FROM_VOICE
-    words = quickstart.advice(plan, plan.tacotron2, steps, 10 * plan.tacotron2.share)
-    assert words == "" if minutes is None else f"QUICKSTART_MINUTES={minutes} {command}" in words
-    assert quickstart.advice(plan, plan.waveglow, steps, 1.0) == ""
+@pytest.mark.parametrize(("steps", "minutes"), [(550, 20), (1099, 11), (1100, None), (0, None)])
+def test_minutes_that_a_slow_machine_needs(steps: int, minutes: int | None) -> None:
+    for plan in (quickstart.FROM_VOICE, quickstart.FROM_SCRATCH):
+        line = quickstart.advice(plan, plan.tacotron2, steps, 10 * plan.tacotron2.share)
+        assert line == "" if minutes is None else f"QUICKSTART_MINUTES={minutes} {plan.command} makes" in line
+        assert quickstart.advice(plan, plan.waveglow, steps, 1.0) == ""
+
+
+def test_training_on_a_slow_machine_says_how_many_minutes_it_needs(
+    few_clips: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    part = quickstart.FROM_VOICE.tacotron2._replace(flags=f"{MODELS['Tacotron2']} -bs 2 --cpu")
+    plan = quickstart.FROM_VOICE._replace(output=few_clips / "out", tacotron2=part)
+    plan.output.mkdir()
+    quickstart.prepare_mels(plan)
+    quickstart.train(plan, part, 0.01)
+    printed = capfd.readouterr().out
+    epochs = int(re.search(r"an epoch: (\d+) epochs", printed)[1])
+    steps = sum("train_iter_time" in data for _, data in read_steps(plan.output / "Tacotron2" / "nvlog.json"))
+    assert steps > epochs and f"   about {steps} steps; after fewer than 1,100," in printed
 
 
 def test_minutes_are_above_zero(capsys: pytest.CaptureFixture[str]) -> None:
