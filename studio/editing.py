@@ -11,7 +11,6 @@ import soundfile
 
 from common.errors import DataError, join_problems
 from studio.prepare import apply_rows, edit_problems, proposals_of
-from studio.prepare_arguments import VALIDATION
 from studio.project import Project, inside, lock_project
 from studio.report import describe_problems, figures, read_problems
 from studio.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
@@ -108,4 +107,4 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
         if problems:
             raise DataError(join_problems(problems))
         write_review(project.review, rows)
-        return "\n".join(apply_rows(project, rows, VALIDATION))
+        return "\n".join(apply_rows(project, rows))

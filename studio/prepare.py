@@ -17,7 +17,7 @@ from studio.clips import CutRecording, Job, cut_recording
 from studio.faults import Candidate, find_faults, is_usable
 from studio.ledger import Ledger
 from studio.lists import Options, training_problems, usable, write_lists
-from studio.prepare_arguments import PrepareOptions, options_of
+from studio.prepare_arguments import VALIDATION, PrepareOptions, options_of
 from studio.project import Project, lock_project
 from studio.recognition import Sound, recognise
 from studio.review import (
@@ -74,7 +74,7 @@ def prepare(options: PrepareOptions) -> None:
     _remove_stale(project, cut.recordings)
     report.store_problems(project, cut.problems)
     report.print_problems(cut.problems)
-    training, validation = write_lists(project, edits.rows, options.validation)
+    training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
     print("\n".join(report.summary(project, edits, training, validation, alphabet)))
 
 
@@ -91,6 +91,9 @@ def read_settings(project: Project) -> dict[str, Any]:
     if not isinstance(language, str) or type(rate) is not int or rate < 1:
         found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
         raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run {again} again")
+    validation = settings.setdefault("validation", VALIDATION)
+    if not isinstance(validation, (int, float)) or not validation > 0:
+        raise DataError(f"{path}: validation {validation!r}, expected a number of clips or a share; run {again} again")
     return dict(settings)
 
 
@@ -118,12 +121,16 @@ def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
     return {clip: f"text: {text}" for clip, text in training_problems(project, usable(rows), options).items()}
 
 
-def apply_rows(project: Project, rows: Sequence[Row], validation: float) -> list[str]:
-    """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary."""
+def apply_rows(project: Project, rows: Sequence[Row], validation: float | None = None) -> list[str]:
+    """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary.
+
+    `validation` is a number of clips or a share; None for that of the run before.
+    """
     settings = read_settings(project)
+    settings["validation"] = validation or settings["validation"]
     alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
-    parts = write_lists(project, rows, validation)
+    parts = write_lists(project, rows, settings["validation"])
     proposals = proposals_of(project)
     edits = carry_edits(proposals, rows, proposals)
     return report.summary(project, Edits(list(rows), edits.n_edited, []), *parts, alphabet)
@@ -263,6 +270,7 @@ def _write_settings(options: PrepareOptions, alphabet: Alphabet) -> None:
         "sampling_rate": options.cutting.sampling_rate,
         "cutting": asdict(options.cutting),
         "texts": asdict(options.texts),
+        "validation": options.validation,
     }
     _write_alphabet(options.project, settings, alphabet)
 

@@ -41,7 +41,7 @@ class PrepareOptions:
     cutting: CuttingConfig
     texts: TextConfig
     limits: FaultLimits
-    validation: float
+    validation: float | None  # None: that of the run before
     several_speakers: bool
     workers: int
 
@@ -94,8 +94,11 @@ def _add_cutting(group: argparse._ArgumentGroup) -> None:
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=levels)
     fill = f"fill digital silence, as noise gates leave it, with noise {BELOW_SPEECH:g} dB below the speech"
     add("--fill-silence", action=argparse.BooleanOptionalAction, default=default.fill_silence, help=fill)
-    validation = "clips for validation, a number or a share below 1; whole recordings where there are ten or more"
-    add("--validation", type=share_or_number, default=VALIDATION, metavar="N", help=validation)
+    validation = (
+        "clips for validation, a number or a share below 1; whole recordings where there are ten or more"
+        f" (default: {VALIDATION:g}; with --apply, as in the run before)"
+    )
+    add("--validation", type=share_or_number, metavar="N", help=validation)
 
 
 def _add_texts(group: argparse._ArgumentGroup) -> None:
@@ -155,7 +158,7 @@ def options_of(argv: list[str] | None = None) -> PrepareOptions:
         cutting=_config(CuttingConfig, args),
         texts=_config(TextConfig, args),
         limits=_config(FaultLimits, args),
-        validation=args.validation,
+        validation=args.validation or (None if args.apply else VALIDATION),
         several_speakers=args.allow_several_speakers,
         workers=args.num_workers,
     )

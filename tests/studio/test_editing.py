@@ -99,6 +99,17 @@ def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):
     assert contents(project) == before
 
 
+def test_edits_keep_the_clips_of_validation_that_were_asked_for(project):
+    flags = ["--name", "mine", "--projects", str(project.projects), "--apply"]
+    prepare.main([*flags, "--validation", "3"])
+    before = read_filelist(project.validation_list)
+    assert len(before) == 3
+    prepare.main(flags)
+    assert read_filelist(project.validation_list) == before
+    save_edits(project, {})
+    assert read_filelist(project.validation_list) == before
+
+
 def test_all_bad_rows_are_named_at_once_and_no_file_changes(project):
     rows, before = read_rows(project), contents(project)
     edits = {rows[1].clip: Edit("yes", ""), rows[2].clip: Edit("yes", "a|b"), rows[3].clip: Edit("maybe", "Fine.")}

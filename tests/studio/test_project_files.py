@@ -121,6 +121,7 @@ def test_numbers_that_a_spreadsheet_has_formatted_keep_their_proposed_form(tmp_p
         ("{}", "no entry 'texts'"),
         ('{"texts": {"language": "en"}, "cutting": {"sampling_rate": "x"}}', "sampling_rate 'x', expected"),
         ('{"texts": {"language": 3}, "cutting": {"sampling_rate": 22050}}', "language 3"),
+        ('{"texts": {"language": "en"}, "cutting": {"sampling_rate": 22050}, "validation": "x"}', "validation 'x'"),
     ],
 )
 def test_settings_of_a_project_that_are_damaged(tmp_path: Path, content: str | None, message: str) -> None:
