@@ -148,6 +148,8 @@ def cut_all(options: PrepareOptions) -> Material:
                 [*listing.problems, f"{folder}: no recordings in it, but {others}; expected wav, flac, mp3, m4a …"]
             )
         )
+    if others := listing.describe_others():
+        print(f"not read, for their endings are those of no recording: {others}")
     transcripts = find_transcripts(folder, listing.sources)
     jobs = [
         Job(source, transcripts.get(source.name), options.cutting, project.state, project.clips)

@@ -11,9 +11,7 @@ from common.errors import DataError, printable
 from common.files import make_folder, parse_json
 from studio.prepare_config import TextConfig
 from studio.project import Project, inside
-from studio.sources import ENDINGS, file_digest
-
-TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".csv", ".tsv"})
+from studio.sources import ENDINGS, TRANSCRIPTS, file_digest
 
 
 class Storage(NamedTuple):

@@ -36,9 +36,11 @@ SOUNDS = (
     ".aiff",
     ".aifc",
 )
-COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ac3")
-VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp")
-ENDINGS = frozenset(SOUNDS + COMPRESSED + VIDEOS)
+COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ac3", ".eac3", ".dts")
+RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", ".sph")
+VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
+ENDINGS = frozenset(SOUNDS + COMPRESSED + RARE + VIDEOS)
+TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".csv", ".tsv"})
 BLOCK = 2**18  # samples of all channels together that are read at once
 LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips
 
@@ -57,6 +59,11 @@ class Listing(NamedTuple):
     sources: list[Source]
     problems: list[str]
     others: Counter[str]
+
+    def describe_others(self) -> str:
+        """Count the files that are neither recordings nor transcripts, the most frequent endings first; "" without any."""
+        counts = [f"{n} {ending}" for ending, n in self.others.most_common() if ending not in TRANSCRIPTS]
+        return ", ".join([*counts[:5], *(["…"] if len(counts) > 5 else [])])
 
 
 class Sound(NamedTuple):

@@ -237,12 +237,13 @@ def test_rates_and_channels(tmp_path: Path, rate: int, channels: int) -> None:
     assert all(("bandwidth" in row["faults"]) == (rate == 8000) for row in rows)
 
 
-def test_videos_are_read_with_av(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "codec"), [("a.m4a", "aac"), ("a.wv", "wavpack"), ("a.tta", "tta")])
+def test_formats_that_av_reads(tmp_path: Path, name: str, codec: str) -> None:
     av = pytest.importorskip("av", reason="av, of requirements-studio.txt, is not installed")
     write_talk(tmp_path / "a.wav", range(1, 5))
     (tmp_path / "in").mkdir()
-    with av.open(str(tmp_path / "a.wav")) as source, av.open(str(tmp_path / "in" / "a.m4a"), "w") as target:
-        stream = target.add_stream("aac", rate=44100)
+    with av.open(str(tmp_path / "a.wav")) as source, av.open(str(tmp_path / "in" / name), "w") as target:
+        stream = target.add_stream(codec, rate=44100)
         for frame in source.decode(audio=0):
             target.mux(stream.encode(frame))
         target.mux(stream.encode(None))
@@ -259,10 +260,13 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
     (folder / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "pipe.wav")
+    for name in ("one.xyz", "two.XYZ", "cover.jpg", "notes.txt"):
+        (folder / name).write_text("no sound")
     project = run(folder, tmp_path / "out")
     out = capsys.readouterr().out
     assert {row["recording"] for row in table(project)} == {"deep/good.wav"}
     assert "left out, 6 files" in out
+    assert "not read, for their endings are those of no recording: 2 .xyz, 1 .jpg\n" in out
     for part in (
         "noise.wav",
         "empty.mp3",
