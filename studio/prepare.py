@@ -74,7 +74,10 @@ def prepare(options: PrepareOptions) -> None:
     _remove_stale(project, cut.recordings)
     report.store_problems(project, cut.problems)
     report.print_problems(cut.problems)
-    training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
+    try:
+        training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
+    except DataError as error:
+        raise DataError("\n".join([str(error), *report.causes(project, edits.rows, options.texts.language)])) from None
     print("\n".join(report.summary(project, edits, training, validation, alphabet)))
 
 

@@ -9,8 +9,9 @@ from common.errors import join_problems, printable
 from common.files import atomic_write
 from studio.alphabet import Alphabet
 from studio.faults import FILLED, SILENCE
+from studio.prepare_config import TextConfig
 from studio.project import Project
-from studio.review import Edits, Row
+from studio.review import NO, YES, Edits, Row
 from studio.silence import BELOW_SPEECH
 
 
@@ -73,8 +74,7 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     for part, rows in (("training", training), ("validation", validation)):
         lines.append(f"  {part}: {clips(len(rows))}, {minutes(rows):.1f} minutes")
     lines.append(f"  not used: {clips(len(edits.rows) - len(training) - len(validation))}")
-    names = Counter(kind_of(fault) for row in edits.rows for fault in row.faults.split("; ") if fault)
-    if names:
+    if names := count_faults(edits.rows):
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
         noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence leaves it)"
@@ -89,6 +89,21 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
             f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"
         )
     return lines
+
+
+def count_faults(rows: Sequence[Row]) -> Counter[str]:
+    """Count the clips with each fault, by its name."""
+    return Counter(kind_of(fault) for row in rows for fault in row.faults.split("; ") if fault)
+
+
+def causes(project: Project, rows: Sequence[Row], language: str) -> list[str]:
+    """Return the faults by which clips are not used, and the remedies, a line each."""
+    names = count_faults([row for row in rows if row.use == NO])
+    lines = [f"faults of the clips that are not used: {', '.join(f'{name} {n}' for name, n in names.most_common())}"]
+    if language == TextConfig.language and 2 * names["words"] > len(rows):
+        lines.append("are the recordings in another language than English? Then add --language CODE")
+    again = project.command("studio.prepare", "--apply", "--name")
+    return [*lines, f"correct texts, or write {YES} into the column use, in {project.review}, then run {again}"]
 
 
 def kind_of(fault: str) -> str:

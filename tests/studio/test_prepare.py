@@ -364,3 +364,19 @@ def test_wrong_transcripts_come_first_and_are_not_used(tmp_path: Path) -> None:
     assert first["clip"] == "clip5" and first["use"] == "no" and float(first["words_wrong"]) > 0.5
     assert first["faults"].startswith("words (")
     assert all(row["use"] == "yes" for row in others)
+
+
+def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_path: Path) -> None:
+    write_talk(tmp_path / "in" / "a.wav", range(1, 2))
+    (tmp_path / "in" / "a.txt").write_text("Der Zug in die Stadt kommt heute sehr viel später an.")
+    with pytest.raises(DataError, match=r"^0 usable clips, expected more than the 1 for validation") as error:
+        run(tmp_path / "in", tmp_path / "out", "--max-words-wrong", "0.4")
+    for part in (
+        "not used: words 1",
+        "Then add --language CODE",
+        "clips.tsv, then run python -m studio.prepare --apply",
+    ):
+        assert part in str(error.value)
+    with pytest.raises(DataError) as error:
+        run(tmp_path / "in", tmp_path / "out", "--language", "de", "--min-duration", "10")
+    assert "not used: too short 1" in str(error.value) and "--language" not in str(error.value)
