@@ -71,12 +71,15 @@ class Progress:
 
 
 def digest(name: str, plan: Plan, project: Project) -> str:
-    """Digest the settings of a model, those that change its training. Paths of the project count relative to its folder,
-    since the page and a terminal spell that folder differently.
+    """Digest the settings of a model and the filelists, all that changes its training. Paths of the project count relative to its
+    folder, since the page and a terminal spell that folder differently.
     """
     root = str(project.root)
     words = [word.replace(root, "", 1) if word.startswith(root) else word for word in train_words(name, plan, project)]
-    settings = [words, plan.models[name].hours]
+    lists = [
+        path.read_text(encoding="utf-8") for path in (project.training_list, project.validation_list) if path.exists()
+    ]
+    settings = [words, plan.models[name].hours, lists]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 

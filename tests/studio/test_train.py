@@ -184,6 +184,20 @@ def test_a_changed_plan_trains_on_after_a_budget_is_spent(tmp_path: Path, capfd)
     assert state.seconds > 3600 and 1800 < state.spent < 3600
 
 
+def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capfd) -> None:
+    """An edited transcript made no difference to a model whose budget was spent."""
+    project = make_project(Project(name="edited", projects=tmp_path))
+    progress = Progress(project.root / "runs" / "progress.json")
+    plan = tiny_plan(project, 100_000, hours=3 / 3600)
+    for _ in range(2):
+        assert train.train_model("Tacotron2", plan, project, progress, NoStop())  # type: ignore[arg-type]
+        assert "Tacotron2: trains to epoch" in capfd.readouterr().out
+        assert train.train_model("Tacotron2", plan, project, progress, NoStop())  # type: ignore[arg-type]
+        assert "Tacotron2: nothing to do" in capfd.readouterr().out
+        first, *others = project.training_list.read_text().splitlines(keepends=True)
+        project.training_list.write_text("".join([first.replace("|", "|well "), *others]))
+
+
 def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
     project = make_project(Project(name="bad", projects=tmp_path))
     tiny_plan(project)
