@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,13 +14,17 @@ from common.files import atomic_write
 from studio.commands import PREDICTED, option_words
 from studio.machine import ROOT, message_of
 from studio.project import Project
+from studio.sources import file_digest
 from studio.start import audio_of
 
+SOURCE = "source.txt"  # digest of the checkpoint and the filelists that the mels come from
 FOLDER = "data"  # of the wavs and mels, as scripts.predict_mels expects them
 
 
 def predict_mels(project: Project, checkpoint: Path, cpu: bool) -> None:
     """Compute the clips' mels, let the acoustic model predict them, and write the vocoder's filelists.
+
+    Mels of the same checkpoint and filelists are not predicted again.
 
     Raises DataError with the message of the command that fails.
     """
@@ -29,6 +34,10 @@ def predict_mels(project: Project, checkpoint: Path, cpu: bool) -> None:
     if not wavs.is_symlink():
         wavs.symlink_to(project.clips.resolve(), target_is_directory=True)
     lists = {"training": project.training_list, "validation": project.validation_list}
+    digest = hashlib.sha256(" ".join(map(file_digest, [checkpoint, *lists.values()])).encode()).hexdigest()
+    stored = target / SOURCE
+    if stored.is_file() and stored.read_text() == f"{digest}\n":
+        return
     rows = {part: read_filelist(path) for part, path in lists.items()}
     audio, mels = {}, {}
     for part, items in rows.items():
@@ -40,8 +49,9 @@ def predict_mels(project: Project, checkpoint: Path, cpu: bool) -> None:
     _run("common.data.mels", [*words, *settings])
     words = [str(checkpoint), *mels.values(), "-d", str(source), "-o", str(target), *(["--cpu"] if cpu else [])]
     _run("scripts.predict_mels", words)
-    for part, path in audio.items():  # at last: the lists mark the work as complete
+    for part, path in audio.items():
         _write(target / f"{part}.txt", Path(path).read_text(encoding="utf-8").splitlines())
+    _write(stored, [digest])  # at last: it marks the work as complete
 
 
 def _write(path: Path, lines: Sequence[str]) -> str:

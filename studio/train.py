@@ -23,7 +23,7 @@ from common.parser import Parser
 from common.training.checkpoint import find_last
 from common.training.interrupt import StopRequest
 from models import REGISTRY
-from studio.commands import PREDICTED, display_path, train_words
+from studio.commands import display_path, train_words
 from studio.machine import counts_words
 from studio.plan_file import ModelPlan, Plan, read_plan
 from studio.predicted import predict_mels
@@ -67,7 +67,7 @@ def check_packages(plan: Plan, project: Project) -> None:
 def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
     """Train a model to the end of its plan, or go on. Returns False if a signal stopped it after a save."""
     settings, folder = plan.models[name], project.run(name)
-    if settings.predicted_mels and not (project.root / PREDICTED / "validation.txt").exists():
+    if settings.predicted_mels:
         predict_mels(project, best_checkpoint(project, acoustic_name(plan)), plan.cpu)
     current, state = digest(name, plan, project), progress.of(name)
     if state.finished == current:
