@@ -24,6 +24,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: pr
 # Of the page, which reads many files and keeps connections open; only errors are logged.
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
+UPLOAD = "/gradio_api/upload"  # of the page, which has a limit of its own
 DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
@@ -63,7 +64,7 @@ class Gate:
             browser = {} if scope["path"].startswith(API) else {"WWW-Authenticate": 'Basic realm="speech"'}
             return RequestError(401, message, code="invalid_api_key", headers=browser)
         size = headers.get("content-length", "")
-        if size.isdecimal() and int(size) > self.config.max_body and scope["path"].startswith(API):
+        if size.isdecimal() and int(size) > self.config.max_body and is_limited(scope):
             return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
         return None
 
@@ -79,7 +80,7 @@ class Gate:
                 raise HTTPException(413, self._too_large("more"))
             return message
 
-        return receive_limited if scope["path"].startswith(API) and scope["type"] == "http" else receive
+        return receive_limited if is_limited(scope) else receive
 
     def _too_large(self, found: str) -> str:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
@@ -127,6 +128,11 @@ class Answer:
             await asyncio.wait_for(self.send(message), self.limit)
         except (TimeoutError, asyncio.TimeoutError):
             raise StallError(f"the client read nothing for {self.limit:g} seconds (--idle-timeout)") from None
+
+
+def is_limited(scope: Scope) -> bool:
+    """True for a request whose body has at most --max-body bytes: all but the upload of a sound file."""
+    return scope["type"] == "http" and not scope["path"].startswith(UPLOAD)
 
 
 async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:
