@@ -87,7 +87,7 @@ class Session:
 
     async def refuse(self, error: RequestError) -> None:
         """Send an error and close."""
-        self.socket.scope.setdefault("log", {})["error"] = error.message
+        self.socket.scope.setdefault("log", {})["error"] = error.log_message
         await self.socket.send_json({"type": "error", **error.body()})
         await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)
 
