@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from serving.config import ServingConfig
-from serving.errors import RequestError
+from serving.errors import RequestError, quote_value
 from serving.metrics import Metrics
 from serving.responses import error_response
 
@@ -58,6 +58,9 @@ class Gate:
 
     def _error(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
+        if scope["type"] == "websocket" and not self._is_own_origin(headers):
+            message = f"pages of {quote_value(headers['origin'])} may not call this server (--cors-origin)"
+            return RequestError(403, message, code="origin_not_allowed")
         key = None if scope["path"] in OPEN_PATHS else self.config.api_key
         if key is not None and not has_key(headers, key):
             message = "the key is missing or wrong, expected the header Authorization: Bearer KEY"
@@ -67,6 +70,13 @@ class Gate:
         if size.isdecimal() and int(size) > self.config.max_body and is_limited(scope):
             return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
         return None
+
+    def _is_own_origin(self, headers: Headers) -> bool:
+        """False for a page of another origin; browsers leave its WebSockets to the server's decision (RFC 6455, 10.2)."""
+        origin, allowed = headers.get("origin"), self.config.cors_origins
+        if origin is None or not {origin, "*"}.isdisjoint(allowed):
+            return True
+        return origin.partition("://")[2] == headers.get("host")
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
         """Count the bytes of a body of unknown length, and refuse it beyond the limit."""
