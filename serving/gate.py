@@ -79,12 +79,17 @@ class Gate:
         return origin.partition("://")[2] == headers.get("host")
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Count the bytes of a body of unknown length, and refuse it beyond the limit."""
-        total = 0
+        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time."""
+        total, has_more, end = 0, True, time.monotonic() + self.config.idle_timeout
 
         async def receive_limited() -> Message:
-            nonlocal total
-            message = await receive()
+            nonlocal total, has_more
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()) if has_more else None)
+            except (TimeoutError, asyncio.TimeoutError):
+                text = f"the body did not arrive within {self.config.idle_timeout:g} seconds (--idle-timeout)"
+                raise HTTPException(408, text, {"Connection": "close"}) from None
+            has_more = message.get("more_body", False)
             total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
             if total > self.config.max_body:
                 raise HTTPException(413, self._too_large("more"))
