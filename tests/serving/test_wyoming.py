@@ -72,6 +72,19 @@ def test_a_whole_text_is_spoken_after_an_error_within_a_stream(engine: Engine) -
     assert any(len(event.payload or b"") > 0 for event in events)
 
 
+def test_a_text_in_pieces_is_limited_before_its_end(engine: Engine) -> None:
+    from wyoming.tts import SynthesizeChunk, SynthesizeStart
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(SynthesizeStart().event())
+        for _ in range(5):
+            await client.write_event(SynthesizeChunk("word " * 200).event())
+        return await read_until(client, "error")
+
+    error = with_client(engine, steps)[-1]
+    assert error.data["code"] == "text_too_long" and "5000 characters" in error.data["text"]
+
+
 def test_a_stream_ends_with_both_marks(engine: Engine) -> None:
     from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
