@@ -19,9 +19,7 @@ from serving.errors import RequestError
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, check_unspoken
 
-NAME = "speech-server"
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
-ATTRIBUTION = Attribution(name="", url="")
 WIDTH = 2  # bytes of a sample
 
 
@@ -48,6 +46,12 @@ class Handler(AsyncEventHandler):
             self.cutter = None
             await self.write_event(Error(error.message, error.code).event())
         return True
+
+    async def write_event(self, event: Event) -> None:
+        """Send an event; cut off a client that reads nothing for --idle-timeout seconds."""
+        end = asyncio.get_running_loop().call_later(self.engine.config.idle_timeout, self.writer.transport.abort)
+        await super().write_event(event)
+        end.cancel()
 
     async def _answer(self, event: Event) -> None:
         if Describe.is_type(event.type):
@@ -89,7 +93,7 @@ class Handler(AsyncEventHandler):
 
 def describe(engine: Engine) -> Info:
     """Describe the server and its voices."""
-    options: dict[str, Any] = {"attribution": ATTRIBUTION, "installed": True, "version": None}
+    options: dict[str, Any] = {"attribution": Attribution(name="", url=""), "installed": True, "version": None}
     voices = [TtsVoice(name=name, description=name, languages=[LANGUAGE], **options) for name in engine.voices.names]
     own: dict[str, Any] = {"voices": voices, "supports_synthesize_streaming": True}
-    return Info(tts=[TtsProgram(name=NAME, description="Text to speech", **own, **options)])
+    return Info(tts=[TtsProgram(name="speech-server", description="Text to speech", **own, **options)])
