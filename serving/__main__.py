@@ -18,6 +18,7 @@ import logging
 import socket
 import sys
 from functools import partial
+from typing import Any
 
 import uvicorn
 
@@ -27,6 +28,7 @@ from common.sockets import listen, reason
 from serving.app import make_app
 from serving.arguments import parse_args
 from serving.config import ServingConfig
+from serving.connections import Connection, most_connections
 from serving.engine import Engine
 from serving.gate import JsonFormatter
 from serving.voices import Voices
@@ -64,7 +66,8 @@ class Server(uvicorn.Server):
         quiet = uvicorn.Config(self.app, log_config=None, access_log=False, server_header=False)
         quiet.timeout_graceful_shutdown = LAST_BYTES
         # The other parser, httptools, sets no limit to headers.
-        quiet.http, quiet.h11_max_incomplete_event_size = "h11", LONGEST_HEADERS
+        limited: Any = partial(Connection, patience=config.idle_timeout, most=most_connections())
+        quiet.http, quiet.h11_max_incomplete_event_size = limited, LONGEST_HEADERS
         quiet.ws_max_size = config.max_body
         super().__init__(quiet)
         self.engine, self.settings = engine, config

@@ -66,15 +66,13 @@ def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(Exception, handle_other_error)
     app.add_middleware(Gate, config=config, metrics=engine.metrics)
-    if config.cors_origins:
-        headers = list(EXPOSED_HEADERS)
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(config.cors_origins),
-            allow_methods=["*"],
-            allow_headers=["*"],
-            expose_headers=headers,
-        )
+    app.add_middleware(  # without an origin as well: else the page's own middleware allows any
+        CORSMiddleware,
+        allow_origins=list(config.cors_origins),
+        allow_methods=["*"],
+        allow_headers=["*"],
+        expose_headers=list(EXPOSED_HEADERS),
+    )
     return mount_page(app, engine, config)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 LONGEST_REASON = 123  # bytes
+QUOTING = frozenset({"invalid_body", "invalid_text"})  # codes of messages that may quote a text
 LONGEST_VALUE = 60  # characters of a wrong value that a message shows
 
 
@@ -31,6 +32,11 @@ class RequestError(Exception):
     def kind(self) -> str:
         """The error's type: of the request, or of the server."""
         return INVALID if self.status < 500 else SERVER
+
+    @property
+    def log_message(self) -> str:
+        """The message without words of a text, which the log must not have."""
+        return f"{self.param}: {self.code}" if self.code in QUOTING else self.message
 
     @property
     def reason(self) -> str:

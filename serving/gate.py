@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from serving.config import ServingConfig
-from serving.errors import RequestError
+from serving.errors import RequestError, quote_value
 from serving.metrics import Metrics
 from serving.responses import error_response
 
@@ -24,6 +24,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: pr
 # Of the page, which reads many files and keeps connections open; only errors are logged.
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
+UPLOAD = "/gradio_api/upload"  # of the page, which has a limit of its own
 DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
@@ -57,29 +58,44 @@ class Gate:
 
     def _error(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
+        if scope["type"] == "websocket" and not self._is_own_origin(headers):
+            message = f"pages of {quote_value(headers['origin'])} may not call this server (--cors-origin)"
+            return RequestError(403, message, code="origin_not_allowed")
         key = None if scope["path"] in OPEN_PATHS else self.config.api_key
         if key is not None and not has_key(headers, key):
             message = "the key is missing or wrong, expected the header Authorization: Bearer KEY"
             browser = {} if scope["path"].startswith(API) else {"WWW-Authenticate": 'Basic realm="speech"'}
             return RequestError(401, message, code="invalid_api_key", headers=browser)
         size = headers.get("content-length", "")
-        if size.isdecimal() and int(size) > self.config.max_body and scope["path"].startswith(API):
+        if size.isdecimal() and int(size) > self.config.max_body and is_limited(scope):
             return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
         return None
 
+    def _is_own_origin(self, headers: Headers) -> bool:
+        """False for a page of another origin; browsers leave its WebSockets to the server's decision (RFC 6455, 10.2)."""
+        origin, allowed = headers.get("origin"), self.config.cors_origins
+        if origin is None or not {origin, "*"}.isdisjoint(allowed):
+            return True
+        return origin.partition("://")[2] == headers.get("host")
+
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Count the bytes of a body of unknown length, and refuse it beyond the limit."""
-        total = 0
+        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time."""
+        total, has_more, end = 0, True, time.monotonic() + self.config.idle_timeout
 
         async def receive_limited() -> Message:
-            nonlocal total
-            message = await receive()
+            nonlocal total, has_more
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()) if has_more else None)
+            except (TimeoutError, asyncio.TimeoutError):
+                text = f"the body did not arrive within {self.config.idle_timeout:g} seconds (--idle-timeout)"
+                raise HTTPException(408, text, {"Connection": "close"}) from None
+            has_more = message.get("more_body", False)
             total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
             if total > self.config.max_body:
                 raise HTTPException(413, self._too_large("more"))
             return message
 
-        return receive_limited if scope["path"].startswith(API) and scope["type"] == "http" else receive
+        return receive_limited if is_limited(scope) else receive
 
     def _too_large(self, found: str) -> str:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
@@ -127,6 +143,11 @@ class Answer:
             await asyncio.wait_for(self.send(message), self.limit)
         except (TimeoutError, asyncio.TimeoutError):
             raise StallError(f"the client read nothing for {self.limit:g} seconds (--idle-timeout)") from None
+
+
+def is_limited(scope: Scope) -> bool:
+    """True for a request whose body has at most --max-body bytes: all but the upload of a sound file."""
+    return scope["type"] == "http" and not scope["path"].startswith(UPLOAD)
 
 
 async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:

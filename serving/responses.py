@@ -60,7 +60,7 @@ class StreamedResponse(Response):
         try:
             first = await anext(self.chunks)
         except RequestError as error:
-            scope.setdefault("log", {})["error"] = error.message
+            scope.setdefault("log", {})["error"] = error.log_message
             await error_response(error)(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -69,7 +69,7 @@ class StreamedResponse(Response):
             async for chunk in self.chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except RequestError as error:
-            scope.setdefault("log", {})["error"] = error.message
+            scope.setdefault("log", {})["error"] = error.log_message
             if self.error_chunk is None:
                 return  # the server closes the connection of an incomplete answer
             await send({"type": "http.response.body", "body": self.error_chunk(error), "more_body": True})
@@ -142,5 +142,5 @@ def error_response(error: RequestError) -> JSONResponse:
 def handle_request_error(request: Request, error: Exception) -> Response:
     """Answer a RequestError; FastAPI's handler of it."""
     assert isinstance(error, RequestError)
-    request.scope.setdefault("log", {})["error"] = error.message
+    request.scope.setdefault("log", {})["error"] = error.log_message
     return error_response(error)

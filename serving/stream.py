@@ -119,3 +119,10 @@ def check(request: SpeechRequest, config: ServingConfig) -> None:
         value = getattr(request, name)
         if value is not None and not 0 <= value <= largest:  # NaN fails this as well
             raise RequestError(400, f"{name}: {value}, expected 0 to {largest:.10g}", param=name, code="out_of_range")
+
+
+def check_unspoken(found: int, config: ServingConfig) -> None:
+    """Raise RequestError where so many characters of a text that comes in pieces wait for their turn."""
+    if found > (most := config.max_characters):
+        message = f"text: {found} characters are not spoken yet, expected at most {most} (--max-characters)"
+        raise RequestError(400, message, param="text", code="text_too_long")

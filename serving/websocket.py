@@ -24,7 +24,7 @@ from serving.engine import Engine
 from serving.errors import RequestError
 from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
-from serving.stream import SpeechStream
+from serving.stream import SpeechStream, check_unspoken
 
 PAUSE = 0.35  # seconds between sentences, as between the pieces of a long text
 NORMAL, POLICY, TRY_LATER = 1000, 1008, 1013  # codes of a closing WebSocket (RFC 6455 and its registry)
@@ -87,7 +87,7 @@ class Session:
 
     async def refuse(self, error: RequestError) -> None:
         """Send an error and close."""
-        self.socket.scope.setdefault("log", {})["error"] = error.message
+        self.socket.scope.setdefault("log", {})["error"] = error.log_message
         await self.socket.send_json({"type": "error", **error.body()})
         await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)
 
@@ -155,10 +155,7 @@ class Session:
     def _check_length(self, added: int) -> None:
         """Raise RequestError where too many characters wait."""
         assert self.cutter is not None
-        most = self.engine.config.max_characters
-        if (found := self.waiting + len(self.cutter) + added) > most:
-            message = f"text: {found} characters are not spoken yet, expected at most {most} (--max-characters)"
-            raise RequestError(400, message, param="text", code="text_too_long")
+        check_unspoken(self.waiting + len(self.cutter) + added, self.engine.config)
 
     async def _speak(self) -> None:
         """Speak sentence after sentence until the end of the text."""

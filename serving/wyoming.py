@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
@@ -16,11 +17,9 @@ from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.sentences import SentenceCutter
-from serving.stream import SpeechRequest
+from serving.stream import SpeechRequest, check_unspoken
 
-NAME = "speech-server"
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
-ATTRIBUTION = Attribution(name="", url="")
 WIDTH = 2  # bytes of a sample
 
 
@@ -48,6 +47,12 @@ class Handler(AsyncEventHandler):
             await self.write_event(Error(error.message, error.code).event())
         return True
 
+    async def write_event(self, event: Event) -> None:
+        """Send an event; cut off a client that reads nothing for --idle-timeout seconds."""
+        end = asyncio.get_running_loop().call_later(self.engine.config.idle_timeout, self.writer.transport.abort)
+        await super().write_event(event)
+        end.cancel()
+
     async def _answer(self, event: Event) -> None:
         if Describe.is_type(event.type):
             await self.write_event(describe(self.engine).event())
@@ -60,7 +65,9 @@ class Handler(AsyncEventHandler):
             await self._begin(SynthesizeStart.from_event(event).voice)
             self.cutter = SentenceCutter(partial(self.engine.voices.sentence_ends, self.voice))
         elif SynthesizeChunk.is_type(event.type) and self.cutter is not None:
-            await self._speak(self.cutter.add(SynthesizeChunk.from_event(event).text))
+            text = SynthesizeChunk.from_event(event).text
+            check_unspoken(len(self.cutter) + len(text), self.engine.config)  # before the text is cut, which takes time
+            await self._speak(self.cutter.add(text))
         elif SynthesizeStop.is_type(event.type) and self.cutter is not None:
             cutter, self.cutter = self.cutter, None
             await self._speak(cutter.finish())
@@ -86,19 +93,7 @@ class Handler(AsyncEventHandler):
 
 def describe(engine: Engine) -> Info:
     """Describe the server and its voices."""
-    voices = [
-        TtsVoice(
-            name=name, attribution=ATTRIBUTION, installed=True, description=name, version=None, languages=[LANGUAGE]
-        )
-        for name in engine.voices.names
-    ]
-    program = TtsProgram(
-        name=NAME,
-        attribution=ATTRIBUTION,
-        installed=True,
-        description="Text to speech",
-        version=None,
-        voices=voices,
-        supports_synthesize_streaming=True,
-    )
-    return Info(tts=[program])
+    options: dict[str, Any] = {"attribution": Attribution(name="", url=""), "installed": True, "version": None}
+    voices = [TtsVoice(name=name, description=name, languages=[LANGUAGE], **options) for name in engine.voices.names]
+    own: dict[str, Any] = {"voices": voices, "supports_synthesize_streaming": True}
+    return Info(tts=[TtsProgram(name="speech-server", description="Text to speech", **own, **options)])

@@ -251,6 +251,10 @@ def test_every_picture_is_used() -> None:
     assert [picture for picture in tracked if (ROOT / picture).resolve() not in used] == []
 
 
+def test_the_readme_shows_the_servers_page():
+    assert "](docs/serving_page.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_command_line_reference_is_up_to_date() -> None:
     assert write_cli_docs.page() == (ROOT / "docs/cli.md").read_text(encoding="utf-8"), "run `make docs`"
 

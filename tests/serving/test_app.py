@@ -367,6 +367,24 @@ def test_a_request_is_one_line_of_the_log_without_its_text(app: FastAPI, caplog:
     assert "Yes" not in str(fields)
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        (SPEECH, ["The key is hunter."], "input: invalid_body"),
+        (BATCH, "The key is hunter.", "input: invalid_body"),
+        (SPEECH, "The key is {hunter}", "input: invalid_text"),
+    ],
+)
+def test_the_log_of_a_refused_request_has_no_text(
+    app: FastAPI, caplog: pytest.LogCaptureFixture, path: str, text: Any, words: str
+) -> None:
+    with caplog.at_level(logging.INFO, logger="serving.access"):
+        answer = call(app, "POST", path, json={"input": text})
+    assert "hunter" in error_of(answer, 400)["message"].lower()
+    assert caplog.records[-1].fields["error"] == words  # type: ignore[attr-defined]
+    assert "hunter" not in str(caplog.records[-1].fields).lower()  # type: ignore[attr-defined]
+
+
 def test_the_log_has_texts_where_the_settings_ask_for_them(caplog: pytest.LogCaptureFixture) -> None:
     with running_engine(log_texts=True) as engine, caplog.at_level(logging.INFO, logger="serving.access"):
         speak(app_of(engine, log_texts=True), "Yes!")

@@ -87,6 +87,19 @@ def test_commands_have_flags_that_exist(number, monkeypatch):
     assert int(compose["services"]["tts"]["stop_grace_period"].removesuffix("s")) > config.grace + LAST_BYTES
 
 
+def test_compose_starts_without_a_key(monkeypatch):
+    """A name without a value takes the variable of the environment; where it has none, the container has none either."""
+    from serving.__main__ import parse_args
+
+    monkeypatch.delenv("TTS_API_KEY", raising=False)
+    (compose,) = documents("compose.yaml")
+    for name, value in compose["services"]["tts"]["environment"].items():
+        if value is not None:
+            monkeypatch.setenv(name, re.sub(r"\$\{\w+(?::?-([^}]*))?\}", lambda found: found[1] or "", value))
+    assert "TTS_API_KEY" in compose["services"]["tts"]["environment"]
+    assert parse_args(commands()[1]).api_key is None
+
+
 def test_probes_and_scrapes_ask_for_paths_of_the_server():
     from serving.app import make_app
     from serving.config import ServingConfig

@@ -86,8 +86,17 @@ def errors(metrics: Metrics, status: int) -> float:
     return metrics.registry.get_sample_value("tts_errors_total", {"status": str(status)}) or 0.0
 
 
-@pytest.mark.parametrize(("size", "path", "status"), [(10, "/v1/x", 200), (11, "/v1/x", 413), (11, "/page", 200)])
-def test_a_stated_size_is_limited_under_v1(size: int, path: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "path", "status"),
+    [
+        (10, "/v1/x", 200),
+        (11, "/v1/x", 413),
+        (11, "/gradio_api/queue/join", 413),
+        (11, "/docs", 413),
+        (11, "/gradio_api/upload", 200),
+    ],
+)
+def test_a_stated_size_is_limited_on_all_paths_but_the_upload(size: int, path: str, status: int) -> None:
     headers = [(b"content-length", str(size).encode())]
     sent, _ = call(answer_200, [{"type": "http.request", "body": b""}], path=path, headers=headers)
     assert sent[0]["status"] == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from tests.serving.hostile import (
     connect,
     healthy,  # noqa: F401  # a fixture
     hostile_server,  # noqa: F401  # a fixture
+    raw_status,
     request_bytes,
     speak,
 )
@@ -61,6 +63,47 @@ def test_clients_that_read_nothing_are_cut_off() -> None:
         assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
         for reader in readers:
             reader.close()
+
+
+def test_requests_that_do_not_arrive_are_cut_off() -> None:
+    """Nothing, half a head, half a body: each connection ends after --idle-timeout."""
+    data = request_bytes(json.dumps({"input": "Two."}).encode())
+    with serve("--seed", 3, "--idle-timeout", 1) as server:
+        assert raw_status(server, data) == 200
+        for sent, status in ((0, b""), (40, b""), (len(data) - 5, b"HTTP/1.1 408")):
+            with connect(server) as client:
+                client.sendall(data[:sent])
+                assert client.recv(12) == status
+                while client.recv(4096):
+                    pass
+
+
+def test_more_connections_than_files_leave_the_server_usable() -> None:
+    """Those beyond the limit of open files are closed at once, and the log does not grow."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+    try:
+        with serve("--seed", 3, "--idle-timeout", 2) as server:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(1000, limits[1]), limits[1]))
+            clients = [connect(server) for _ in range(250)]
+            wait_until(lambda: is_closed(clients[-1]))
+            wait_until(lambda: is_closed(clients[0]))  # after the time-out
+            assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
+            assert [line for line in server.log if line["level"] != "INFO"] == []
+            for client in clients:
+                client.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(0.01)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
 
 
 @pytest.mark.parametrize("stage", ["connected", "headers", "body", "accepted", "first byte", "reset"])

@@ -377,6 +377,23 @@ def test_no_event_takes_a_file_that_was_not_uploaded(address, path):
     assert result["success"] is False and not list(Path(tempfile.gettempdir(), "gradio").rglob(Path(path).name))
 
 
+def test_the_page_answers_no_other_origin():
+    """Gradio's own middleware allows every origin where the server has another name than localhost."""
+    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    from starlette.testclient import TestClient
+
+    from serving.app import make_app
+    from serving.config import ServingConfig
+    from serving.engine import Engine
+    from serving.voices import Voices
+
+    config = ServingConfig(cpu=True)
+    client = TestClient(make_app(Engine(Voices(config), config), config), "http://server:8000")
+    headers = {"origin": "https://example.com", "access-control-request-method": "POST"}
+    for answer in (client.get("/config", headers=headers), client.options("/gradio_api/queue/join", headers=headers)):
+        assert not {"access-control-allow-origin", "access-control-allow-credentials"} & set(answer.headers)
+
+
 def test_large_uploads_are_refused(address):
     boundary = "x" * 20
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="../../a.wav"\r\n\r\n'

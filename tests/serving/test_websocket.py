@@ -187,6 +187,19 @@ def test_the_key_of_a_socket(engine: Engine) -> None:
         assert events[-1] == {"type": "done", "sentences": 0}
 
 
+def test_pages_of_other_origins_open_no_socket(engine: Engine) -> None:
+    """Browsers let any page open one; the server has to look at its origin (RFC 6455, 10.2)."""
+    settings = ServingConfig(cpu=True, page=False, cors_origins=("https://example.org",))
+    with TestClient(make_app(engine, settings)) as client:
+        for origin in ("https://example.com", "http://testserver:8001", "null", "http://[broken"):
+            with pytest.raises(WebSocketDisconnect), client.websocket_connect(PATH, headers={"origin": origin}):
+                pass
+        for origin in ("https://example.org", "http://testserver"):
+            with client.websocket_connect(PATH, headers={"origin": origin}) as socket:
+                socket.send_json({"type": "end"})
+                receive_until(socket, "done")
+
+
 def test_a_server_that_stops_refuses_a_socket() -> None:
     with running_engine() as engine:
         client = TestClient(make_app(engine, ServingConfig(cpu=True, page=False)))

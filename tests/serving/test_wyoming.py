@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.engine import Engine
-from tests.serving.conftest import LONG, reference, run
+from tests.serving.conftest import LONG, reference, run, running_engine
 from tests.serving.test_server import free_port
 
 pytest.importorskip("wyoming", reason="wyoming, of requirements-serving.txt, is not installed")
@@ -72,6 +72,19 @@ def test_a_whole_text_is_spoken_after_an_error_within_a_stream(engine: Engine) -
     assert any(len(event.payload or b"") > 0 for event in events)
 
 
+def test_a_text_in_pieces_is_limited_before_its_end(engine: Engine) -> None:
+    from wyoming.tts import SynthesizeChunk, SynthesizeStart
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(SynthesizeStart().event())
+        for _ in range(5):
+            await client.write_event(SynthesizeChunk("word " * 200).event())
+        return await read_until(client, "error")
+
+    error = with_client(engine, steps)[-1]
+    assert error.data["code"] == "text_too_long" and "5000 characters" in error.data["text"]
+
+
 def test_a_stream_ends_with_both_marks(engine: Engine) -> None:
     from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
@@ -83,6 +96,24 @@ def test_a_stream_ends_with_both_marks(engine: Engine) -> None:
     kinds = [event.type for event in with_client(engine, steps)]
     assert kinds[0] == "audio-start" and kinds[-2:] == ["audio-stop", "synthesize-stopped"]
     assert kinds.count("audio-stop") == 1
+
+
+def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its request would keep its place in the queue."""
+    from wyoming.tts import Synthesize
+
+    async def wait_for_the_end(handler: Any, event: Any) -> None:
+        while not handler.writer.transport.is_closing():
+            await asyncio.sleep(0.01)
+        raise ConnectionResetError
+
+    async def steps(client: Any) -> Any:
+        await client.write_event(Synthesize("Two.").event())
+        return await asyncio.wait_for(client.read_event(), 20)
+
+    monkeypatch.setattr("wyoming.server.AsyncEventHandler.write_event", wait_for_the_end)
+    with running_engine(idle_timeout=0.5) as engine:
+        assert with_client(engine, steps) is None
 
 
 def test_a_client_that_leaves_ends_its_request(engine: Engine) -> None:

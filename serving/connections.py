@@ -1,0 +1,57 @@
+"""Connections of HTTP/1.1 by uvicorn, with two limits that uvicorn lacks: their number, and the time for the head of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+OWN_FILES = 100  # that the process opens beside its connections
+
+
+def most_connections() -> int:
+    """Return how many connections the limit of open files leaves room for; beyond it, no other could be accepted."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**16 if files == resource.RLIM_INFINITY else max(1, files - OWN_FILES)
+
+
+class Connection(H11Protocol):
+    """Closes itself where `most` others are open, or where the head of a request takes `patience` seconds."""
+
+    def __init__(self, *arguments: Any, patience: float, most: int, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.patience, self.most = patience, most
+        self.deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection, or close it."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        self._set_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """Read bytes of a request."""
+        super().data_received(data)
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the wait for a request."""
+        super().connection_lost(exc)
+        if self.deadline is not None:
+            self.deadline.cancel()
+
+    def _set_deadline(self) -> None:
+        """Start the time at the first byte of a head; end it with the head's last one."""
+        is_waiting = self.cycle is None or self.cycle.response_complete
+        if is_waiting and self.deadline is None:
+            self.deadline = self.loop.call_later(self.patience, self._close)
+        elif not is_waiting and self.deadline is not None:
+            self.deadline.cancel()
+            self.deadline = None
+
+    def _close(self) -> None:
+        if self in self.connections:  # not a WebSocket, which has another protocol by now
+            self.transport.close()
