@@ -28,13 +28,14 @@ from common.training import distributed, log_files, snapshot
 from common.training.checkpoint import best_path
 from common.training.checkup import BEST_BY, Checkup
 from common.training.distributed import Dist
-from common.training.interrupt import SaveTimer, StopRequest
+from common.training.interrupt import SaveTimer, StopRequest, TimeLimit
 from common.training.loop import (
     Best,
     Ending,
     EpochTotals,
     RunTotals,
     TrainState,
+    any_process,
     build_state,
     is_stop_requested,
     log_epoch,
@@ -190,6 +191,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
     stft = TacotronSTFT.from_config(from_options(AudioConfig, vars(args))) if show else None
     checkup = Checkup(args, state.dist.is_main)
     totals, timer = RunTotals(), SaveTimer(args.checkpoint_every_minutes or math.inf)
+    limit = TimeLimit(args.max_minutes or math.inf)
     for epoch in range(state.epoch, args.epochs):
         state.epoch = epoch
         while (ending := train_epoch(state, loaders.training, log, stop, timer)) is not Ending.EPOCH:
@@ -199,7 +201,7 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
             if ending is Ending.STOP:
                 return False
         totals.add(log_epoch(state, log))
-        last, stopping = epoch + 1 == args.epochs, is_stop_requested(stop, state.dist)
+        last, stopping = is_last(state, args, limit, log), is_stop_requested(stop, state.dist)
         if last or epoch % args.epochs_per_validation == 0:
             totals.validation = validate(state, loaders.validation, stft, log)
             raise_fault(state, args, log, epoch_complete=True)
@@ -219,6 +221,16 @@ def fit(state: TrainState, loaders: Loaders, args: argparse.Namespace, log: Log,
             break
     totals.log(log, state.rates)
     return True
+
+
+def is_last(state: TrainState, args: argparse.Namespace, limit: TimeLimit, log: Log) -> bool:
+    """Return True after the last of --epochs, or where --max-minutes may not suffice for another one; all processes call it."""
+    if state.epoch + 1 == args.epochs:
+        return True
+    near = args.max_minutes is not None and any_process(limit.is_near(), state.dist)
+    if near:
+        log.say(f"--max-minutes {limit.minutes:g}: epoch {state.epoch} is the last, as another might not fit")
+    return near
 
 
 def raise_fault(state: TrainState, args: argparse.Namespace, log: Log, *, epoch_complete: bool) -> None:
@@ -248,7 +260,10 @@ def save(
     path = snapshot.save(state, args, epoch_complete, alone)
     if final:
         snapshot.save_final_weights(state, args)
-    return f"saved {path}; add --resume-from-last to the same command to go on"
+    resume = (
+        "the same command goes on" if args.resume_from_last else "add --resume-from-last to the same command to go on"
+    )
+    return f"saved {path}; {resume}"
 
 
 @contextmanager

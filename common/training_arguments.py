@@ -95,6 +95,12 @@ def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None
         metavar="N",
         help="end after N validations in a row without a lower loss (or a better --best-by)",
     )
+    group.add_argument(
+        "--max-minutes",
+        type=float,
+        metavar="M",
+        help="end before the epoch that might not fit into M minutes, as after the last epoch (default: no limit)",
+    )
 
 
 def _add_evaluation(group: argparse._ArgumentGroup) -> None:

@@ -25,6 +25,7 @@ def wrong_numbers(args: argparse.Namespace) -> list[str]:
         "bucket_cap_mb": above_0,
         "best_slack": not_below_0,
         "checkpoint_every_minutes": above_0,
+        "max_minutes": above_0,
         "timeout_minutes": above_0,
     }
     values = {name: getattr(args, name) for name in ranges}

@@ -20,10 +20,10 @@ from pathlib import Path
 from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
 from common.parser import Parser
-from common.training.checkpoint import find_last
+from common.training.checkpoint import find_last, load_checkpoint
 from common.training.interrupt import StopRequest
 from models import REGISTRY
-from studio.commands import display_path, train_words
+from studio.commands import display_path, option_words, train_words
 from studio.machine import counts_words
 from studio.plan_file import ModelPlan, Plan, read_plan
 from studio.predicted import predict_mels
@@ -32,7 +32,9 @@ from studio.progress import Progress, digest
 from studio.project import PROJECTS, Project, lock_project
 from studio.run_log import RunLog
 from studio.voice import best_checkpoint, write_voice
-from studio.wording import HOUR, duration
+from studio.wording import HOUR, MINUTE, duration
+
+START = 10.0  # seconds in which train.py begins, before its own limit of time counts
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -75,18 +77,37 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
         return True
     wait_for_earlier(folder, name)
     progress.begin(name, current)
+    if epochs_done(folder, name) >= settings.epochs:
+        print(f"{name}: nothing to train, all {settings.epochs} epochs are done; {how_to_go_on(project)}", flush=True)
+        progress.finish(name, current, f"all {settings.epochs} epochs")
+        return True
     left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
     ending = Ending.BUDGET
     if left > 0 or not find_last(folder, name):
         print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
         spend = lambda seconds: progress.spend(name, seconds)  # noqa: E731
-        ending = run_training(train_words(name, plan, project), plan.threads, max(left, 1.0), stop, spend)
+        ending = run_training(limited_words(name, plan, project, left), plan.threads, max(left, 1.0), stop, spend)
     if ending is Ending.STOPPED:
         return False
-    reason = reason_of(ending, settings.hours)
+    reason = reason_of(ending, settings, folder, name)
     progress.finish(name, current, reason)
     print(f"{name}: trained ({reason}); {describe_time(state.seconds, step_time(folder))}", flush=True)
     return True
+
+
+def limited_words(name: str, plan: Plan, project: Project, left: float) -> list[str]:
+    """Return the words of a training that ends with an epoch and its report, within `left` seconds where epochs are that short."""
+    minutes = None if left == math.inf else max(1.0, left - START) / MINUTE
+    return [*train_words(name, plan, project), *option_words({"max-minutes": minutes})]
+
+
+def epochs_done(folder: Path, name: str) -> int:
+    """Return the number of whole epochs behind a run's last checkpoint; 0 without one."""
+    path = find_last(folder, name)
+    if path is None:
+        return 0
+    checkpoint = load_checkpoint(path)
+    return int(checkpoint["epoch"]) + bool(checkpoint.get("epoch_complete", True))
 
 
 def how_to_go_on(project: Project) -> str:
@@ -119,11 +140,15 @@ def step_time(folder: Path) -> float:
     return log.step_seconds
 
 
-def reason_of(ending: Ending, hours: float | None) -> str:
+def reason_of(ending: Ending, settings: ModelPlan, folder: Path, name: str) -> str:
     """Return the reason why a training ended, in words."""
-    if ending is Ending.BUDGET and hours is not None:
-        return f"its budget of {duration(HOUR * hours)}"
-    return "all epochs, or no gain any more"
+    if epochs_done(folder, name) >= settings.epochs:
+        return f"all {settings.epochs} epochs"
+    path = find_last(folder, name)
+    waited = load_checkpoint(path)["best"]["since"] if path else 0
+    if settings.hours is None or (ending is Ending.FINISHED and waited >= settings.patience):
+        return f"no gain in {settings.patience} reports"
+    return f"its budget of {duration(HOUR * settings.hours)}"
 
 
 def acoustic_name(plan: Plan) -> str:

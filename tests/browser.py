@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,6 +88,20 @@ def fill(page, name: str, text: str) -> None:
         return True
 
     wait(type_over)
+
+
+def submit(page, name: str, text: str, button: str, is_done: Callable[[], bool]) -> None:
+    """Type over a field and click a button, and do so again where nothing came of it: a page that still loads loses both."""
+
+    def submit_once() -> bool:
+        if not is_done():
+            fill(page, name, text)
+            click(page, button)
+            with suppress(AssertionError):
+                wait(is_done, PATIENCE / 6)
+        return is_done()
+
+    wait(submit_once)
 
 
 def choose_option(page, name: str, label: str) -> None:

@@ -121,7 +121,7 @@ def test_a_signal_from_outside_saves_and_a_scheduler_sees_a_clean_exit(tmp_path:
     finally:
         process.kill()
     assert process.returncode == 0, err
-    assert err.strip() == "stopping after this step; once more to stop without saving"
+    assert err.strip() == "stopping after this step"
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
     iterations = [step for step, _ in read_steps(log) if len(step) == 2]
     assert saved["iteration"] == len(iterations)

@@ -165,6 +165,18 @@ def test_patience_ends_a_run_without_improvement(tmp_path: Path) -> None:
     assert differences(before, last(tmp_path)) == []  # not an epoch more
 
 
+def test_a_limit_of_time_ends_a_run_with_an_epoch_and_its_validation(tmp_path: Path) -> None:
+    words = [*flags("WaveGlow", tmp_path), "--epochs", 10**5, "--epochs-per-validation", 7]
+    out = succeed("train.py", *words, "--max-minutes", 0.02)
+    ended = last(tmp_path)
+    assert f"--max-minutes 0.02: epoch {ended['epoch']} is the last" in out and ended["epoch_complete"]
+    steps = read_steps(tmp_path / "nvlog.json")
+    validated = [step[0] for step, data in steps if len(step) == 1 and "val_loss" in data]
+    assert validated[0] == 0 and validated[-1] == ended["epoch"]
+    succeed("train.py", *words, "--max-minutes", 1e-6, "--resume-from-last")
+    assert last(tmp_path)["epoch"] == ended["epoch"] + 1
+
+
 def test_a_warm_start_loads_only_weights(tmp_path: Path) -> None:
     words = [*flags("WaveGlow", tmp_path), "--epochs", 1, "-lr", 1e-30]
     out = succeed(
@@ -310,6 +322,7 @@ def test_steps_that_overflow_float16_change_no_weight(tmp_path: Path, model: str
         (["--shard", "--amp", "--amp-dtype", "float16"], "--shard: works with --amp-dtype bfloat16 or without --amp"),
         (["--warm-start", "a.pt", "--checkpoint-path", "b.pt"], "give one of them"),
         (["--ema-decay", "1"], "--ema-decay: 1.0, expected a number in (0, 1), such as 0.999"),
+        (["--max-minutes", "0"], "--max-minutes: 0.0, expected more than 0"),
         (["--checkpoint-every-minutes", "nan"], "--checkpoint-every-minutes: nan, expected more than 0"),
         (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0"),
         (

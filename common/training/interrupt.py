@@ -1,4 +1,4 @@
-"""Stop requests by signals (Ctrl-C, SIGTERM, the end of the terminal), on which a run saves; a timer for saving by the clock."""
+"""Stop requests by signals (Ctrl-C, SIGTERM, a closed terminal), on which a run saves; a limit of time; saving by the clock."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class StopRequest:
                 raise KeyboardInterrupt("nothing was saved since the last checkpoint")
             return
         self.signal, self._since = signal.Signals(number), time.monotonic()
+        again = "; once more to stop without saving" if number == signal.SIGINT else ""
         with suppress(OSError):  # of a closed terminal
-            print("stopping after this step; once more to stop without saving", file=sys.stderr, flush=True)
+            print(f"stopping after this step{again}", file=sys.stderr, flush=True)
 
 
 class SaveTimer:
@@ -71,3 +72,22 @@ class SaveTimer:
     def restart(self) -> None:
         """Start the interval anew."""
         self._since = time.monotonic()
+
+
+class TimeLimit:
+    """Limit of a run's time in minutes, from its creation on; math.inf is none. Runs end with an epoch, for a last validation."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self._start = self._last = time.monotonic()
+        self._longest = 0.0
+
+    def is_near(self) -> bool:
+        """True where another epoch as long as the longest might not fit; call this once after the steps of each epoch.
+
+        The time between two calls also has a validation, so that the last one fits too.
+        """
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._last)
+        self._last = now
+        return now + self._longest > self._start + 60 * self.minutes

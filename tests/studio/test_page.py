@@ -32,6 +32,7 @@ from tests.browser import (
     open_page,
     open_tab,
     start_browser,
+    submit,
     value_of,
     wait,
     wait_for_tab,
@@ -129,9 +130,7 @@ def test_from_dropped_files_to_a_voice_that_speaks(page, server, projects, recor
     if find_spec("resemblyzer") is None:
         pytest.skip("resemblyzer, of requirements-eval.txt, is not installed")
     project = Project(name="mine", projects=projects)
-    fill(page, "new-project", "mine")
-    click(page, "create")
-    wait(lambda: value_of(page, "project") == "mine")
+    submit(page, "new-project", "mine", "create", lambda: value_of(page, "project") == "mine")
     prepare(page, project, recording)
     correct_a_transcript(page, project)
     plan(page, project)
@@ -234,18 +233,28 @@ def train(page, server: PageServer, project: Project) -> None:
 
 
 def speak(page) -> None:
-    """Speak by the embedded voice, which the recogniser can follow."""
+    """Speak by the new voice, which is chosen already, then by the embedded one, which the recogniser can follow."""
     from common.quality.recogniser import Recogniser
     from common.quality.words import normalise
 
     wait_for_tab(page, "Speak", "speak")
     text = "There are seven days in a week."
     fill(page, "speak-text", text)
+    assert value_of(page, "speak-voice") == "the finished voice"
+    samples, _ = speak_once(page, "the finished voice (epoch")
+    assert len(samples) > 0
     choose_option(page, "speak-voice", "the embedded voice")
-    click(page, "speak")
-    wait(lambda: "s of speech" in value_of(page, "speak-message"), PATIENCE)
-    samples, rate = finished_audio(page, "speak-audio")
+    samples, rate = speak_once(page, "the embedded voice")
     assert normalise(Recogniser()(samples / 32768, rate)) == normalise(text)
+
+
+def speak_once(page, name: str) -> tuple[np.ndarray, int]:
+    """Click, and return the audio of the voice that has this name on the page, and its rate."""
+    before = page.execute_script("return document.querySelector('#speak-audio a[download]')?.href")
+    click(page, "speak")
+    wait(lambda: value_of(page, "speak-message").startswith(name))
+    wait(lambda: page.execute_script("return document.querySelector('#speak-audio a[download]')?.href") != before)
+    return finished_audio(page, "speak-audio")
 
 
 def test_errors_are_words(page, projects, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import PHONE, click, fill, open_page, start_browser, value_of, wait
+from tests.browser import PHONE, open_page, start_browser, submit, value_of, wait
 from tests.studio.page_server import serve
 
 pytestmark = pytest.mark.slow
@@ -35,10 +35,7 @@ def test_a_page_that_is_closed_during_an_upload_leaves_nothing(tmp_path):
     try:
         with serve(projects, tmp_path) as server:
             open_page(page, server.address)
-            wait(lambda: page.find_elements("id", "create"))
-            fill(page, "new-project", "mine")
-            click(page, "create")
-            wait(lambda: value_of(page, "project") == "mine")
+            submit(page, "new-project", "mine", "create", lambda: value_of(page, "project") == "mine")
             start = server.output.read_text()
             closed = page.current_window_handle
             page.execute_cdp_cmd("Network.enable", {})

@@ -186,6 +186,31 @@ def test_a_changed_plan_trains_on_after_a_budget_is_spent(tmp_path: Path, capfd)
     assert state.seconds > 3600 and 1800 < state.spent < 3600
 
 
+def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The voice was the one of an earlier report, since the last epochs had none."""
+    monkeypatch.setattr(train, "START", 295.0)  # so that a machine may be slow to start, and the test ends soon
+    project = make_project(Project(name="report", projects=tmp_path))
+    plan = tiny_plan(project, 100_000, hours=300 / 3600)
+    progress = Progress(project.root / "runs" / "progress.json")
+    assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
+    last = load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")
+    assert last["epoch_complete"] and read_reports(project.run("WaveGlow"))[-1].epoch == last["epoch"]
+    assert f"epoch {last['epoch']} is the last" in capfd.readouterr().out
+    assert Progress(progress.path).of("WaveGlow").reason == "its budget of 5 min"
+
+
+def test_epochs_that_are_done_name_the_ways_to_train_on(tmp_path: Path, capfd) -> None:
+    """It named --epochs, a flag of train.py."""
+    project = make_project(Project(name="done", projects=tmp_path))
+    progress = Progress(project.root / "runs" / "progress.json")
+    for patience in (10, 11):
+        plan = tiny_plan(project, 2, patience=patience)
+        assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
+    out = capfd.readouterr().out
+    assert "WaveGlow: trained (all 2 epochs); " in out and "--epochs" not in out
+    assert "WaveGlow: nothing to train, all 2 epochs are done; to train on, raise `epochs`, `hours`" in out
+
+
 def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capfd) -> None:
     """An edited transcript made no difference to a model whose budget was spent."""
     project = make_project(Project(name="edited", projects=tmp_path))
