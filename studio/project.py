@@ -151,7 +151,9 @@ def create_project(projects: Path, name: str | None) -> Project:
         project.root.mkdir()  # fails for a link too, which would lead out
         project.recordings.mkdir()
     except FileExistsError:
-        raise DataError(f"project {project.name}: there is one of this name; choose it above the tabs") from None
+        raise DataError(
+            f"project {project.name}: a file or folder of this name is there already; choose another name"
+        ) from None
     return project
 
 

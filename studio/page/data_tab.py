@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.events import HIDDEN, IN_TURN, add_run_panel, choose, connect_run, in_words
 from studio.page.review_panel import add_review
 from studio.prepare_config import TextConfig
 from studio.project import create_project, list_projects
@@ -58,10 +58,13 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
         create = gr.Button("Make the project", min_width=140, elem_id="create")
 
     def make(name: str) -> tuple[Any, str]:
-        new = create_project(context.projects, name)
-        return gr.Dropdown(list_projects(context.projects), value=new.name), ""
+        if (new := name.strip()) in list_projects(context.projects):  # made elsewhere, since this page was loaded
+            gr.Info(f"project {new}: there is one of this name; it is chosen now")
+        else:
+            create_project(context.projects, new)
+        return gr.Dropdown(list_projects(context.projects), value=new), ""
 
-    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **HIDDEN)
+    gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **IN_TURN, **HIDDEN)
 
 
 def add_files(context: Context, project: gr.Dropdown) -> gr.Textbox:

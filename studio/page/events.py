@@ -22,6 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 SECONDS = 2.0  # between two looks at a run
 # Of events: on an error, Gradio would lay the word "Error" over all fields that an event fills.
 HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+# Of events that choose a project: the choice as a page loads, computed before a project was made, arrived after that one's choice.
+IN_TURN: dict[str, Any] = {"concurrency_id": "project", "concurrency_limit": 1}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import gradio as gr
 from studio.page.compare_tab import add_compare_tab
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
-from studio.page.events import HIDDEN
+from studio.page.events import HIDDEN, IN_TURN
 from studio.page.export_tab import add_export_tab
 from studio.page.plan_tab import add_plan_tab
 from studio.page.speak_tab import add_speak_tab
@@ -52,7 +52,7 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
                 add_tab(context, project)
         # Not the dropdown itself: Gradio refuses a value of it that was no choice when the server began.
         named = gr.Textbox(visible=False)
-        page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **HIDDEN)
+        page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **IN_TURN, **HIDDEN)
         project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
     page.queue(default_concurrency_limit=None)

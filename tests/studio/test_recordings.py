@@ -71,12 +71,12 @@ def test_projects_are_folders_with_names(tmp_path):
     (tmp_path / "outside").mkdir()
     (projects / "linked").symlink_to(tmp_path / "outside")
     assert list_projects(projects) == ["mine"]
-    with pytest.raises(DataError, match="mine: there is one of this name"):
+    with pytest.raises(DataError, match="mine: a file or folder of this name is there already"):
         create_project(projects, "mine")
     for name in ("linked", "missing"):
         with pytest.raises(DataError, match="there is none of this name"):
             find_project(projects, name)
-    with pytest.raises(DataError, match="project linked: there is one"):
+    with pytest.raises(DataError, match="project linked: a file or folder of this name"):
         create_project(projects, "linked")
     assert list((tmp_path / "outside").iterdir()) == []
     for name in ("..", "a/b", "/etc", ".uploads", "ä", "a\n"):
