@@ -65,6 +65,9 @@ def check_archive(path: Path) -> Counter[int] | None:
             return None
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
+            if packed := [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]:
+                # torch.save compresses nothing, and a few bytes may unpack to more than the memory
+                raise DamagedFileError(f"compressed, which no file of torch.save is: {packed[0]}")
             if any(entry.CRC for entry in entries):  # all are 0 in a file that was written without
                 for entry in entries:
                     _check_entry(archive, entry)

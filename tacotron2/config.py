@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any
 
 from common.errors import UsageError
+
+MOST_STEPS = 1_000_000  # decoder steps of a clip; more are a mistake that would fill the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +39,18 @@ class Tacotron2Config:
     decoder_no_early_stopping: bool = False
 
     def __post_init__(self) -> None:
-        problems = [problem for field in fields(self) if (problem := self._problem(field.name))]
+        problems = [problem for field in fields(self) if (problem := self._problem(field.name, field.default))]
         if problems:
             raise UsageError("; ".join(problems))
 
-    def _problem(self, name: str) -> str | None:
-        value, flag = getattr(self, name), "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            return None
+    def _problem(self, name: str, default: object) -> str | None:
+        value: Any = getattr(self, name)
+        flag = "--" + name.replace("_", "-")
+        if isinstance(default, bool):
+            return None if isinstance(value, bool) else f"{flag}: {value!r}, expected True or False"
+        kind: type[Any] = Real if isinstance(default, float) else Integral
+        if isinstance(value, bool) or not isinstance(value, kind):
+            return f"{flag}: {value!r}, expected a {'number' if kind is Real else 'whole number'}"
         if name == "gate_threshold":
             return (
                 None if 0 <= value <= 1 else f"{flag}: {value}, expected a probability in [0, 1], where 1 never stops"
@@ -51,6 +59,8 @@ class Tacotron2Config:
             return None if 0 <= value < 1 else f"{flag}: {value}, expected a probability in [0, 1)"
         if value < 1:
             return f"{flag}: {value}, expected at least 1"
+        if name == "max_decoder_steps" and value > MOST_STEPS:
+            return f"{flag}: {value}, expected at most {MOST_STEPS}"
         if name.endswith("kernel_size") and value % 2 == 0:
             return f"{flag}: {value}, expected an odd size, which keeps the length"
         if name == "encoder_embedding_dim" and value % 2:

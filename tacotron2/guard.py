@@ -15,12 +15,13 @@ from common.errors import UsageError
 
 # B batch, S symbols, n decoder steps
 
+MOST = 1_000_000  # frames or symbols; PyTorch refuses numbers beyond 64 bits
 SPARE_FRAMES = 50  # added to a clip's limit: half a second for the pauses of short texts
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingGuard:
-    """Limits on a free run; 0 is off. Raises UsageError, naming the flag, for negative and infinite values."""
+    """Limits on a free run; 0 is off. Raises UsageError, naming the flag, for negative, infinite and huge values."""
 
     attention_stop: int = 0  # frames at a text's last symbol after which the clip ends
     attention_window: int = 0  # symbols that attention may move back or forward in a decoder step
@@ -28,11 +29,13 @@ class DecodingGuard:
 
     def __post_init__(self) -> None:
         values = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
-        wrong = {
-            flag: value for flag, value in values.items() if not 0 <= value < math.inf
-        }  # the comparison fails for NaN too
+        # the comparison fails for NaN too
+        wrong = {flag: value for flag, value in values.items() if not 0 <= value < math.inf}
         if wrong:
             raise UsageError("; ".join(f"{flag}: {value}, expected 0 (off) or more" for flag, value in wrong.items()))
+        beyond = {flag: value for flag, value in values.items() if isinstance(value, int) and value > MOST}
+        if beyond:
+            raise UsageError("; ".join(f"{flag}: {value}, expected at most {MOST}" for flag, value in beyond.items()))
 
     def step_limits(self, text_lengths: Tensor, frames_per_step: int, max_steps: int) -> Tensor:
         """Return the limits in decoder steps (B,) for texts of these lengths (B,), rounded up to whole steps."""

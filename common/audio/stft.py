@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -36,14 +37,14 @@ class AudioConfig:
 
     def __post_init__(self) -> None:
         problems = _framing_problems(self.filter_length, self.hop_length, self.win_length)
-        if not 1 <= self.sampling_rate <= MAX_RATE:
+        if not _is_whole(self.sampling_rate) or not 1 <= self.sampling_rate <= MAX_RATE:
             problems.append(f"--sampling-rate {self.sampling_rate}: expected 1 to {MAX_RATE} samples per second")
-        if not 1 <= self.n_mel_channels <= MAX_MELS:
+        if not _is_whole(self.n_mel_channels) or not 1 <= self.n_mel_channels <= MAX_MELS:
             problems.append(f"--n-mel-channels {self.n_mel_channels}: expected 1 to {MAX_MELS}")
         if not 0 <= self.mel_fmin < self.mel_fmax:
             problems.append(f"--mel-fmin {self.mel_fmin}: expected at least 0 and below --mel-fmax {self.mel_fmax}")
-        if not self.mel_fmax <= self.sampling_rate / 2:
-            half = self.sampling_rate / 2
+        half = min(self.sampling_rate, MAX_RATE) / 2
+        if not self.mel_fmax <= half:
             problems.append(f"--mel-fmax {self.mel_fmax}: expected at most half of --sampling-rate, {half}")
         if not self.max_wav_value > 0:
             problems.append(f"--max-wav-value {self.max_wav_value}: expected a positive number")
@@ -53,7 +54,14 @@ class AudioConfig:
 
 def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> list[str]:
     """The reasons why frames of these lengths cannot cover the audio, one line per flag."""
-    problems = []
+    lengths = {"filter": filter_length, "win": win_length, "hop": hop_length}
+    problems = [
+        f"--{name}-length {length!r}: expected a whole number of samples"
+        for name, length in lengths.items()
+        if not _is_whole(length)
+    ]
+    if problems:
+        return problems
     if not 2 <= filter_length <= MAX_FILTER or filter_length % 2:
         problems.append(f"--filter-length {filter_length}: expected an even number of samples, at most {MAX_FILTER}")
     if not 2 <= win_length <= filter_length:
@@ -62,6 +70,11 @@ def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> l
     if not 1 <= hop_length <= win_length // 2:
         problems.append(f"--hop-length {hop_length}: expected 1 to half of --win-length, {win_length // 2} samples")
     return problems
+
+
+def _is_whole(value: object) -> bool:
+    """True for a whole number; a bool, which a damaged checkpoint may have in its place, is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class STFT(nn.Module):

@@ -28,6 +28,7 @@ from common.tensor_files import DamagedFileError, load_tensors, save_tensors
 
 # M mels, T frames
 
+MEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SAME_MEL = 0.05  # nats: two implementations of one transform differ by less in the mean, two settings by more
 
 
@@ -46,6 +47,10 @@ def load_mel(path: Path, n_mel_channels: int) -> Tensor:
     if not isinstance(mel, Tensor) or mel.dim() != 2 or mel.shape[0] != n_mel_channels or mel.shape[1] == 0:
         found = tuple(mel.shape) if isinstance(mel, Tensor) else type(mel).__name__
         raise DataError(f"{path}: {found}, expected a mel of shape ({n_mel_channels}, frames)")
+    if mel.dtype not in MEL_DTYPES:
+        raise DataError(
+            f"{path}: values of {str(mel.dtype).removeprefix('torch.')}, expected float32; prepare mels again"
+        )
     if not torch.isfinite(mel).all():
         raise DataError(f"{path}: values that are NaN or infinite; delete it and prepare mels again")
     return mel.float()

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 PROBLEMS_SHOWN = 8
-DEEPEST = 20  # levels of nested settings
+DEEPEST, MOST_SETTINGS = 20, 100_000  # levels of nested settings, and values in all of them
+MOST = 2**62  # of a count
+COUNTS = {"iterations", "clips", "skipped", "dropped"}  # of EpochTotals
 
 
 class Kind(NamedTuple):
@@ -26,7 +28,12 @@ class Kind(NamedTuple):
 
 
 def is_count(value: Any) -> bool:
-    """True for a whole number of at least 0; NumPy's count too."""
+    """True for a whole number of at least 0 that a tensor can have; NumPy's count too."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) <= MOST
+
+
+def is_seed(value: Any) -> bool:
+    """True for a whole number of at least 0, however large."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
@@ -40,15 +47,27 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
-def is_settings(value: Any, depth: int = 0) -> bool:
-    """True for nested dicts and lists of plain values, with names as keys."""
-    if value is None or isinstance(value, (str, bool, Real)):
-        return depth > 0
-    if depth > DEEPEST:
-        return False
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_settings(item, depth + 1) for key, item in value.items())
-    return depth > 0 and isinstance(value, (list, tuple)) and all(is_settings(item, depth + 1) for item in value)
+def is_settings(value: Any) -> bool:
+    """True for nested dicts and lists of plain values, with names as keys: at most MOST_SETTINGS in all.
+
+    A list counts as often as it occurs. A small file may have one list many times at every level, too many for any reader.
+    """
+    stack, left = [(value, 0)], MOST_SETTINGS
+    while stack:
+        item, depth = stack.pop()
+        if isinstance(item, Mapping) and all(isinstance(key, str) for key in item):
+            items = list(item.values())
+        elif isinstance(item, (list, tuple)) and depth:
+            items = list(item)
+        elif depth and (item is None or isinstance(item, (str, bool, Real))):
+            continue
+        else:
+            return False
+        left -= len(items)
+        if depth > DEEPEST or left < 0:
+            return False
+        stack += [(inner, depth + 1) for inner in items]
+    return True
 
 
 def is_weights(value: Any) -> bool:
@@ -78,7 +97,12 @@ def is_scaler(value: Any) -> bool:
     """True for the state_dict of a GradScaler, empty where it is off."""
     if not isinstance(value, Mapping):
         return False
-    return not value or (all(map(is_number, value.values())) and 0 < value.get("scale", 0) < math.inf)
+    return not value or (all(map(is_number, value.values())) and _is_scale(value.get("scale")))
+
+
+def _is_scale(value: Any) -> bool:
+    """True for a factor above 0 that float32 has."""
+    return is_number(value) and 0 < value <= torch.finfo(torch.float32).max
 
 
 def is_apex_state(value: Any) -> bool:
@@ -86,7 +110,7 @@ def is_apex_state(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     scalers = [state for name, state in value.items() if str(name).startswith("loss_scaler")]
-    return all(isinstance(state, Mapping) and is_number(state.get("loss_scale")) for state in scalers)
+    return all(isinstance(state, Mapping) and _is_scale(state.get("loss_scale")) for state in scalers)
 
 
 def is_random_state(value: Any) -> bool:
@@ -102,8 +126,11 @@ def is_random_states(value: Any) -> bool:
 
 
 def is_totals(value: Any) -> bool:
-    """True for numbers by name."""
-    return isinstance(value, Mapping) and all(isinstance(k, str) and is_number(v) for k, v in value.items())
+    """True for numbers by name; those of COUNTS are whole."""
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and (is_count(number) if name in COUNTS else is_number(number))
+        for name, number in value.items()
+    )
 
 
 def is_best(value: Any) -> bool:
@@ -119,13 +146,13 @@ def is_best(value: Any) -> bool:
     return isinstance(value, Mapping) and all(key in tests and tests[key](item) for key, item in value.items())
 
 
-COUNT = Kind(is_count, "a whole number of at least 0")
+COUNT = Kind(is_count, "a whole number from 0 to 2**62")
 SETTINGS = Kind(is_settings, "a dict of plain settings by name")
 STATES = Kind(is_random_states, "bytes (torch.uint8) of random generators")
 KINDS = {
     "epoch": Kind(is_epoch, "the number of an epoch"),
     "iteration": COUNT,
-    "seed": COUNT,
+    "seed": Kind(is_seed, "a whole number of at least 0"),
     "config": SETTINGS,
     "data": SETTINGS,
     "epoch_complete": Kind(lambda value: isinstance(value, bool), "True or False"),

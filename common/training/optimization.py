@@ -138,6 +138,8 @@ def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any],
                 continue
             if strays := [key for key, value in by_name[name].items() if _has_other_shape(key, value, weight)]:
                 raise ValueError(f"{', '.join(strays)} of {name} has another shape than the weight")
+            if any(isinstance(value, torch.Tensor) and value.isnan().any() for value in by_name[name].values()):
+                raise ValueError(f"the averages of {name} are NaN")
             state[number] = {key: shard_like(value, weight) for key, value in by_name[name].items()}
     optimizer.load_state_dict({**current, "state": state})
     if state and not isinstance(optimizer, torch.optim.Adam):  # Apex counts steps by group, not by weight
@@ -163,6 +165,8 @@ def _states_by_name(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str,
 
 
 def _has_other_shape(key: str, value: Any, weight: torch.Tensor) -> bool:
+    if key == "step":
+        return isinstance(value, torch.Tensor) and value.numel() != 1
     return key.startswith("exp_avg") and value.shape != weight.shape
 
 

@@ -30,6 +30,7 @@ from common.training.checkpoint import (
     prune,
     save_checkpoint,
     save_copy,
+    some,
 )
 from common.training.distributed import Dist
 from common.training.loop import Best, EpochTotals, TrainState
@@ -78,10 +79,21 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
     gpu_states = [gpu for _, gpu in rng if gpu is not None]
     checkpoint["random_rng_states_all"] = torch.stack([cpu for cpu, _ in rng])
     checkpoint["cuda_rng_state_all"] = torch.stack(gpu_states) if gpu_states else None
+    _check_finite(checkpoint, path)
     save_checkpoint(path, checkpoint, last_link(args.output, state.spec.name))
     if args.keep_checkpoints:
         state.saved = prune(args.output, state.spec.name, state.saved, args.keep_checkpoints)
     return path
+
+
+def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Raise DataError for NaN or infinite weights: no run can go on from them, and older checkpoints may be deleted for them."""
+    weights = [*checkpoint["state_dict"].items(), *checkpoint.get("ema_state_dict", {}).items()]
+    if broken := [name for name, value in weights if not value.isfinite().all()]:
+        raise DataError(
+            f"{path}: not written, since the weights are NaN or infinite after step {checkpoint['iteration']}: {some(broken)}; "
+            "older checkpoints are untouched: lower --learning-rate or --grad-clip-thresh, then --resume-from-last"
+        )
 
 
 def save_best(state: TrainState, args: argparse.Namespace) -> None:

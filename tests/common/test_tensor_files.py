@@ -117,6 +117,19 @@ def test_a_file_written_without_checksums_loads(tmp_path: Path) -> None:
     assert torch.equal(load_checkpoint(tmp_path / "c.pt")["state_dict"]["w"], torch.ones(3))
 
 
+def test_a_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    """torch.load reads one; a part of 10 GB may be 10 MB in the file."""
+    torch.save({"state_dict": {"w": torch.zeros(10**6)}}, tmp_path / "c.pt")
+    with zipfile.ZipFile(tmp_path / "c.pt") as archive:
+        parts = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    with zipfile.ZipFile(tmp_path / "d.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    assert torch.load(tmp_path / "d.pt")["state_dict"]["w"].shape == (10**6,)
+    with pytest.raises(DataError, match=r"d\.pt: compressed, which no file of torch\.save is: .*data\.pkl; "):
+        load_checkpoint(tmp_path / "d.pt")
+
+
 def test_the_checksums_are_those_of_the_standard(tmp_path: Path) -> None:
     """The archive's against zlib's, and that of named tensors against its parts."""
     torch.save(torch.arange(6.0), tmp_path / "t.pt")

@@ -380,3 +380,10 @@ def test_a_gate_at_the_threshold_goes_on():
     assert rule.steps.tolist() == [2, 0]
     assert rule.running.tolist() == [True, False]
     assert (rule.total_steps(), rule.finished) == (3, False)
+
+
+@pytest.mark.parametrize("name", ["attention_stop", "attention_window"])
+def test_limits_that_pytorch_cannot_compare_with_are_refused(name: str) -> None:
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(UsageError, match=rf"^{flag}: {10**30}, expected at most 1000000$"):
+        DecodingGuard(**{name: 10**30})

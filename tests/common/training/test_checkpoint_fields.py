@@ -75,6 +75,12 @@ def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, valid: dict[str, A
     [
         ("epoch_totals", {"steps": 3}, "epoch_totals: .*unexpected keyword argument 'steps'"),
         ("scaler", {"scale": 0.0}, "scaler: a dict of 1, expected the state of a GradScaler, with a scale above 0"),
+        ("epoch_totals", {"iterations": 1.5}, "epoch_totals: a dict of 1, expected numbers by name"),
+        ("epoch_totals", {"iterations": math.inf}, "epoch_totals: a dict of 1"),
+        ("iteration", 2**63, "iteration: 9223372036854775808, expected a whole number from 0"),
+        ("ema_updates", 10**300, "ema_updates: 10*…, expected a whole number from 0"),
+        ("amp", {"loss_scaler0": {"loss_scale": 10**300}}, "amp: a dict of 1, expected the state of Apex amp"),
+        ("scaler", {"scale": 1e300}, "scaler: a dict of 1"),
         ("scaler", {"scale": "x"}, "scaler: a dict of 1"),
         ("scaler", {"scale": float("inf")}, "scaler: a dict of 1"),
         ("best", {"loss": "x"}, "best: a dict of 1"),
@@ -94,6 +100,39 @@ def test_wrong_values_inside_an_entry(tmp_path: Path, valid: dict, name: str, va
     with pytest.raises(DataError, match=message) as error:
         snapshot.restore(state, load_checkpoint(path), path)
     assert str(error.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("exp_avg", math.nan, r"the averages of \S+ are NaN"),
+        ("step", torch.ones(2), r"step of \S+ has another shape"),
+    ],
+)
+def test_averages_that_no_step_can_use_are_refused(
+    tmp_path: Path, valid: dict[str, Any], key: str, value: Any, message: str
+) -> None:
+    first = dict(valid["optimizer"]["state"][0])
+    first[key] = value if isinstance(value, torch.Tensor) else torch.full_like(first[key], value)
+    states = valid["optimizer"]["state"] | {0: first}
+    path = write(tmp_path, valid | {"optimizer": valid["optimizer"] | {"state": states}})
+    args, spec = parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")
+    state, _ = train.make_state(spec, args, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))
+    with pytest.raises(DataError, match=rf"c\.pt: its optimizer does not belong to this model \({message}"):
+        snapshot.restore(state, load_checkpoint(path), path)
+
+
+@pytest.mark.parametrize("name", ["config", "data"])
+def test_a_list_that_is_inside_others_many_times_is_refused_at_once(
+    tmp_path: Path, valid: dict[str, Any], name: str
+) -> None:
+    """A file of 2 kB with 10^12 numbers, which no reader of all of them would get through."""
+    shared: list[Any] = [1] * 10
+    for _ in range(11):
+        shared = [shared] * 10
+    path = write(tmp_path, valid | {name: {"x": shared}})
+    with pytest.raises(DataError, match=rf"malformed: {name}: a dict of 1, expected a dict of plain settings"):
+        load_checkpoint(path)
 
 
 def test_an_unfinished_epoch_needs_its_counts(tmp_path: Path, valid: dict[str, Any]) -> None:
@@ -148,6 +187,8 @@ CONFIGS = {
         *({"prenet_dim": value} for value in ("x", 2.5, None, [3], True, 10**30)),
         {"gate_threshold": "x"},
         {"mask_padding": {"x": 1}},
+        *({"max_decoder_steps": value} for value in (float("nan"), float("inf"), 10**300, 2**31, 2.5, True)),
+        *({"decoder_no_early_stopping": value} for value in (float("nan"), 2.5)),
     ],
     "WaveGlow": [
         *({name: value} for name in ("n_flows", "n_group", "hop_length") for value in (10**9 * 2, "x", None, [2])),
@@ -173,7 +214,8 @@ def test_a_config_that_is_no_such_model_is_refused_at_once(tmp_path: Path, model
     [
         {"sampling_rate": 0}, {"sampling_rate": 10**15}, {"filter_length": 10**12}, {"n_mel_channels": 10**12},
         {"hop_length": "x"}, {"mel_fmax": None}, {"text_cleaners": 3}, {"text_cleaners": ["none"]}, {"symbols": 5},
-        {"symbols": "ab"}, {"symbols": []},
+        {"symbols": "ab"}, {"symbols": []}, {"sampling_rate": 10**600}, {"sampling_rate": 22050.5}, {"hop_length": 1.5},
+        {"hop_length": True}, {"win_length": 800.5},
     ],
 )  # fmt: skip
 def test_impossible_data_options_are_the_files_fault(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from common.training.loop import TrainState
 from common.training.optimization import Pace
 from common.training_arguments import parse_training_arguments
 from models import REGISTRY
-from tests.recipe import flags, train_tiny_model
+from tests.recipe import flags, run, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -256,3 +256,17 @@ def test_random_states_of_another_size_are_passed_over(fresh, checkpoint: dict) 
         fresh(), checkpoint | {"random_rng_states_all": torch.zeros(1, 10, dtype=torch.uint8)}, PATH
     )
     assert said.startswith("old.pt: resuming at epoch 2 (random numbers start anew: ")
+
+
+def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
+    """The last step before a save may overflow though its loss and its gradient are finite."""
+    words = [*flags("Tacotron2", tmp_path, 2), "--epochs", 1, "--keep-checkpoints", 1]
+    assert run("train.py", *words).code == 0
+    before = sorted(path.name for path in tmp_path.glob("checkpoint_*"))
+    words[words.index("--epochs") + 1] = 2
+    result = run("train.py", *words, "--resume-from-last", "-lr", "1e38")
+    path = tmp_path / "checkpoint_Tacotron2_1.pt"
+    assert result.code == 1
+    assert result.err.startswith(f"error: {path}: not written, since the weights are NaN or infinite after step ")
+    assert sorted(path.name for path in tmp_path.glob("checkpoint_*")) == before
+    assert run("train.py", *words, "--resume-from-last").code == 0
