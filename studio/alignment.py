@@ -15,6 +15,8 @@ NOT_SPOKEN = 6  # words; a longer part of a transcript of which no word was reco
 REACH = 6  # words by which a boundary may move
 ROUNDS = 2  # over all boundaries
 SENTENCE_END, CLAUSE_END = 1.5, 0.75  # characters by which a boundary there costs less
+# Longest pauses within a sentence, in seconds. A longer one after a comma is an interruption; without a mark it may end a headline.
+CLAUSE_PAUSE, UNMARKED_PAUSE, NO_PAUSE = 3.0, 0.8, 0.0
 
 
 def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
@@ -34,6 +36,25 @@ def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
     limits = _fill_gaps(_place_clips(spoken, clips), [len(clip) for clip in clips], len(words))
     _move_boundaries(limits, words, ["".join(parts) for parts in spoken], ["".join(clip) for clip in clips])
     return [" ".join(words[first:last]) for first, last in limits]
+
+
+def find_longest_pauses(transcript: str, recognised: Sequence[str]) -> list[float]:
+    """Find the sentence ends of a recording.
+
+    Args:
+        transcript: the words of the whole recording, in order.
+        recognised: of each part (K,) between two pauses, in order, the words that a recogniser found.
+
+    Returns (K,) in seconds the longest pause after each part with which a sentence goes on: NO_PAUSE at its end and around
+    speech that the transcript lacks.
+    """
+    texts = assign_words(transcript, recognised)
+    is_foreign = [not text and bool(normalise(words)) for text, words in zip(texts, recognised, strict=True)]
+    after = [*is_foreign[1:], False]
+    return [
+        NO_PAUSE if here or there or ends_sentence(text) else CLAUSE_PAUSE if _ends_clause(text) else UNMARKED_PAUSE
+        for text, here, there in zip(texts, is_foreign, after, strict=True)
+    ]
 
 
 def _place_clips(spoken: Sequence[Sequence[str]], clips: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -123,4 +144,8 @@ def _advantage(word: str) -> float:
     """Return by how much a boundary after a word costs less."""
     if ends_sentence(word):
         return SENTENCE_END
-    return CLAUSE_END if word.rstrip(CLOSING)[-1:] in (",", ";", ":", "—", "–") else 0.0
+    return CLAUSE_END if _ends_clause(word) else 0.0
+
+
+def _ends_clause(text: str) -> bool:
+    return text.rstrip(CLOSING)[-1:] in (",", ";", ":", "—", "–")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from common.audio.loudness import normalize
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.quality.evaluators import at_rate
-from studio.cutting import Span, spans_of
+from studio.cutting import Span, Unit, join_sentences, parts_of, spans_of, units_of
 from studio.faults import AROUND, Measures, measure_clip
 from studio.levels import Levels, is_speech, measure_levels
 from studio.prepare_config import CuttingConfig
@@ -31,9 +31,10 @@ VERSION = 2  # of the way of cutting: records of another version are made again
 
 
 class CutClip(NamedTuple):
-    """A clip: its name, its times in the recording in seconds, the text of its subtitles, and its measurements.
+    """A clip: its name, its times in the recording in seconds, its words, and its measurements.
 
-    in_speech: an end of it is no pause. digest: of its samples as written. silence: seconds of digital silence, filled or not.
+    text: of its subtitles, or the recognised words of its parts. in_speech: an end of it is no pause. digest: of its samples as
+    written. silence: seconds of digital silence, filled or not.
     """
 
     name: str
@@ -67,18 +68,47 @@ class UnwritableError(DataError):
 
 
 class Job(NamedTuple):
-    """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders."""
+    """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders.
+
+    recogniser: name of the recogniser whose words find the sentence ends of the text; "" where these do not matter.
+    words: its words for each part (K,) of the recording. longest_pauses: (K,), as join_sentences takes them.
+    """
 
     source: Source
     transcript: Transcript | None
     config: CuttingConfig
     records: Path
     clips: Path
+    recogniser: str = ""
+    words: tuple[str, ...] = ()
+    longest_pauses: tuple[float, ...] = ()
 
     @property
     def is_one_clip(self) -> bool:
         """True for a recording with a text without times, which stays whole if it is short enough."""
         return self.transcript is not None and not self.transcript.cues
+
+    def units(self, levels: Levels) -> list[Unit]:
+        """Divide the recording at every pause, or at its subtitles."""
+        return units_of(levels, self.config, self.transcript.cues if self.transcript else (), self.is_one_clip)
+
+
+def cut_parts(job: Job, folder: Path) -> CutRecording | None:
+    """Cut a recording at every pause, into a folder. None for a single part, clips that are there already, and a bad file."""
+    try:
+        if read_record(job.records / f"{_key_of(job)}.json", job.clips):
+            return None
+        parts = job._replace(records=folder, clips=folder)
+        key = _key_of(parts)
+        if record := read_record(folder / f"{key}.json", folder):
+            return record
+        levels = measure_levels(job.source.path)
+        units = parts.units(levels)
+        return _store(parts, key, levels, parts_of(units, levels.seconds, job.config)) if len(units) > 1 else None
+    except UnwritableError:
+        raise
+    except DataError:  # cut_recording names it
+        return None
 
 
 def cut_recording(job: Job) -> CutRecording | str:
@@ -88,21 +118,27 @@ def cut_recording(job: Job) -> CutRecording | str:
     """
     try:
         key = _key_of(job)
-        path = job.records / f"{key}.json"
-        if record := read_record(path, job.clips):
+        if record := read_record(job.records / f"{key}.json", job.clips):
             return record
         levels = measure_levels(job.source.path)
-        cues = job.transcript.cues if job.transcript else ()
-        spans = spans_of(levels, job.config, cues, job.is_one_clip)
-        clips = list(_write_clips(job, levels, spans))
+        units = job.units(levels)
+        if job.words:
+            units = [replace(unit, text=text) for unit, text in zip(units, job.words, strict=True)]
+            units = join_sentences(units, job.longest_pauses, job.config)
+        if not units:
+            return f"{job.source.path}: no speech found in it"
+        return _store(job, key, levels, spans_of(units, levels.seconds, job.config))
     except UnwritableError:
         raise
     except DataError as error:
         return str(error)
-    if not clips:
-        return f"{job.source.path}: no speech found in it"
+
+
+def _store(job: Job, key: str, levels: Levels, spans: Sequence[Span]) -> CutRecording:
+    """Write the clips of a recording, and then its record."""
+    clips = list(_write_clips(job, levels, spans))
     record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, clips)
-    with atomic_write(path) as file:
+    with atomic_write(job.records / f"{key}.json") as file:
         file.write(json.dumps(record, ensure_ascii=False).encode())
     return record
 
@@ -111,7 +147,10 @@ def _key_of(job: Job) -> str:
     """Return a digest of everything that decides the clips of a recording."""
     cues = job.transcript.cues if job.transcript else ()
     facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
-    return hashlib.sha256(json.dumps([*facts, job.is_one_clip], sort_keys=True).encode()).hexdigest()[:32]
+    facts.append(job.is_one_clip)
+    if job.recogniser and job.transcript:
+        facts += [job.recogniser, job.transcript.text]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def read_record(path: Path, clips: Path) -> CutRecording | None:

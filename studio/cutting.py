@@ -28,7 +28,7 @@ COMFORTABLE = (2.5, 9.0)  # seconds; costs grow outside
 class Unit:
     """A stretch of speech that no cut divides, in seconds.
 
-    text: its words, where subtitles give them.
+    text: its words, where subtitles or the recogniser give them.
     is_sentence_end: a sentence ends with it; None where nothing shows that.
     is_forced: no pause follows it, but more speech.
     """
@@ -41,7 +41,7 @@ class Unit:
 
 
 class Span(NamedTuple):
-    """A clip within its recording, in seconds, with the text of its subtitles; `in_speech` where an end of it is no pause."""
+    """A clip within its recording, in seconds, with the text of its units; `in_speech` where an end of it is no pause."""
 
     start: float
     end: float
@@ -54,29 +54,55 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-def spans_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False) -> list[Span]:
-    """Divide a recording into clips.
+def units_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False) -> list[Unit]:
+    """Divide a recording at every pause, or at its subtitles.
 
     Args:
         levels: of the recording.
         config: limits of the clips.
-        cues: its subtitles, in order; clips then consist of whole ones.
+        cues: its subtitles, in order; units then consist of whole ones.
         is_one_clip: the recording has one text; it stays whole if it is short enough.
     """
     sounds = find_sounds(levels.levels, levels.step, config.min_pause)
     if not sounds:
         return []
-    units = [Unit(sound.start, sound.end) for sound in sounds]
     if cues:
-        units = units_of_cues(cues, sounds, levels.seconds)
-    elif is_one_clip and sounds[-1].end - sounds[0].start + 2 * config.margin <= config.max_duration:
-        units = [Unit(sounds[0].start, sounds[-1].end)]
-    else:
-        units = [part for unit in units for part in divide(unit, levels, config)]
-    if not units:
-        return []
-    groups = group(units, config)
-    return [_span(units, first, last, levels.seconds, config.margin) for first, last in groups]
+        return units_of_cues(cues, sounds, levels.seconds)
+    if is_one_clip and sounds[-1].end - sounds[0].start + 2 * config.margin <= config.max_duration:
+        return [Unit(sounds[0].start, sounds[-1].end)]
+    return [part for sound in sounds for part in divide(Unit(sound.start, sound.end), levels, config)]
+
+
+def parts_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
+    """Return a span for each unit of a recording of a length in seconds."""
+    return [_span(units, number, number + 1, seconds, config.margin) for number in range(len(units))]
+
+
+def spans_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
+    """Return the spans of clips for the units of a recording of a length in seconds."""
+    return [_span(units, first, last, seconds, config.margin) for first, last in group(units, config)]
+
+
+def join_sentences(units: Sequence[Unit], longest_pauses: Sequence[float], config: CuttingConfig) -> list[Unit]:
+    """Join the units of each sentence that fits into a clip, so that no cut divides it.
+
+    Args:
+        units: of a recording (U,), in order.
+        longest_pauses: (U,) in seconds, the longest pause after each unit with which a sentence goes on.
+        config: limits of the clips.
+    """
+    joined: list[Unit] = []
+    first = 0
+    for last in range(1, len(units) + 1):
+        if last < len(units) and units[last].start - units[last - 1].end <= longest_pauses[last - 1]:
+            continue
+        sentence, first = units[first:last], last
+        if sentence[-1].end - sentence[0].start + 2 * config.margin <= config.max_duration:
+            text = " ".join(unit.text for unit in sentence if unit.text)
+            joined.append(replace(sentence[-1], start=sentence[0].start, text=text))
+        else:
+            joined += [*(replace(unit, is_sentence_end=False) for unit in sentence[:-1]), sentence[-1]]
+    return joined
 
 
 def divide(unit: Unit, levels: Levels, config: CuttingConfig) -> list[Unit]:

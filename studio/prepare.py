@@ -33,9 +33,10 @@ from studio.review import (
     worst_first,
     write_review,
 )
+from studio.sentences import WORDS, recognise_parts, remove_parts
 from studio.sources import find_sources
 from studio.speakers import ALIKE, SEVERAL, describe_voices, find_voices
-from studio.texts import ClipText, needs_words, texts_of
+from studio.texts import ClipText, has_words, needs_words, texts_of
 from studio.transcripts import Transcript, find_transcripts
 
 PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
@@ -158,7 +159,9 @@ def cut_all(options: PrepareOptions) -> Material:
         Job(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
         for source in listing.sources
     ]
+    jobs = recognise_parts(jobs, project, options.texts, options.workers)
     results = list(stream_parallel(cut_recording, jobs, options.workers, "cutting", "recording", 1))
+    remove_parts(project)
     recordings = [result for result in results if isinstance(result, CutRecording)]
     problems = listing.problems + [result for result in results if isinstance(result, str)]
     if not recordings:
@@ -176,9 +179,11 @@ def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[Cli
             f" no language {config.language!r}: write NAME.srt beside them, or name an endpoint with --transcriber URL"
         )
     chosen = cut.recordings if config.verify and config.recogniser else wanting
-    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for r in chosen for clip in r.clips]
-    with Ledger(options.project.state / "words.jsonl") as ledger:
-        words = recognise(sounds, config, ledger, options.workers)
+    words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
+    clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
+    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    with Ledger(options.project.state / WORDS) as ledger:
+        words |= recognise(sounds, config, ledger, options.workers)
         ledger.keep_only(sorted(ledger.values))
     names = {recording.name for recording in chosen}
     return {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from common.arguments import HelpFormatter, positive, sampling_rate, seconds, share_or_number
+from common.arguments import HelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
 from common.audio.loudness import NORMALIZATIONS
 from common.errors import UsageError
 from common.parser import Parser
@@ -17,6 +18,13 @@ from studio.project import PROJECTS, Project
 from studio.silence import BELOW_SPEECH
 
 VALIDATION = 0.05  # of the clips
+WITH_APPLY = {
+    "folder",
+    "name",
+    "projects",
+    "apply",
+    "validation",
+}  # a FOLDER is refused already; the others have an effect
 DESCRIPTION = """Make training data from a folder of recordings.
 
     python -m studio.prepare recordings --name mine    # cut, transcribe, check; writes output/studio/mine
@@ -48,6 +56,10 @@ class PrepareOptions:
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the flags of the command."""
+    return _parser().parse_args(argv)
+
+
+def _parser() -> Parser:
     parser = Parser(
         prog="python -m studio.prepare", description=DESCRIPTION, formatter_class=_Formatter, allow_abbrev=False
     )
@@ -64,7 +76,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     _add_cutting(parser.add_argument_group("clips"))
     _add_texts(parser.add_argument_group("texts"))
     _add_faults(parser.add_argument_group("faults: from these limits on a clip has one"))
-    return parser.parse_args(argv)
+    return parser
 
 
 class _Formatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -147,6 +159,8 @@ def options_of(argv: list[str] | None = None) -> PrepareOptions:
             else "FOLDER, the recordings, or --apply"
         )
         raise UsageError(f"expected {wanted}")
+    if args.apply:
+        _refuse_without_effect(sys.argv[1:] if argv is None else argv)
     if args.folder is not None:
         _check_folder(args.folder, project)
     if args.transcriber and not args.transcriber.startswith(("http://", "https://")):
@@ -162,6 +176,19 @@ def options_of(argv: list[str] | None = None) -> PrepareOptions:
         several_speakers=args.allow_several_speakers,
         workers=args.num_workers,
     )
+
+
+def _refuse_without_effect(argv: list[str]) -> None:
+    """Raise UsageError for flags beside --apply that have no effect there."""
+    parser = _parser()
+    given, words = given_options(parser, argv), {word.partition("=")[0] for word in argv}
+    actions = [action for action in parser._actions if action.dest in given.keys() - WITH_APPLY]
+    if actions:
+        spellings = [[s for s in action.option_strings if s in words] or action.option_strings for action in actions]
+        raise UsageError(
+            f"{', '.join(names[-1] for names in spellings)}: no effect with --apply, which reads clips.tsv alone;"
+            " run python -m studio.prepare FOLDER without --apply"
+        )
 
 
 def _config(kind: Any, args: argparse.Namespace) -> Any:

@@ -33,6 +33,11 @@ def needs_words(recording: CutRecording, transcript: Transcript | None) -> bool:
     return transcript is None or (not transcript.cues and len(recording.clips) > 1)
 
 
+def has_words(recording: CutRecording, transcript: Transcript | None) -> bool:
+    """Return True if the clips of a recording have the recognised words of their parts."""
+    return transcript is not None and not transcript.cues and any(clip.text for clip in recording.clips)
+
+
 def texts_of(recording: CutRecording, transcript: Transcript | None, words: Mapping[str, str] | None) -> list[ClipText]:
     """Return the texts of a recording's clips, in order.
 

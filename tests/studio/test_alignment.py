@@ -7,7 +7,7 @@ import random
 import pytest
 
 from common.quality.words import normalise
-from studio.alignment import assign_words
+from studio.alignment import CLAUSE_PAUSE, NO_PAUSE, UNMARKED_PAUSE, assign_words, find_longest_pauses
 from tests.recipe import ROOT
 
 pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements-eval.txt, is not installed")
@@ -70,6 +70,17 @@ def test_words_that_nobody_speaks_belong_to_no_clip() -> None:
 def test_a_clip_that_the_transcript_lacks_has_no_text() -> None:
     found = assign_words("One two three. Four five six.", ["one two three", "sorry again", "four five six"])
     assert found == ["One two three.", "", "Four five six."]
+
+
+def test_pauses_within_sentences_at_their_ends_and_around_foreign_speech() -> None:
+    transcript = (
+        "When the rain stopped, the two children ran “out.” An old cart stood behind the red barn. They sat in it."
+    )
+    recognised = ["when the rain stopped", "the two children ran out", "an old cart", "", "stood behind the red born"]
+    expected = [CLAUSE_PAUSE, NO_PAUSE, UNMARKED_PAUSE, UNMARKED_PAUSE, NO_PAUSE]
+    assert find_longest_pauses(transcript, [*recognised, "they sat in it"]) == [*expected, NO_PAUSE]
+    foreign = [*recognised[:3], "hello mum who is there", recognised[4], "they sat in it"]
+    assert find_longest_pauses(transcript, foreign)[2:4] == [NO_PAUSE, NO_PAUSE]
 
 
 @pytest.mark.parametrize("recognised", [[], [""], ["", "", ""], ["x"]])

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from studio.alignment import find_longest_pauses
 from studio.clips import Job, UnwritableError, cut_recording, read_spans
-from studio.cutting import Span, Unit, clip_cost, group, spans_of
+from studio.cutting import Span, Unit, clip_cost, group, join_sentences, units_of
+from studio.cutting import spans_of as spans_of_units
 from studio.levels import Levels, find_sounds, measure_levels
 from studio.prepare_config import CuttingConfig
 from studio.sources import find_sources
@@ -36,6 +38,10 @@ def talk(
     audio = audio.clip(-1, 1)
     soundfile.write(path, np.stack([audio] * channels, axis=1), rate)
     return times
+
+
+def spans_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False) -> list[Span]:
+    return spans_of_units(units_of(levels, config, cues, is_one_clip), levels.seconds, config)
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
@@ -91,6 +97,52 @@ def test_a_recording_with_one_text_stays_whole(tmp_path: Path) -> None:
     levels = measure_levels(tmp_path / "talk.wav")
     assert len(spans_of(levels, CuttingConfig(), is_one_clip=True)) == 1
     assert len(spans_of(levels, CuttingConfig(), is_one_clip=False)) == 3
+
+
+def clips_of_text(
+    lengths: Sequence[float], pauses: Sequence[float], transcript: str, words: Sequence[str]
+) -> list[str]:
+    """Return the recognised words of the clips for units of speech with these lengths, pauses after them and words."""
+    config, position, units = CuttingConfig(), 0.5, []
+    for length, pause, text in zip(lengths, pauses, words, strict=True):
+        units.append(Unit(position, position + length, text))
+        position += length + pause
+    units = join_sentences(units, find_longest_pauses(transcript, words), config)
+    spans = spans_of_units(units, position, config)
+    assert all(config.min_duration <= span.length <= config.max_duration for span in spans)
+    return [span.text for span in spans]
+
+
+def test_cuts_go_to_sentence_ends_though_pauses_at_commas_are_longer() -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements-eval.txt, is not installed")
+    transcript = "When the rain stopped, the children ran out. They found, in the barn, a very old cart. Whose was it?"
+    words = [
+        "when the rain stopped",
+        "the children ran out",
+        "they found",
+        "in the born",
+        "a very old card",
+        "whose was it",
+    ]
+    clips = clips_of_text([3.5, 3.5, 2.0, 2.0, 4.0, 2.0], [0.55, 0.3, 0.55, 0.55, 0.3, 0.3], transcript, words)
+    assert clips == [" ".join(words[:2]), " ".join(words[2:5]), words[5]]
+
+
+def test_a_sentence_too_long_for_a_clip_is_cut_once_at_its_largest_pause() -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements-eval.txt, is not installed")
+    transcript = (
+        "We went up the hill, past the mill, over the bridge, through the wood, and down to the sea. There we ate."
+    )
+    words = ["we went up the hill", "past the mill", "over the bridge", "through the wood", "and down to the sea"]
+    clips = clips_of_text([2.4] * 5 + [6.0], [0.3, 0.3, 0.7, 0.3, 0.3, 0.3], transcript, [*words, "there we ate"])
+    assert clips == [" ".join(words[:3]), " ".join(words[3:]), "there we ate"]
+
+
+def test_an_interruption_divides_a_sentence() -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements-eval.txt, is not installed")
+    words = ["we went up the hill", "past the old mill", "sorry again once more", "past the old mill", "there we ate"]
+    transcript = "We went up the hill, past the old mill. There we ate."
+    assert clips_of_text([3.0] * 5, [4.0, 0.3, 0.7, 0.3, 0.3], transcript, words)[0] == words[0]  # a pause of 4 s
 
 
 def test_subtitles_decide_the_cuts_and_pauses_their_times(tmp_path: Path) -> None:

@@ -97,6 +97,26 @@ def test_a_long_recording_with_a_text_becomes_clips_with_its_words(talk: tuple[P
         assert len(audio) / rate == pytest.approx(float(row["end"]) - float(row["start"]), abs=0.002)
 
 
+def test_cuts_go_to_sentence_ends_though_pauses_at_commas_are_longer(tmp_path: Path) -> None:
+    """Two sentences of the corpus are one here, with a comma between them and a pause of 0.55 s; at its end there are 0.3 s."""
+    parts, texts = [np.zeros(11025)], []
+    for n in range(1, 25, 2):
+        parts += [sentence(n)[1000:-1000], np.zeros(12128), sentence(n + 1)[1000:-1000], np.zeros(6615)]
+        first, second = TEXTS[n - 1], TEXTS[n]
+        texts.append(f"{first.rstrip('.?!')}, {second[0].lower()}{second[1:]}")
+    (tmp_path / "in").mkdir()
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(sum(map(len, parts)))
+    soundfile.write(tmp_path / "in" / "talk.wav", np.concatenate(parts) + noise, 22050)
+    (tmp_path / "in" / "talk.txt").write_text(" ".join(texts))
+    project = run(tmp_path / "in", tmp_path / "out")
+    rows = sorted(table(project), key=lambda row: float(row["start"]))
+    assert " ".join(row["text"] for row in rows) == " ".join(texts)
+    assert all(row["text"][-1] in ".?!" for row in rows)
+    assert all(row["recognised"] and 1 <= float(row["end"]) - float(row["start"]) <= 11 for row in rows)
+    words = (project.state / "words.jsonl").read_text().splitlines()
+    assert len(words) == 24 and not (project.state / "parts").exists()  # each part is recognised once, no clip again
+
+
 def test_filelists_can_be_trained_on(talk: tuple[Path, Project]) -> None:
     _, project = talk
     training, validation = read_filelist(project.training_list), read_filelist(project.validation_list)
@@ -138,9 +158,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(talk: tuple[Path, Project], tmp_
         2,
     ]
     mine = Project(name="mine", projects=tmp_path)
-    signs: list[Callable[[], bool]] = [  # of the stages: clips are written, words are recognised
-        lambda: len(list(mine.clips.glob("*.wav"))) >= 3,
+    signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are written
+        lambda: len(list((mine.state / "parts").glob("*.wav"))) >= 3,
         lambda: (mine.state / "words.jsonl").exists() and (mine.state / "words.jsonl").stat().st_size > 0,
+        lambda: len(list(mine.clips.glob("*.wav"))) >= 3,
+        lambda: len(list(mine.state.glob("*.json"))) == 1,
     ]
     for sign in signs:
         process, deadline = start(*words), time.monotonic() + 200

@@ -190,6 +190,26 @@ def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
     assert listing.others == {".txt": 1}
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--max-duration", "8"], "--max-duration"),
+        (["-sr", "16000", "--no-verify", "--allow-several-speakers"], "-sr, --no-verify, --allow-several-speakers"),
+        (["--num-workers=2", "--fill-silence"], "--num-workers, --fill-silence"),  # also with the value of the default
+    ],
+)
+def test_flags_without_effect_beside_apply_are_refused_by_name(words: list[str], names: str) -> None:
+    with pytest.raises(UsageError) as error:
+        options_of(["--name", "mine", "--apply", *words])
+    expected = f"{names}: no effect with --apply, which reads clips.tsv alone; run python -m studio.prepare FOLDER"
+    assert str(error.value) == f"{expected} without --apply"
+
+
+def test_flags_with_an_effect_beside_apply(tmp_path: Path) -> None:
+    options = options_of(["--apply", "--validation", "3", "--name", "mine", "--projects", str(tmp_path)])
+    assert (options.apply, options.validation, options.project.projects) == (True, 3, tmp_path)
+
+
 def test_limits_that_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="--max-duration 1: expected more than --min-duration 1"):
         CuttingConfig(max_duration=1.0)
