@@ -18,6 +18,7 @@ from starlette.websockets import WebSocket
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
 from serving.metrics import Metrics
+from serving.pace import Pace, StallError, pace_of
 from serving.responses import error_response
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
@@ -44,15 +45,17 @@ class Gate:
             return
         fields = scope.setdefault("log", {})
         start = time.monotonic()
-        answer = Answer(send, self.config.idle_timeout)
+        scope["pace"] = Pace(self.config.idle_timeout)
+        answer = Answer(send, pace_of(scope))
         try:
             if error := self._error(scope):
                 fields["error"] = error.message
                 await refuse(error, scope, receive, answer)
             else:
                 await self.app(scope, self._limit_body(scope, receive), answer)
-        except StallError as error:  # the server closes the connection of an incomplete answer
+        except StallError as error:
             fields |= {"error": str(error), "disconnected": True}
+            scope.get("state", {}).get("abort", bool)()  # to close is not enough: that waits until the rest is read
         finally:
             self._record(scope, fields, answer, time.monotonic() - start)
 
@@ -122,15 +125,11 @@ class Gate:
         log.info("request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
 
 
-class StallError(Exception):
-    """A client keeps its connection open and reads nothing."""
-
-
 class Answer:
-    """Passes messages of the answer on, and remembers its status. Raises StallError where a message takes `limit` seconds."""
+    """Passes messages of the answer on at its client's pace, and stores its status. Raises StallError as the pace does."""
 
-    def __init__(self, send: Send, limit: float) -> None:
-        self.send, self.limit, self.status = send, limit, 0
+    def __init__(self, send: Send, pace: Pace) -> None:
+        self.send, self.pace, self.status = send, pace, 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -139,10 +138,7 @@ class Answer:
             self.status = 101
         elif message["type"] == "websocket.close":
             self.status = self.status or 403
-        try:
-            await asyncio.wait_for(self.send(message), self.limit)
-        except (TimeoutError, asyncio.TimeoutError):
-            raise StallError(f"the client read nothing for {self.limit:g} seconds (--idle-timeout)") from None
+        await self.pace.send(self.send(message))
 
 
 def is_limited(scope: Scope) -> bool:

@@ -22,6 +22,7 @@ from common import precision
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, not_ready_error
+from serving.pace import pace_of
 from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechStream, check_unspoken
@@ -190,10 +191,15 @@ class Session:
         self.stream = stream = self.engine.submit(settings.request(sentence, number), self.visit)
         encoder = Encoder("pcm", stream.sampling_rate, settings.speed, settings.sample_rate)
         await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
+        pace = pace_of(self.socket.scope)
+        pace.begin()
         try:
             if number:
-                await self._send(encoder.encode(torch.zeros(round(PAUSE * stream.sampling_rate))), current)
+                pause = torch.zeros(round(PAUSE * stream.sampling_rate))
+                pace.add(encoder.seconds(pause))
+                await self._send(encoder.encode(pause), current)
             async for audio in stream:
+                pace.add(encoder.seconds(audio))
                 await self._send(encoder.encode(audio), current)
             await self._send(encoder.finish(), current)
         finally:

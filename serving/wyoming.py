@@ -18,6 +18,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, not_ready_error
+from serving.pace import Pace, StallError
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, check_unspoken
 from serving.visit import Visit
@@ -41,7 +42,7 @@ class Handler(AsyncEventHandler):
 
     def __init__(self, engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(reader, writer)
-        self.engine, self.voice = engine, ""
+        self.engine, self.voice, self.pace = engine, "", Pace(engine.config.idle_timeout)
         self.cutter: SentenceCutter | None = None  # of a text that comes in pieces
         self.visit: Visit | None = None  # from the first text on
         self.visits = ExitStack()
@@ -60,6 +61,9 @@ class Handler(AsyncEventHandler):
                 await self._close()
         except ConnectionError:
             pass  # the client has left
+        except StallError as error:
+            log.info(f"wyoming: {error}")
+            self.writer.transport.abort()
         finally:
             self.reading.cancel()
             self.writer.close()
@@ -85,11 +89,9 @@ class Handler(AsyncEventHandler):
                 await self.write_event(Error(error.message, error.code).event())
 
     async def _close(self) -> None:
-        """Close after the last bytes."""
-        end = asyncio.get_running_loop().call_later(self.engine.config.idle_timeout, self.writer.transport.abort)
+        """Close after the last bytes. Raises StallError as a pace does."""
         self.writer.close()
-        await self.writer.wait_closed()
-        end.cancel()
+        await self.pace.send(self.writer.wait_closed())
 
     async def handle_event(self, event: Event) -> bool:
         """Answer an event; the connection stays open."""
@@ -101,10 +103,8 @@ class Handler(AsyncEventHandler):
         return True
 
     async def write_event(self, event: Event) -> None:
-        """Send an event; cut off a client that reads nothing for --idle-timeout seconds."""
-        end = asyncio.get_running_loop().call_later(self.engine.config.idle_timeout, self.writer.transport.abort)
-        await super().write_event(event)
-        end.cancel()
+        """Send an event. Raises StallError as a pace does."""
+        await self.pace.send(super().write_event(event))
 
     async def _answer(self, event: Event) -> None:
         if Describe.is_type(event.type):
@@ -138,8 +138,10 @@ class Handler(AsyncEventHandler):
         for text in texts:
             stream = self.engine.submit(SpeechRequest(text=text, voice=self.voice), self.visit)
             encoder = Encoder("pcm", stream.sampling_rate)
+            self.pace.begin()
             try:
                 async for audio in stream:
+                    self.pace.add(encoder.seconds(audio))
                     await self.write_event(AudioChunk(encoder.rate, WIDTH, 1, encoder.encode(audio)).event())
             finally:
                 stream.cancel()

@@ -44,6 +44,10 @@ def memory(server: ServerProcess) -> int:
     return int(psutil.Process(server.process.pid).memory_info().rss)
 
 
+def open_files(server: ServerProcess) -> int:
+    return int(psutil.Process(server.process.pid).num_fds())
+
+
 def speak(server: ServerProcess, text: str = "Two.") -> bytes:
     answer = httpx.post(f"{server.url}{SPEECH}", json={"input": text, "response_format": "pcm"}, timeout=60)
     assert answer.status_code == 200

@@ -17,6 +17,7 @@ from tests.serving.hostile import (
     connect,
     healthy,  # noqa: F401  # a fixture
     hostile_server,  # noqa: F401  # a fixture
+    open_files,
     raw_status,
     request_bytes,
     speak,
@@ -51,15 +52,17 @@ def test_slow_clients_do_not_delay_others(server: ServerProcess) -> None:
 
 
 def test_clients_that_read_nothing_are_cut_off() -> None:
-    """Their answers give their places in the queue back after --idle-timeout."""
+    """Their answers give their places in the queue back after --idle-timeout, and their connections end."""
     data = request_bytes(json.dumps({"input": LONG * 20, "response_format": "wav", "speed": 0.25}).encode())
     with serve("--seed", 3, "--idle-timeout", 1, "--max-queue", 4, "--timeout", 100) as server:
+        files = open_files(server)
         readers = [connect(server) for _ in range(4)]
         for reader in readers:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             reader.sendall(data)
         wait_until(lambda: len([line for line in server.lines("request") if "read nothing for 1 s" in str(line)]) == 4)
         wait_until(lambda: metric(server, "tts_queue_length") == 0)  # the line of log comes just before
+        wait_until(lambda: open_files(server) <= files)
         assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
         for reader in readers:
             reader.close()
