@@ -26,6 +26,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: pr
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
 UPLOAD = "/gradio_api/upload"  # of the page, which has a limit of its own
+SLOWEST_UPLOAD = 10_000  # bytes a second
 DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
@@ -82,23 +83,29 @@ class Gate:
         return origin.partition("://")[2] == headers.get("host")
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time."""
+        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time.
+
+        An upload may have more bytes, and has more time for each.
+        """
+        is_small = is_limited(scope)
         total, has_more, end = 0, True, time.monotonic() + self.config.idle_timeout
 
         async def receive_limited() -> Message:
-            nonlocal total, has_more
+            nonlocal total, has_more, end
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()) if has_more else None)
             except (TimeoutError, asyncio.TimeoutError):
                 text = f"the body did not arrive within {self.config.idle_timeout:g} seconds (--idle-timeout)"
                 raise HTTPException(408, text, {"Connection": "close"}) from None
             has_more = message.get("more_body", False)
-            total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
-            if total > self.config.max_body:
+            size = len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            total += size
+            end += 0 if is_small else size / SLOWEST_UPLOAD
+            if is_small and total > self.config.max_body:
                 raise HTTPException(413, self._too_large("more"))
             return message
 
-        return receive_limited if is_limited(scope) else receive
+        return receive_limited if scope["type"] == "http" else receive
 
     def _too_large(self, found: str) -> str:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"

@@ -17,10 +17,12 @@ from tests.serving.hostile import (
     connect,
     healthy,  # noqa: F401  # a fixture
     hostile_server,  # noqa: F401  # a fixture
+    hostile_servers,  # noqa: F401  # a fixture
     open_files,
     raw_status,
     request_bytes,
     speak,
+    with_page,
 )
 from tests.serving.test_server import ServerProcess, metric, serve, wait_until
 
@@ -81,6 +83,19 @@ def test_requests_that_do_not_arrive_are_cut_off() -> None:
                     pass
 
 
+def test_an_upload_that_does_not_arrive_is_cut_off() -> None:
+    """Uploads to the page may be slow and large, but not without end."""
+    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    kind = "Content-Type: multipart/form-data; boundary=x\r\n"
+    data = request_bytes(b"--x\r\n", 1000, "/gradio_api/upload", kind).replace(
+        b"Content-Type: application/json\r\n", b""
+    )
+    with serve("--page", "--idle-timeout", 1) as server, connect(server) as client:
+        client.sendall(data)
+        assert client.recv(12) == b"HTTP/1.1 408"
+        assert not [line for line in server.errors if "Traceback" in line]
+
+
 def test_more_connections_than_files_leave_the_server_usable() -> None:
     """Those beyond the limit of open files are closed at once, and the log does not grow."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -125,6 +140,7 @@ def test_clients_that_leave_at_every_stage(server: ServerProcess, stage: str) ->
             wait_until(lambda: metric(server, "tts_queue_length") < 30)
 
 
+@with_page
 def test_sockets_that_leave(server: ServerProcess) -> None:
     websockets = pytest.importorskip(
         "websockets.sync.client", reason="websockets, of requirements-serving.txt, is missing"
