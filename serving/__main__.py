@@ -69,6 +69,8 @@ class Server(uvicorn.Server):
         limited: Any = partial(Connection, patience=config.idle_timeout, most=most_connections())
         quiet.http, quiet.h11_max_incomplete_event_size = limited, LONGEST_HEADERS
         quiet.ws_max_size = config.max_body
+        # A client that plays in real time answers a ping after the audio before it, maybe minutes later.
+        quiet.ws_ping_timeout = None
         super().__init__(quiet)
         self.engine, self.settings = engine, config
         self.tasks: set[asyncio.Task[None]] = set()

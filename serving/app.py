@@ -24,6 +24,7 @@ from serving.engine import Engine
 from serving.errors import RequestError, quote_value
 from serving.gate import Gate
 from serving.metrics import CONTENT_TYPE
+from serving.pace import pace_of
 from serving.responses import (
     StreamedResponse,
     audio_chunks,
@@ -92,13 +93,14 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
     check_model(body.model)
     stream = engine.submit(body.request(body.input))
     encoder = Encoder(body.response_format, stream.sampling_rate, body.speed, body.sample_rate)
+    pace = pace_of(request.scope)
     note(request, [stream], engine.config)
     if body.stream_format == "sse":
-        chunks, media_type = event_chunks(stream, encoder), "text/event-stream"
+        chunks, media_type = event_chunks(stream, encoder, pace), "text/event-stream"
         headers = headers_of(stream, encoder) | {"Cache-Control": "no-cache"}
         return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
     return StreamedResponse(
-        audio_chunks(stream, encoder), stream.cancel, encoder.media_type, headers_of(stream, encoder)
+        audio_chunks(stream, encoder, pace), stream.cancel, encoder.media_type, headers_of(stream, encoder)
     )
 
 
@@ -119,9 +121,8 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     note(request, streams, engine.config)
     headers = headers_of(streams[0], encoders[0]) | {"X-Seed": ",".join(str(stream.seed) for stream in streams)}
     ending = "ogg" if name == "opus" else name
-    return StreamedResponse(
-        zip_chunks(streams, encoders, ending), partial(cancel_all, streams), "application/zip", headers
-    )
+    chunks = zip_chunks(streams, encoders, ending, pace_of(request.scope))
+    return StreamedResponse(chunks, partial(cancel_all, streams), "application/zip", headers)
 
 
 @api.websocket("/v1/audio/speech/stream")

@@ -1,14 +1,18 @@
-"""Connections of HTTP/1.1 by uvicorn, with two limits that uvicorn lacks: their number, and the time for the head of a request."""
+"""Connections of HTTP/1.1 by uvicorn, with limits that uvicorn lacks: their number, and the time for the head of a request and for
+the unread end of an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 OWN_FILES = 100  # that the process opens beside its connections
+SLOWEST_READER = 1000  # bytes a second; speech has 4,000 and more
 
 
 def most_connections() -> int:
@@ -18,12 +22,16 @@ def most_connections() -> int:
 
 
 class Connection(H11Protocol):
-    """Closes itself where `most` others are open, or where the head of a request takes `patience` seconds."""
+    """Closes itself where `most` others are open, or where the head of a request takes `patience` seconds.
+
+    A client that does not read the end of its answer within about that time is cut off.
+    """
 
     def __init__(self, *arguments: Any, patience: float, most: int, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.patience, self.most = patience, most
         self.deadline: asyncio.TimerHandle | None = None
+        self.app_state = self.app_state | {"abort": self._abort}  # a part of each request's scope
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection, or close it."""
@@ -31,6 +39,7 @@ class Connection(H11Protocol):
         if len(self.connections) > self.most:
             transport.abort()
         self._set_deadline()
+        self._look()
 
     def data_received(self, data: bytes) -> None:
         """Read bytes of a request."""
@@ -51,6 +60,18 @@ class Connection(H11Protocol):
         elif not is_waiting and self.deadline is not None:
             self.deadline.cancel()
             self.deadline = None
+
+    def _abort(self) -> None:
+        """Close, and drop bytes that the client has not read."""
+        self.transport.abort()
+
+    def _look(self, before: float = math.inf) -> None:
+        """Abort once a client leaves the end of a closed connection unread; `before`: bytes of it when looked at last."""
+        left, is_closing = self.transport.get_write_buffer_size(), self.transport.is_closing()
+        if is_closing and left > before - SLOWEST_READER * self.patience:
+            self.transport.abort()
+        elif left or not is_closing:
+            self.loop.call_later(self.patience, self._look, left if is_closing else math.inf)
 
     def _close(self) -> None:
         if self in self.connections:  # not a WebSocket, which has another protocol by now

@@ -64,10 +64,15 @@ class Encoder:
 
     def __init__(self, name: str, rate: int, speed: float = 1.0, output_rate: int | None = None) -> None:
         codec, self.rate = CODECS[name], CODECS[name].rate or output_rate or rate
+        self._input_rate = rate * speed  # samples of input in a second of output
         self._filter = Filter(rate, speed, self.rate) if speed != 1.0 or self.rate != rate else None
         self._container = Container(codec, self.rate) if codec.container else None
         self._head = wav_header(self.rate) if name == "wav" else b""
         self.media_type = codec.media_type + (f";rate={self.rate};channels=1" if name == "pcm" else "")
+
+    def seconds(self, audio: Tensor) -> float:
+        """Return how long a part (n,) of audio lasts at the speed of the file."""
+        return len(audio) / self._input_rate
 
     def encode(self, audio: Tensor) -> bytes:
         """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for samples that are not finite."""

@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from weakref import WeakSet
 
 import torch
@@ -25,10 +26,12 @@ from serving.config import ServingConfig
 from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
 from serving.stream import SpeechRequest, SpeechStream, check
+from serving.visit import Visit
 from serving.voices import Voices, VoiceSettings
 from synthesizer import Synthesizer
 
 WARM_UP = "Ready."
+TICK = 0.05  # seconds between two looks at what is left to finish
 
 log = logging.getLogger("serving")
 
@@ -49,7 +52,8 @@ class _Job:
 class Engine:
     """Accepts requests in the thread of an event loop, and computes them in a thread of its own.
 
-    `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests.
+    `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests and
+    the visits.
     A request has a place in the queue until its computation has ended and its consumer has left, so that the audio that
     waits for slow consumers is limited as well.
     """
@@ -60,6 +64,7 @@ class Engine:
         self._ready = self._stopping = self._aborting = False
         self._streams: WeakSet[SpeechStream] = WeakSet()  # those that have a place; one that is lost gives it back
         self._inbox: deque[SpeechStream] = deque()
+        self._visits: WeakSet[Visit] = WeakSet()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -91,20 +96,38 @@ class Engine:
         self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
         self._thread.start()
 
-    def submit(self, request: SpeechRequest) -> SpeechStream:
-        """Accept a request, from a coroutine. Its computation starts in the next round.
+    @contextmanager
+    def visit(self, on_stop: Callable[[], object] = bool) -> Iterator[Visit]:
+        """Open a visit, from a coroutine. Raises RequestError 503 while no requests are accepted."""
+        self.check_ready()
+        visit = Visit(on_stop)
+        with self._wake:
+            self._visits.add(visit)
+            if self._stopping:  # since the check
+                visit.begin_stop()
+        try:
+            yield visit
+        finally:
+            with self._wake:
+                self._visits.discard(visit)
+                self._wake.notify()
+
+    def submit(self, request: SpeechRequest, visit: Visit | None = None) -> SpeechStream:
+        """Accept a request, from a coroutine; one of a visit until the end of that. Its computation starts in the next round.
 
         Raises:
             RequestError: 400 for values that cannot be used, 404 for an unknown voice, 503 where the queue is full.
         """
-        return self.submit_all([request])[0]
+        return self.submit_all([request], visit)[0]
 
-    def submit_all(self, requests: list[SpeechRequest]) -> list[SpeechStream]:
+    def submit_all(self, requests: list[SpeechRequest], visit: Visit | None = None) -> list[SpeechStream]:
         """Accept all of some requests or none. Raises as `submit` does."""
-        self.check_ready()
+        if visit is None:
+            self.check_ready()
         streams = [self._stream(request) for request in requests]
         with self._wake:
-            if self._stopping or self.failure:  # since the check, so the thread may have ended
+            is_open = not self._stopping or (visit in self._visits and not self._aborting)
+            if not is_open or self.failure:  # since the check, so the thread may have ended
                 raise not_ready_error(is_stopping=True)
             if len(self._streams) + len(streams) > self.config.max_queue:
                 raise overload_error(self.config.max_queue)
@@ -119,20 +142,27 @@ class Engine:
     def begin_stop(self) -> None:
         """Refuse new requests from now on."""
         with self._wake:
+            visits = [] if self._stopping else list(self._visits)
             self._stopping = True
             self.metrics.ready.set(0)
             self._wake.notify()
+        for visit in visits:
+            visit.begin_stop()
 
     async def stop(self, grace: float | None = None) -> bool:
-        """Finish the accepted requests within `grace` seconds, and end the thread. False where requests were cut off."""
+        """Finish the accepted requests and the visits within `grace` seconds, and end the thread.
+
+        A request is finished when its consumer has all of its audio. False where requests or visits were cut off.
+        """
         self.begin_stop()
         thread, limit = self._thread, self.config.grace if grace is None else grace
         if thread is None:
             return True
-        await asyncio.to_thread(thread.join, limit)
-        in_time = not thread.is_alive()
+        end = time.monotonic() + limit
+        while (is_busy := thread.is_alive() or len(self._streams) > 0) and time.monotonic() < end:
+            await asyncio.sleep(TICK)
         await asyncio.to_thread(self.abort)
-        return in_time
+        return not is_busy
 
     def abort(self) -> None:
         """Cut off all requests after their current part, and wait for the end of the thread.
@@ -140,7 +170,9 @@ class Engine:
         A process must not end before: C++ code of a thread that still computes would abort it.
         """
         self.begin_stop()
-        self._aborting = True
+        with self._wake:
+            self._aborting = True
+            self._wake.notify()
         if self._thread is not None:
             self._thread.join()
 
@@ -190,7 +222,7 @@ class Engine:
         most = self.config.max_batch if self.config.batching else 1
         with self._wake:
             while not jobs and not self._inbox:
-                if self._stopping:
+                if self._aborting or (self._stopping and not self._visits):
                     return False
                 self._wake.wait()
             # Of all that wait, so that those nobody waits for leave their places to others.

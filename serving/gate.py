@@ -18,6 +18,7 @@ from starlette.websockets import WebSocket
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
 from serving.metrics import Metrics
+from serving.pace import Pace, StallError, pace_of
 from serving.responses import error_response
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
@@ -25,6 +26,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: pr
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
 UPLOAD = "/gradio_api/upload"  # of the page, which has a limit of its own
+SLOWEST_UPLOAD = 10_000  # bytes a second
 DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
@@ -44,15 +46,17 @@ class Gate:
             return
         fields = scope.setdefault("log", {})
         start = time.monotonic()
-        answer = Answer(send, self.config.idle_timeout)
+        scope["pace"] = Pace(self.config.idle_timeout)
+        answer = Answer(send, pace_of(scope))
         try:
             if error := self._error(scope):
                 fields["error"] = error.message
                 await refuse(error, scope, receive, answer)
             else:
                 await self.app(scope, self._limit_body(scope, receive), answer)
-        except StallError as error:  # the server closes the connection of an incomplete answer
+        except StallError as error:
             fields |= {"error": str(error), "disconnected": True}
+            scope.get("state", {}).get("abort", bool)()  # to close is not enough: that waits until the rest is read
         finally:
             self._record(scope, fields, answer, time.monotonic() - start)
 
@@ -79,23 +83,29 @@ class Gate:
         return origin.partition("://")[2] == headers.get("host")
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time."""
+        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time.
+
+        An upload may have more bytes, and has more time for each.
+        """
+        is_small = is_limited(scope)
         total, has_more, end = 0, True, time.monotonic() + self.config.idle_timeout
 
         async def receive_limited() -> Message:
-            nonlocal total, has_more
+            nonlocal total, has_more, end
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, end - time.monotonic()) if has_more else None)
             except (TimeoutError, asyncio.TimeoutError):
                 text = f"the body did not arrive within {self.config.idle_timeout:g} seconds (--idle-timeout)"
                 raise HTTPException(408, text, {"Connection": "close"}) from None
             has_more = message.get("more_body", False)
-            total += len(message.get("body", b"")) if message["type"] == "http.request" else 0
-            if total > self.config.max_body:
+            size = len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            total += size
+            end += 0 if is_small else size / SLOWEST_UPLOAD
+            if is_small and total > self.config.max_body:
                 raise HTTPException(413, self._too_large("more"))
             return message
 
-        return receive_limited if is_limited(scope) else receive
+        return receive_limited if scope["type"] == "http" else receive
 
     def _too_large(self, found: str) -> str:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
@@ -122,15 +132,11 @@ class Gate:
         log.info("request", extra={"fields": {**line, "seconds": round(seconds, 4), **fields}})
 
 
-class StallError(Exception):
-    """A client keeps its connection open and reads nothing."""
-
-
 class Answer:
-    """Passes messages of the answer on, and remembers its status. Raises StallError where a message takes `limit` seconds."""
+    """Passes messages of the answer on at its client's pace, and stores its status. Raises StallError as the pace does."""
 
-    def __init__(self, send: Send, limit: float) -> None:
-        self.send, self.limit, self.status = send, limit, 0
+    def __init__(self, send: Send, pace: Pace) -> None:
+        self.send, self.pace, self.status = send, pace, 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
@@ -139,10 +145,7 @@ class Answer:
             self.status = 101
         elif message["type"] == "websocket.close":
             self.status = self.status or 403
-        try:
-            await asyncio.wait_for(self.send(message), self.limit)
-        except (TimeoutError, asyncio.TimeoutError):
-            raise StallError(f"the client read nothing for {self.limit:g} seconds (--idle-timeout)") from None
+        await self.pace.send(self.send(message))
 
 
 def is_limited(scope: Scope) -> bool:

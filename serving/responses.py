@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from serving.encoding import Encoder, Sink, wav_header
 from serving.errors import RequestError
+from serving.pace import Pace
 from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
@@ -82,18 +83,20 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def audio_chunks(stream: SpeechStream, encoder: Encoder) -> Chunks:
-    """Yield the bytes of a stream's file. Raises RequestError as the stream does."""
+async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
+    """Yield the bytes of a stream's file, and count its audio. Raises RequestError as the stream does."""
+    pace.begin()
     async for audio in stream:
+        pace.add(encoder.seconds(audio))
         if chunk := encoder.encode(audio):
             yield chunk
     if last := encoder.finish():
         yield last
 
 
-async def event_chunks(stream: SpeechStream, encoder: Encoder) -> Chunks:
+async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
     """Yield OpenAI's events: parts of the file in base64, then the usage, in symbols of text and mel frames."""
-    async with contextlib.aclosing(audio_chunks(stream, encoder)) as chunks:
+    async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
             yield event("speech.audio.delta", audio=base64.b64encode(chunk).decode())
     symbols = sum(map(len, stream.symbols))
@@ -112,7 +115,7 @@ def error_event(error: RequestError) -> bytes:
     return event("error", **error.body())
 
 
-async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], ending: str) -> Chunks:
+async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], ending: str, pace: Pace) -> Chunks:
     """Yield a zip archive with a file for each stream, audio_0 and so on, each as soon as it is complete.
 
     In place of a stream that fails it has error_0.json and so on, with the body of the error.
@@ -121,7 +124,7 @@ async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder
     with zipfile.ZipFile(sink, "w") as archive:  # type: ignore[call-overload]
         for number, (stream, encoder) in enumerate(zip(streams, encoders, strict=True)):
             try:
-                contents = b"".join([chunk async for chunk in audio_chunks(stream, encoder)])
+                contents = b"".join([chunk async for chunk in audio_chunks(stream, encoder, pace)])
             except RequestError as error:
                 archive.writestr(f"error_{number}.json", json.dumps(error.body()))
                 yield sink.take()

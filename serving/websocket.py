@@ -21,10 +21,12 @@ from starlette.websockets import WebSocketDisconnect
 from common import precision
 from serving.encoding import Encoder
 from serving.engine import Engine
-from serving.errors import RequestError
+from serving.errors import RequestError, not_ready_error
+from serving.pace import pace_of
 from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechStream, check_unspoken
+from serving.visit import Visit
 
 PAUSE = 0.35  # seconds between sentences, as between the pieces of a long text
 NORMAL, POLICY, TRY_LATER = 1000, 1008, 1013  # codes of a closing WebSocket (RFC 6455 and its registry)
@@ -38,9 +40,9 @@ async def speak_over_socket(socket: WebSocket, engine: Engine, n_open: int) -> N
         if n_open > (most := engine.config.max_sockets):
             message = f"{most} connections are open already (--max-sockets); try again later"
             raise RequestError(503, message, code="too_many_sockets")
-        engine.check_ready()
-        await session.run()
-        await socket.close(NORMAL)
+        with engine.visit(session.stopping.set) as session.visit:
+            await session.run()
+            await socket.close(NORMAL)
     except RequestError as error:
         await session.refuse(error)
     except WebSocketDisconnect:
@@ -58,6 +60,9 @@ class Session:
         self.cutter: SentenceCutter | None = None
         self.sentences: asyncio.Queue[str | None] = asyncio.Queue()  # None: the end
         self.stream: SpeechStream | None = None
+        self.visit: Visit | None = None
+        self.stopping = asyncio.Event()
+        self.is_complete = False  # True once the end of the text has arrived
         self.seed = self.number = self.waiting = 0  # waiting: characters of sentences that are not yet spoken
         self.round = 0  # of texts between two cancellations
 
@@ -91,31 +96,41 @@ class Session:
         await self.socket.send_json({"type": "error", **error.body()})
         await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)
 
-    async def _receive(self) -> str:
-        """Receive a message of text. Raises WebSocketDisconnect where the client left, RequestError for a binary message."""
+    async def _receive(self) -> str | None:
+        """Receive a message of text; None where the server stops.
+
+        Raises WebSocketDisconnect where the client left, RequestError for a binary message.
+        """
         event = await self._receive_event()
+        if event is None:
+            return None
         if event["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(event.get("code", NORMAL))
         if event.get("text") is None:
             raise RequestError(400, "message: binary, expected JSON as text", code="invalid_message")
         return str(event["text"])
 
-    async def _receive_event(self) -> Message:
-        """Receive an event of the connection. Raises RequestError where neither message nor audio came for too long."""
+    async def _receive_event(self) -> Message | None:
+        """Receive an event of the connection; None where the server stops.
+
+        Raises RequestError where neither message nor audio came for too long.
+        """
         limit = self.engine.config.idle_timeout
-        receiving = asyncio.ensure_future(self.socket.receive())
+        receiving, stopping = asyncio.ensure_future(self.socket.receive()), asyncio.ensure_future(self.stopping.wait())
+        tasks = {receiving, stopping}
         try:
-            while not (await asyncio.wait({receiving}, timeout=limit))[0]:
+            while not (await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED))[0]:
                 if not self.waiting and (self.stream is None or self.stream.cancelled):  # all is sent
                     raise RequestError(408, f"no message for {limit:g} seconds (--idle-timeout)", code="idle")
-            return receiving.result()
+            return None if stopping.done() else receiving.result()
         finally:
-            receiving.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _read(self) -> None:
-        """Read messages until the end of the text."""
-        while True:
-            message = parse(await self._receive())
+        """Read messages until the end of the text, or until the server stops."""
+        while (data := await self._receive()) is not None:
+            message = parse(data)
             if message.type == "start":
                 if self.cutter is not None:
                     raise RequestError(400, "type: 'start' comes after text, expected it first", param="type")
@@ -131,9 +146,11 @@ class Session:
             self._check_length(len(message.text))  # before the text is cut, which takes time
             self._add(self.cutter.add(message.text))
             if message.type == "end":
-                self._add(self.cutter.finish())
-                self.sentences.put_nowait(None)
-                return
+                self.is_complete = True
+                break
+        if self.cutter is not None:
+            self._add(self.cutter.finish())
+        self.sentences.put_nowait(None)
 
     async def _start(self, settings: SocketMessage) -> None:
         voices, own = self.engine.voices, self.engine.config.seed
@@ -158,10 +175,12 @@ class Session:
         check_unspoken(self.waiting + len(self.cutter) + added, self.engine.config)
 
     async def _speak(self) -> None:
-        """Speak sentence after sentence until the end of the text."""
+        """Speak sentence after sentence until the end of the text. Raises RequestError 503 where the server stops before it."""
         while (sentence := await self.sentences.get()) is not None:
             self.waiting -= len(sentence)
             await self._speak_sentence(sentence)
+        if not self.is_complete:
+            raise not_ready_error(is_stopping=True)
         await self.socket.send_json({"type": "done", "sentences": self.number})
 
     async def _speak_sentence(self, sentence: str) -> None:
@@ -169,13 +188,18 @@ class Session:
         current, number = self.round, self.number
         self.number += 1
         settings = self.settings.model_copy(update={"seed": self.seed})
-        self.stream = stream = self.engine.submit(settings.request(sentence, number))
+        self.stream = stream = self.engine.submit(settings.request(sentence, number), self.visit)
         encoder = Encoder("pcm", stream.sampling_rate, settings.speed, settings.sample_rate)
         await self.socket.send_json({"type": "sentence", "number": number, "text": sentence})
+        pace = pace_of(self.socket.scope)
+        pace.begin()
         try:
             if number:
-                await self._send(encoder.encode(torch.zeros(round(PAUSE * stream.sampling_rate))), current)
+                pause = torch.zeros(round(PAUSE * stream.sampling_rate))
+                pace.add(encoder.seconds(pause))
+                await self._send(encoder.encode(pause), current)
             async for audio in stream:
+                pace.add(encoder.seconds(audio))
                 await self._send(encoder.encode(audio), current)
             await self._send(encoder.finish(), current)
         finally:

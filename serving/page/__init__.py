@@ -18,6 +18,7 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     """Add the page to the end of an app, which keeps its own routes, and return the app. Raises ImportError without gradio."""
     from common.web_page import mount_page
     from serving.page import layout
+    from serving.page.refusals import add_refusals
     from serving.page.relay import Relay, add_route
 
     relay = Relay()
@@ -26,5 +27,6 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     player = f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>"
     app = mount_page(app, page, FOLDER / "style.css", LARGEST_UPLOAD, player)
     mounted: Any = app.routes[-1]
+    add_refusals(mounted.app)
     app.state.before_exit.append(mounted.app.stop_event.set)  # ends the connection that each open page keeps
     return app

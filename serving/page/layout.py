@@ -13,6 +13,7 @@ from common.web_page import make_audio, make_field, make_pictures
 from serving.conversation_settings import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
+from serving.page.refusals import Page
 from serving.page.relay import Relay
 from serving.page.speaking import COMPUTING, STOPPED, Outcome, Speaker
 from serving.page.talking import Talker
@@ -46,7 +47,7 @@ def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | N
     """Make the page of an engine: tabs to speak, to converse and to compare."""
     speaker = Speaker(engine, relay)
     options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
-    with gr.Blocks(title="Text to speech", **options) as page:
+    with Page(title="Text to speech", **options) as page:
         gr.Markdown(HEADING)
         token = gr.Textbox(visible="hidden", elem_id="token")
         token.change(None, token, None, js=PLAY, api_visibility="private")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
+
+from serving.pace import Pace, pace_of
 
 UNREAD = 30.0  # seconds after its end for which audio waits for its player
 
@@ -24,11 +26,13 @@ class Channel:
         """Pass samples on; None ends them."""
         self._queue.put_nowait(samples)
 
-    async def read(self) -> AsyncIterator[bytes]:
-        """Yield the samples until their end."""
+    async def read(self, pace: Pace) -> AsyncGenerator[bytes, None]:
+        """Yield the samples until their end, and count them."""
         is_complete = False
+        pace.begin()
         try:
             while (samples := await self._queue.get()) is not None:
+                pace.add(len(samples) / 2 / self.rate)  # bytes to samples to seconds
                 yield samples
             is_complete = True
         finally:
@@ -61,9 +65,11 @@ def add_route(app: FastAPI, relay: Relay) -> None:
     """Add the route that the player reads from; a token is needed, and works once."""
 
     @app.get("/page/audio/{token}", include_in_schema=False)
-    async def audio(token: str) -> StreamingResponse:
+    async def audio(token: str, request: Request) -> StreamingResponse:
         channel = relay.take(token)
         if channel is None:
             raise HTTPException(404, "this audio has been played, or there is none")
         headers = {"X-Sampling-Rate": str(channel.rate), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(channel.read(), media_type="application/octet-stream", headers=headers)
+        return StreamingResponse(
+            channel.read(pace_of(request.scope)), media_type="application/octet-stream", headers=headers
+        )

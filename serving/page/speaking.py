@@ -128,22 +128,23 @@ class Speaker:
         settings = Settings(*values)
         hidden = gr.update(value=None, visible=False)
         try:
-            stream = self.engine.submit(settings.request(text))
-            recording = self.start(stream.sampling_rate, plays)
-            yield Outcome(recording.token, COMPUTING, None, hidden, hidden)
-            try:
-                await self.pass_on(stream, settings.speed, recording)
-            finally:
-                self.finish(recording)
+            with self.engine.visit() as visit:  # until the browser has the outcome
+                stream = self.engine.submit(settings.request(text), visit)
+                recording = self.start(stream.sampling_rate, plays)
+                yield Outcome(recording.token, COMPUTING, None, hidden, hidden)
+                try:
+                    await self.pass_on(stream, settings.speed, recording)
+                finally:
+                    self.finish(recording)
+                if recording.is_left:
+                    yield Outcome(gr.skip(), STOPPED, None, hidden, hidden)
+                    return
+                async with self.drawing:
+                    drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
+                pictures = (gr.update(value=picture, visible=True) for picture in drawn)
+                yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
         except RequestError as error:
             raise error_of(error) from None
-        if recording.is_left:
-            yield Outcome(gr.skip(), STOPPED, None, hidden, hidden)
-            return
-        async with self.drawing:
-            drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
-        pictures = (gr.update(value=picture, visible=True) for picture in drawn)
-        yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
 
     def start(self, rate: int, plays: bool = True) -> Recording:
         """Begin audio at `rate` Hz, for the player if it `plays`."""

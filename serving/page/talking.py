@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from serving.conversation import Conversation
 from serving.conversation_settings import ConversationConfig
 from serving.errors import RequestError
 from serving.page.speaking import Settings, Speaker, error_of
+from serving.visit import Visit
 
 NO_RECORDING = "There is no question: record one with the microphone, or choose a sound file."
 PAUSE = 0.35  # seconds of silence after each sentence of an answer
@@ -45,32 +47,40 @@ class Talker:
         self, recording: str | None, turns: list[Turn], voice: str | None, vocoder: str | None, seed: str | None
     ) -> AsyncIterator[Talk]:
         """Yield the question, then the answer and a token for the player, at last the audio. Raises gr.Error with the message."""
-        settings, turns, keep = Settings(voice, vocoder, seed, None, None, None), list(turns), gr.skip()
+        settings, keep = Settings(voice, vocoder, seed, None, None, None), gr.skip()
         try:
-            self.speaker.engine.check_ready()
-            question = await self.transcribe(recording)
-            yield Talk(keep, question or "(no words)", "", None, keep, keep)
-            assert self.conversation is not None
-            voices = self.speaker.engine.voices
-            ends = partial(voices.sentence_ends, voices.resolve(voice))
-            sentences, speech = [], None
-            try:
-                async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
-                    sentences.append(sentence)
-                    stream = self.speaker.engine.submit(settings.request(sentence, number=len(sentences) - 1))
-                    settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
-                    if speech is None:
-                        speech = self.speaker.start(stream.sampling_rate)
-                    yield Talk(speech.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)
-                    await self.speaker.pass_on(stream, None, speech)
-                    if speech.is_left:
-                        break
-                    speech.add(bytes(2 * round(PAUSE * speech.rate)))
-            finally:
-                if speech:
-                    self.speaker.finish(speech)
+            with self.speaker.engine.visit() as visit:  # until the browser has the whole answer
+                question = await self.transcribe(recording)
+                yield Talk(keep, question or "(no words)", "", None, keep, keep)
+                async with contextlib.aclosing(self.speak(question, list(turns), settings, visit)) as talks:
+                    async for talk in talks:
+                        yield talk
         except (DataError, RequestError) as error:
             raise error_of(error) from None
+
+    async def speak(
+        self, question: str, turns: list[Turn], settings: Settings, visit: Visit
+    ) -> AsyncGenerator[Talk, None]:
+        """Yield the answer to a question and a token for the player, at last the audio. Raises DataError, RequestError."""
+        assert self.conversation is not None
+        voices, keep = self.speaker.engine.voices, gr.skip()
+        ends = partial(voices.sentence_ends, voices.resolve(settings.voice))
+        sentences, speech = [], None
+        try:
+            async for sentence in in_thread(self.conversation.answer(question, turns, ends)):
+                sentences.append(sentence)
+                stream = self.speaker.engine.submit(settings.request(sentence, number=len(sentences) - 1), visit)
+                settings = settings._replace(seed=str(stream.seed))  # one seed for the whole answer: one tone
+                if speech is None:
+                    speech = self.speaker.start(stream.sampling_rate)
+                yield Talk(speech.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)
+                await self.speaker.pass_on(stream, None, speech)
+                if speech.is_left:
+                    break
+                speech.add(bytes(2 * round(PAUSE * speech.rate)))
+        finally:
+            if speech:
+                self.speaker.finish(speech)
         yield Talk(keep, keep, keep, speech.value() if speech else None, messages_of(turns), turns)
 
     async def transcribe(self, recording: str | None) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,14 +22,32 @@ GROWTH = 200 * MEGABYTE  # of the server's memory through all attacks of a file
 SPEECH = "/v1/audio/speech"
 
 
-@pytest.fixture(scope="module", name="server")
-def hostile_server() -> Iterator[ServerProcess]:
-    """A server with a small queue and a short time-out."""
-    with serve("--seed", 3, "--max-queue", 32, "--timeout", 20, "--max-characters", 300) as ready:
+@pytest.fixture(scope="module")
+def hostile_servers() -> Iterator[Callable[[str], ServerProcess]]:
+    """Servers with a small queue and a short time-out: one with the page and one without, each once a test needs it."""
+    with ExitStack() as running:
+        yield functools.cache(lambda page: running.enter_context(bounded_server(page)))
+
+
+@contextmanager
+def bounded_server(page: str) -> Iterator[ServerProcess]:
+    with serve("--seed", 3, "--max-queue", 32, "--timeout", 20, "--max-characters", 300, page) as ready:
         speak(ready)  # buffers of the models
         before = memory(ready)
         yield ready
         assert memory(ready) < before + GROWTH
+
+
+@pytest.fixture(name="server")
+def hostile_server(request: pytest.FixtureRequest, hostile_servers: Callable[[str], ServerProcess]) -> ServerProcess:
+    """The server without the page, or the one that a test names: `with_page` runs it with both."""
+    page = getattr(request, "param", "--no-page")
+    if page == "--page":
+        pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    return hostile_servers(page)
+
+
+with_page = pytest.mark.parametrize("server", ["--no-page", "--page"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +58,15 @@ def healthy(server: ServerProcess) -> Iterator[None]:
     assert httpx.get(f"{server.url}/healthz").status_code == 200
     assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
     assert not [line for line in server.log if "traceback" in line]
+    assert not [line for line in server.errors if "Traceback" in line]
 
 
 def memory(server: ServerProcess) -> int:
     return int(psutil.Process(server.process.pid).memory_info().rss)
+
+
+def open_files(server: ServerProcess) -> int:
+    return int(psutil.Process(server.process.pid).num_fds())
 
 
 def speak(server: ServerProcess, text: str = "Two.") -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -197,3 +199,24 @@ def test_files_of_the_page_are_logged_where_they_fail(
     with caplog.at_level(logging.INFO, logger="serving.access"):
         call(status_of(status), [], path=path)
     assert len(caplog.records) == lines
+
+
+@pytest.mark.parametrize(("size", "arrives"), [(10, False), (10_000, True)])
+def test_the_time_of_an_upload_grows_with_its_bytes(size: int, arrives: bool) -> None:
+    """The page's uploads, of 20 MB, may take longer than --idle-timeout; one that trickles may not."""
+    pieces = iter(range(5))
+
+    async def receive() -> dict:
+        await asyncio.sleep(0.3)
+        return {"type": "http.request", "body": bytes(size), "more_body": next(pieces) < 4}
+
+    async def app(scope: dict, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    async def call() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "headers": []}
+        await Gate(app, ServingConfig(idle_timeout=1), Metrics())(scope, receive, app)  # type: ignore[arg-type]
+
+    with nullcontext() if arrives else pytest.raises(HTTPException, match="did not arrive within 1 seconds"):
+        run(call())

@@ -17,9 +17,12 @@ from tests.serving.hostile import (
     connect,
     healthy,  # noqa: F401  # a fixture
     hostile_server,  # noqa: F401  # a fixture
+    hostile_servers,  # noqa: F401  # a fixture
+    open_files,
     raw_status,
     request_bytes,
     speak,
+    with_page,
 )
 from tests.serving.test_server import ServerProcess, metric, serve, wait_until
 
@@ -51,15 +54,17 @@ def test_slow_clients_do_not_delay_others(server: ServerProcess) -> None:
 
 
 def test_clients_that_read_nothing_are_cut_off() -> None:
-    """Their answers give their places in the queue back after --idle-timeout."""
+    """Their answers give their places in the queue back after --idle-timeout, and their connections end."""
     data = request_bytes(json.dumps({"input": LONG * 20, "response_format": "wav", "speed": 0.25}).encode())
     with serve("--seed", 3, "--idle-timeout", 1, "--max-queue", 4, "--timeout", 100) as server:
+        files = open_files(server)
         readers = [connect(server) for _ in range(4)]
         for reader in readers:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             reader.sendall(data)
         wait_until(lambda: len([line for line in server.lines("request") if "read nothing for 1 s" in str(line)]) == 4)
         wait_until(lambda: metric(server, "tts_queue_length") == 0)  # the line of log comes just before
+        wait_until(lambda: open_files(server) <= files)
         assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
         for reader in readers:
             reader.close()
@@ -76,6 +81,19 @@ def test_requests_that_do_not_arrive_are_cut_off() -> None:
                 assert client.recv(12) == status
                 while client.recv(4096):
                     pass
+
+
+def test_an_upload_that_does_not_arrive_is_cut_off() -> None:
+    """Uploads to the page may be slow and large, but not without end."""
+    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    kind = "Content-Type: multipart/form-data; boundary=x\r\n"
+    data = request_bytes(b"--x\r\n", 1000, "/gradio_api/upload", kind).replace(
+        b"Content-Type: application/json\r\n", b""
+    )
+    with serve("--page", "--idle-timeout", 1) as server, connect(server) as client:
+        client.sendall(data)
+        assert client.recv(12) == b"HTTP/1.1 408"
+        assert not [line for line in server.errors if "Traceback" in line]
 
 
 def test_more_connections_than_files_leave_the_server_usable() -> None:
@@ -122,6 +140,7 @@ def test_clients_that_leave_at_every_stage(server: ServerProcess, stage: str) ->
             wait_until(lambda: metric(server, "tts_queue_length") < 30)
 
 
+@with_page
 def test_sockets_that_leave(server: ServerProcess) -> None:
     websockets = pytest.importorskip(
         "websockets.sync.client", reason="websockets, of requirements-serving.txt, is missing"

@@ -13,6 +13,7 @@ from tests.serving.hostile import (
     SPEECH,
     healthy,  # noqa: F401  # a fixture
     hostile_server,  # noqa: F401  # a fixture
+    hostile_servers,  # noqa: F401  # a fixture
 )
 from tests.serving.test_server import ServerProcess
 

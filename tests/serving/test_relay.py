@@ -56,12 +56,13 @@ def test_tokens_have_128_random_bits():
 
 
 def test_a_reader_who_leaves_is_noted():
+    from serving.pace import Pace
     from serving.page.relay import Relay
 
     async def run() -> None:
         channel = Relay().open(22050)
         channel.put(b"abc")
-        reading = channel.read()
+        reading = channel.read(Pace(60))
         assert await anext(reading) == b"abc" and not channel.left
         await reading.aclose()
         assert channel.left

@@ -16,6 +16,7 @@ from starlette.types import Message
 from common.audio.audio_processing import to_pcm
 from serving.encoding import Encoder
 from serving.errors import RequestError, timeout_error
+from serving.pace import Pace
 from serving.responses import StreamedResponse, audio_chunks, error_event, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
 from tests.serving.conftest import run
@@ -45,7 +46,7 @@ def send(*items: Any, leaves: bool = False, error_chunk: Callable[[RequestError]
 
     async def call() -> Answer:
         stream = make_stream(*items)
-        chunks = audio_chunks(stream, Encoder("pcm", 22050))
+        chunks = audio_chunks(stream, Encoder("pcm", 22050), Pace(60))
         answer = StreamedResponse(chunks, stream.cancel, "audio/pcm", {}, error_chunk)
         scope: dict[str, Any] = {"type": "http"}
         sent: list[Message] = []
@@ -103,7 +104,8 @@ def test_an_archive_has_an_error_in_place_of_a_stream_that_fails(ending: str) ->
 
     async def call() -> list[bytes]:
         streams = [make_stream(PART, timeout_error(3)), make_stream(PART, None)]
-        return [chunk async for chunk in zip_chunks(streams, [Encoder(ending, 22050) for _ in streams], ending)]
+        encoders = [Encoder(ending, 22050) for _ in streams]
+        return [chunk async for chunk in zip_chunks(streams, encoders, ending, Pace(60))]
 
     first, *rest = run(call())
     assert b"error_0.json" in first and b"audio_1" not in first

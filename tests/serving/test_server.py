@@ -36,6 +36,7 @@ class ServerProcess(NamedTuple):
     process: subprocess.Popen[str]
     url: str
     log: list[dict[str, Any]]
+    errors: list[str]  # lines of stderr
 
     def lines(self, message: str) -> list[dict[str, Any]]:
         return [line for line in self.log if line["message"].startswith(message)]
@@ -50,18 +51,19 @@ def serve(*flags: object, **environment: str) -> Iterator[ServerProcess]:
     try:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        server = ServerProcess(process, f"http://{first['host']}:{first['port']}", [first])
+        server = ServerProcess(process, f"http://{first['host']}:{first['port']}", [first], [])
         reader = Thread(target=lambda: server.log.extend(map(json.loads, process.stdout)), daemon=True)
         reader.start()
+        Thread(target=lambda: server.errors.extend(process.stderr or ()), daemon=True).start()
         wait_until(lambda: httpx.get(f"{server.url}/readyz").status_code == 200)
         yield server
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         reader.join(10)
-        assert process.returncode == 0, process.stderr and process.stderr.read()
+        assert process.returncode == 0, "".join(server.errors)
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def wait_until(condition: Any) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 import torch
 
+from common.audio.audio_processing import to_pcm
 from serving.config import ServingConfig
 from serving.errors import RequestError
 from serving.stream import SpeechRequest, SpeechStream, check
-from tests.serving.conftest import collect, run
+from tests.recipe import succeed
+from tests.serving.conftest import LONG, collect, reference, run
 
 CONFIG = ServingConfig(max_characters=4)
 
@@ -84,3 +87,14 @@ def test_the_time_of_the_first_part_stays() -> None:
         assert first is not None and stream.first == first and stream.samples == 7
 
     run(call())
+
+
+@pytest.mark.slow
+def test_inference_streams_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples of the reference that the server's tests compare with, then half a second of silence."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the number of threads may change the last bits
+    (tmp_path / "phrase.txt").write_text(f"{LONG}\n")
+    words = ("-i", tmp_path / "phrase.txt", "-o", tmp_path / "out", "--seed", 3, "--cpu", "--stream", tmp_path / "live")
+    succeed("inference.py", *words)
+    expected = to_pcm(reference(LONG.strip(), 3)).tobytes()
+    assert (tmp_path / "live").read_bytes() == expected + bytes(22050)
