@@ -58,10 +58,11 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
         create = gr.Button("Make the project", min_width=140, elem_id="create")
 
     def make(name: str) -> tuple[Any, str]:
-        if (new := name.strip()) in list_projects(context.projects):  # made elsewhere, since this page was loaded
-            gr.Info(f"project {new}: there is one of this name; it is chosen now")
+        if name in list_projects(context.projects):  # made elsewhere, since this page was loaded
+            gr.Info(f"project {name}: there is one of this name; it is chosen now")
+            new = name
         else:
-            create_project(context.projects, new)
+            new = create_project(context.projects, name).name
         return gr.Dropdown(list_projects(context.projects), value=new), ""
 
     gr.on([create.click, name.submit], in_words(context, make), name, [project, name], **IN_TURN, **HIDDEN)
