@@ -7,12 +7,14 @@ import socket
 
 from common.errors import DataError
 
+WAITING = 2048  # connections that the system holds until the server accepts them
+
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the socket of --host and --port. Raises DataError where the system refuses."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=WAITING)
     except (OSError, OverflowError) as error:
         raise DataError(f"--host {host} --port {port}: cannot listen there ({reason(error)})") from None
 

@@ -24,11 +24,11 @@ import uvicorn
 
 from common import precision
 from common.errors import DataError, exit_on_user_error
-from common.sockets import listen, reason
+from common.sockets import WAITING, listen, reason
 from serving.app import make_app
 from serving.arguments import parse_args
 from serving.config import ServingConfig
-from serving.connections import Connection, most_connections
+from serving.connections import ACCEPTED_AT_ONCE, Connection, most_connections
 from serving.engine import Engine
 from serving.gate import JsonFormatter
 from serving.voices import Voices
@@ -69,6 +69,8 @@ class Server(uvicorn.Server):
         limited: Any = partial(Connection, patience=config.idle_timeout, most=most_connections())
         quiet.http, quiet.h11_max_incomplete_event_size = limited, LONGEST_HEADERS
         quiet.ws_max_size = config.max_body
+        # asyncio accepts as many connections in one turn of its loop as may wait, and only later asks whether there is room.
+        quiet.backlog = ACCEPTED_AT_ONCE
         # A client that plays in real time answers a ping after the audio before it, maybe minutes later.
         quiet.ws_ping_timeout = None
         super().__init__(quiet)
@@ -78,6 +80,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections, then start the engine."""
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(WAITING)  # startup has set it to ACCEPTED_AT_ONCE
         loop = asyncio.get_running_loop()
         self.loop = loop
         self.engine.start(on_failure=partial(loop.call_soon_threadsafe, setattr, self, "should_exit", True))

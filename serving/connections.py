@@ -11,7 +11,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-OWN_FILES = 100  # that the process opens beside its connections
+OWN_FILES = 100  # that the process opens beside its connections, and connections that it is about to close
+ACCEPTED_AT_ONCE = 8  # in one turn of the event loop; closing one takes some turns
 SLOWEST_READER = 1000  # bytes a second; speech has 4,000 and more
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
@@ -97,13 +98,15 @@ def test_an_upload_that_does_not_arrive_is_cut_off() -> None:
 
 
 def test_more_connections_than_files_leave_the_server_usable() -> None:
-    """Those beyond the limit of open files are closed at once, and the log does not grow."""
+    """Those beyond the limit of open files are closed at once, and the log does not grow; they all wait when the server looks."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
     try:
         with serve("--seed", 3, "--idle-timeout", 2) as server:
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(1000, limits[1]), limits[1]))
+            server.process.send_signal(signal.SIGSTOP)
             clients = [connect(server) for _ in range(250)]
+            server.process.send_signal(signal.SIGCONT)
             wait_until(lambda: is_closed(clients[-1]))
             wait_until(lambda: is_closed(clients[0]))  # after the time-out
             assert speak(server) == to_pcm(reference("Two.", 3)).tobytes()
