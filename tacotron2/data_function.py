@@ -19,6 +19,7 @@ from common.data.clip_limits import audio_seconds, check_clips, mel_seconds, too
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
+from common.data.transliteration import compose
 from common.errors import DataError, UsageError
 from common.spec import Key, Options, Piece, from_options
 from tacotron2.loss_function import Tacotron2Targets
@@ -211,14 +212,13 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
 def unspoken(text: str, options: Options) -> list[str]:
     """List the characters of a text for inference that produce no sound, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
-    composed = unicodedata.normalize("NFC", text)  # cleaners use NFC too, so that a letter keeps its accent
-    return dropped_symbols(config.read_aloud(composed), config.text_cleaners, config.alphabet)
+    return dropped_symbols(config.read_aloud(compose(text)), config.text_cleaners, config.alphabet)
 
 
 def find_dropped(text: str, options: Options) -> list[str]:
     """List the characters of a training text that have no symbol, each once, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
-    return dropped_symbols(unicodedata.normalize("NFC", text), config.text_cleaners, config.alphabet)
+    return dropped_symbols(compose(text), config.text_cleaners, config.alphabet)
 
 
 def _encode_one(text: str, config: Tacotron2DataConfig, read_aloud: bool) -> list[int]:
