@@ -196,16 +196,19 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     config = from_options(Tacotron2DataConfig, options)
     if limit and len(config.read_aloud(text)) > limit:
         try:
-            _encode_one(text, config, read_aloud=True)
+            ids = _encode_one(text, config, read_aloud=True)
         except DataError:
+            return [Piece(text, 0.0)]
+        if _is_silent(ids, config.alphabet):
             return [Piece(text, 0.0)]
         parts = [
             Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, config.conversion)
         ]
-        with_words = [
-            piece for piece in parts if _has_words(_encode_one(piece.text, config, read_aloud=True), config.alphabet)
-        ]
-        return with_words or [Piece(text, 0.0) if len(text) <= sentences.LONGEST_UNCUT else parts[0]]
+        encoded = [(piece, _encode_one(piece.text, config, read_aloud=True)) for piece in parts]
+        if with_words := [piece for piece, ids in encoded if _has_words(ids, config.alphabet)]:
+            return with_words
+        if len(text) > sentences.LONGEST_UNCUT:  # signs alone, or white space, of which cut_text keeps nothing
+            return [next((piece for piece, ids in encoded if ids), Piece(" ", 0.0))]
     return [Piece(text, 0.0)]
 
 
