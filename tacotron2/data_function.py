@@ -20,7 +20,7 @@ from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
 from common.data.transliteration import compose
-from common.errors import DataError, UsageError
+from common.errors import DataError, UsageError, shorten
 from common.spec import Key, Options, Piece, from_options
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
@@ -244,7 +244,9 @@ def _encode_all(texts: Sequence[str], config: Tacotron2DataConfig, read_aloud: b
             problems[number] = str(error)
         else:
             if _is_silent(sequences[-1], alphabet):
-                problems[number] = f"{text!r} holds nothing to speak, expected {_expected_text(text, alphabet)}"
+                problems[number] = (
+                    f"{shorten(text)!r} holds nothing to speak, expected {_expected_text(text, alphabet)}"
+                )
     if problems:
         raise BadRows(problems)
     return sequences
