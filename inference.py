@@ -311,7 +311,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--torchscript", action="store_true", help=scripts)
     add_deterministic_argument(parser)
     add("--include-warmup", action="store_true", help="synthesise the first batch once before the run that is timed")
-    log_file = "its name inside --output, unless it begins with --output; a training run's log there is moved aside"
+    log_file = "a name inside --output, with or without that folder, or an absolute path; a training run's log there is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
     add_speaking_arguments(parser, SPECS, default_seed=None)
     for spec in SPECS:
