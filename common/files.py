@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,13 @@ from common.errors import DataError, join_problems
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
 LINK_AGE = 60.0  # seconds; a temporary link exists for less than one
+KINDS = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISDIR: "a folder",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a disk",
+}
 
 
 @contextmanager
@@ -144,6 +152,33 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("brackets nested too deep") from None
+
+
+def kind_of(mode: int) -> str:
+    """Name the kind of a file by the mode of its stat."""
+    return next((kind for is_kind, kind in KINDS.items() if is_kind(mode)), "a regular file")
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a regular file to read and append, without a buffer; create it where missing.
+
+    Raises DataError for another kind of file: a link leads to a file that may belong to something else, and a pipe without a
+    reader blocks. Raises OSError where the system refuses.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError:
+        kind = "a symbolic link" if path.is_symlink() else "a socket" if path.is_socket() else ""
+        if not kind:
+            raise
+    else:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return os.fdopen(descriptor, "ab+", buffering=0)
+        os.close(descriptor)
+        kind = kind_of(mode)
+    raise DataError(f"{path}: is {kind}, expected a regular file to append to; remove it, or choose another name")
 
 
 class TextLines(NamedTuple):

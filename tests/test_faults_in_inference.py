@@ -12,7 +12,7 @@ import torch
 
 from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, train_tiny_model
-from tests.test_errors import speech, stderr_of
+from tests.test_errors import speech, stderr_of, training
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +36,26 @@ def test_finite_weights_that_overflow_are_named_with_the_line(
         "take another checkpoint"
     )
     assert not list((tmp_path / "speech").glob("*.wav"))
+
+
+@pytest.mark.parametrize("script", ["train.py", "inference.py"])
+def test_a_link_in_place_of_the_log_keeps_its_target(tmp_path: Path, script: str) -> None:
+    words = training(tmp_path) if script == "train.py" else speech(tmp_path)
+    folder, notes = tmp_path / "out", tmp_path / "notes.txt"
+    folder.mkdir()
+    notes.write_text("My notes")
+    (folder / "nvlog.json").symlink_to(notes)
+    message = stderr_of(1, script, *words, "-o", folder)
+    assert message.startswith(f"error: {folder}/nvlog.json: is a symbolic link, expected a regular file to append to")
+    assert notes.read_text() == "My notes"
+
+
+def test_a_pipe_in_place_of_the_record_is_refused(tmp_path: Path) -> None:
+    words = speech(tmp_path)
+    (tmp_path / "speech").mkdir()
+    os.mkfifo(tmp_path / "speech" / "inference.jsonl")
+    message = stderr_of(1, "inference.py", *words, "--resume")
+    assert message.startswith(f"error: {tmp_path}/speech/inference.jsonl: is a named pipe, expected a regular file")
 
 
 IN_LITTLE_MEMORY = """

@@ -5,12 +5,21 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import socket
 import stat
 
 import pytest
 
 from common.errors import DataError
-from common.files import atomic_link, atomic_write, decode_lines, move_aside, read_lines, remove_leftovers
+from common.files import (
+    atomic_link,
+    atomic_write,
+    decode_lines,
+    move_aside,
+    open_to_append,
+    read_lines,
+    remove_leftovers,
+)
 
 
 def names(folder):
@@ -144,6 +153,23 @@ def test_moving_aside_leaves_devices_and_links_alone(tmp_path):
     for name in ("device", "log", "pipe"):
         assert move_aside(tmp_path / name) is None
     assert names(tmp_path) == ["device", "file", "log", "pipe"]
+
+
+def test_appends_reach_regular_files_alone(tmp_path):
+    for text in (b"one", b"two"):
+        with open_to_append(tmp_path / "file") as file:
+            file.write(text)
+    assert (tmp_path / "file").read_bytes() == b"onetwo"
+    (tmp_path / "dangling").symlink_to("none")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tmp_path / "socket"))
+    for name, kind in (("dangling", "symbolic link"), ("pipe", "named pipe"), ("socket", "socket")):
+        with pytest.raises(DataError, match=f"{name}: is a {kind}, expected a regular file to append to"):
+            open_to_append(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        open_to_append(tmp_path)
+    assert names(tmp_path) == ["dangling", "file", "pipe", "socket"]
 
 
 def test_lines_are_those_of_pythons_text_mode(tmp_path):
