@@ -21,6 +21,7 @@ from common.errors import DataError, join_problems
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
 LINK_AGE = 60.0  # seconds; a temporary link exists for less than one
+MOST_PIPED_MB = 64  # of text from a pipe or a terminal, which may never end
 KINDS = {
     stat.S_ISFIFO: "a named pipe",
     stat.S_ISDIR: "a folder",
@@ -181,6 +182,23 @@ def open_to_append(path: Path) -> BinaryIO:
     raise DataError(f"{path}: is {kind}, expected a regular file to append to; remove it, or choose another name")
 
 
+def read_content(path: str | os.PathLike[str]) -> bytes:
+    """Read a file, of a pipe or a terminal at most MOST_PIPED_MB.
+
+    Raises DataError for devices and for more than that, OSError where the system refuses.
+    """
+    with open(path, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return file.read()
+        if not (stat.S_ISFIFO(mode) or file.isatty()):
+            raise DataError(f"{os.fspath(path)}: is {kind_of(mode)}, expected a file or a pipe")
+        content = file.read(MOST_PIPED_MB * 10**6 + 1)
+    if len(content) > MOST_PIPED_MB * 10**6:
+        raise DataError(f"{os.fspath(path)}: more than {MOST_PIPED_MB} MB from {kind_of(mode)}; save it as a file")
+    return content
+
+
 class TextLines(NamedTuple):
     """The lines of a text file, and the problems of those that are no text (empty strings here), by index from 0."""
 
@@ -216,11 +234,11 @@ def decode_lines(
         keep_blank_end: keep blank lines at the end, for files in which white space has a meaning.
 
     Raises:
-        DataError: the file is missing, cannot be read, or begins as UTF-16 does.
+        DataError: the file is missing, cannot be read, is a device, or begins as UTF-16 does.
     """
     name = os.fspath(path)
     try:
-        content = Path(path).read_bytes()
+        content = read_content(path)
     except FileNotFoundError:
         raise DataError(f"{name}: no such file; {expected}") from None
     except OSError as error:  # a folder, no permission

@@ -58,6 +58,15 @@ def test_a_pipe_in_place_of_the_record_is_refused(tmp_path: Path) -> None:
     assert message.startswith(f"error: {tmp_path}/speech/inference.jsonl: is a named pipe, expected a regular file")
 
 
+def test_an_endless_list_is_refused_by_its_kind(tmp_path: Path) -> None:
+    message = "error: /dev/zero: is a device, expected a file or a pipe"
+    assert stderr_of(1, "inference.py", *speech(tmp_path), "-i", "/dev/zero") == message
+    assert stderr_of(1, "train.py", *training(tmp_path), "--training-files", "/dev/zero") == message
+    assert stderr_of(2, "train.py", *training(tmp_path), "--config-file", "/dev/zero") == (
+        "error: --config-file: /dev/zero: is a device, expected a file or a pipe"
+    )
+
+
 IN_LITTLE_MEMORY = """
 import os, resource
 import torch

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
 import socket
 import stat
+import threading
 
 import pytest
 
+from common import files
 from common.errors import DataError
 from common.files import (
     atomic_link,
@@ -170,6 +173,36 @@ def test_appends_reach_regular_files_alone(tmp_path):
     with pytest.raises(IsADirectoryError):
         open_to_append(tmp_path)
     assert names(tmp_path) == ["dangling", "file", "pipe", "socket"]
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_devices_are_no_texts(device):
+    """/dev/zero filled the memory."""
+    with pytest.raises(DataError, match=f"{device}: is a device, expected a file or a pipe"):
+        read_lines(device)
+
+
+def test_pipes_are_texts_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_PIPED_MB", 1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def feed(content):
+        def write():
+            with contextlib.suppress(BrokenPipeError):
+                pipe.write_bytes(content)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        return writer
+
+    writer = feed(b"one\ntwo\n" + b" " * 999_991)
+    assert read_lines(pipe) == ["one", "two"]
+    writer.join()
+    writer = feed(b"x" * 1_000_001)
+    with pytest.raises(DataError, match="pipe: more than 1 MB from a named pipe; save it as a file"):
+        read_lines(pipe)
+    writer.join()
 
 
 def test_lines_are_those_of_pythons_text_mode(tmp_path):
