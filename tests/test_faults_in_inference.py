@@ -38,6 +38,20 @@ def test_finite_weights_that_overflow_are_named_with_the_line(
     assert not list((tmp_path / "speech").glob("*.wav"))
 
 
+@pytest.mark.parametrize("words", [["--longest-piece", 20], ["--stream", "sound.raw"]], ids=["files", "stream"])
+def test_lines_without_sound_are_errors_and_get_no_files(tmp_path: Path, words: list[object]) -> None:
+    """They had empty files, or pauses alone, and a run that ended well; --resume left them out."""
+    words = [tmp_path / word if word == "sound.raw" else word for word in words]
+    lines = [*speech(tmp_path, "One.", "Two is a number. Three is another."), *words, "--gate-threshold", 0]
+    problem = "no sound, since the voice stopped before its first frame: add words or a full stop, or check"
+    for _ in range(2):
+        message = stderr_of(1, "inference.py", *lines, *[] if "--stream" in words else ["--resume"]).splitlines()
+        assert len(message) == 2
+        for number, line in enumerate(message, start=1):
+            assert line.removeprefix("error: ").startswith(f"{tmp_path}/phrases.txt:{number}: {problem}")
+    assert {path.name for path in (tmp_path / "speech").iterdir()} == {"nvlog.json", "inference.jsonl"}
+
+
 @pytest.mark.parametrize("script", ["train.py", "inference.py"])
 def test_a_link_in_place_of_the_log_keeps_its_target(tmp_path: Path, script: str) -> None:
     words = training(tmp_path) if script == "train.py" else speech(tmp_path)
