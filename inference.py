@@ -66,6 +66,12 @@ from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choo
 SPECS = REGISTRY.values()
 LONG_LIST = 8  # entries that a message shows all of
 MOST_PICTURES = 64  # lines up to which alignments are drawn by default: drawing takes longer than synthesis
+# The problems of lines without sound
+UNFIT = "does not fit into memory, not even as the only line of a batch; the other lines are written"
+SILENT = (
+    "no sound, since the voice stopped before its first frame: add words or a full stop, or check the settings that end a line, "
+    "which the log has; the other lines are written"
+)
 LONGEST_WAIT = timedelta(days=7)  # of a process for the others, which may have slower GPUs or longer lines
 
 
@@ -82,10 +88,10 @@ class Job(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Results of a process: batches, each with its lines and the numbers of the log, and lines that do not fit into memory."""
+    """Results of a process: batches, each with its lines and the numbers of the log, and the problems of lines without sound."""
 
     batches: list[tuple[int, Numbers]]
-    unfit: list[Line]
+    problems: dict[int, str]  # by the number of the line
     stream: Numbers  # of --stream
 
 
@@ -160,7 +166,7 @@ def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
     size = job.voice.default_batch_size() if size is None else size
     batches = [[lines[i] for i in sorted(batch)] for batch in plan_batches(lines, size)]
     batches = batches[job.dist.rank :: job.dist.world_size]
-    totals = Totals([], [], {})
+    totals = Totals([], {}, {})
     if job.args.include_warmup and batches:
         job.voice.speak_batch(batches[0], size)
     halved = False
@@ -172,16 +178,16 @@ def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
             job.log.say(f"not enough memory for {len(batch)} lines at once: such batches run in halves")
         halved = halved or short
         spoken = [(line, speech) for line, speech in zip(batch, speeches, strict=True) if speech]
-        totals.unfit.extend(line for line, speech in zip(batch, speeches, strict=True) if not speech)
+        totals.problems.update({line.number: UNFIT for line, speech in zip(batch, speeches, strict=True) if not speech})
         if numbers:
             totals.batches.append((len(spoken), numbers | {"latency": seconds}))
-        write_outputs(spoken, job)
+        totals.problems.update(write_outputs(spoken, job))
     return totals
 
 
 def stream_lines(lines: Sequence[Line], job: Job) -> Totals:
     """Synthesise line after line in parts, each written to --stream as soon as it is ready, and to the output files at its end."""
-    totals = Totals([], [], {})
+    totals = Totals([], {}, {})
     if job.args.include_warmup and lines:
         job.voice.speak_batch(lines[:1])
     with Live(job.args.stream) as live:
@@ -193,10 +199,10 @@ def stream_lines(lines: Sequence[Line], job: Job) -> Totals:
             except (RuntimeError, MemoryError) as error:
                 if not precision.is_out_of_memory(error):
                     raise
-                totals.unfit.append(line)
+                totals.problems[line.number] = UNFIT
                 continue
             totals.batches.append((1, numbers | {"latency": seconds}))
-            write_outputs([(line, speech)], job)
+            totals.problems.update(write_outputs([(line, speech)], job))
     if live.first:
         totals.stream["first_sound_latency"] = live.first - started
     if live.left:
@@ -214,15 +220,14 @@ def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: Live) 
 
 
 def report(totals: list[Totals], job: Job) -> None:
-    """Log the numbers of all processes. Raises DataError with the lines that do not fit into memory; the others are written."""
+    """Log the numbers of all processes. Raises DataError with the lines that have no sound; the others are written."""
     if not job.dist.is_main:
         return
     of_processes = [(sum(n for n, _ in one.batches), combine_numbers(one.batches)) for one in totals if one.batches]
     if of_processes:
         job.log.log((), combine_numbers(of_processes, at_once=True) | totals[0].stream)
-    if unfit := sorted(line.number for one in totals for line in one.unfit):
-        problem = "does not fit into memory, not even as the only line of a batch; the other lines are written"
-        raise DataError(join_problems([f"{job.args.input}:{number + 1}: {problem}" for number in unfit]))
+    if problems := sorted(problem for one in totals for problem in one.problems.items()):
+        raise DataError(join_problems([f"{job.args.input}:{number + 1}: {problem}" for number, problem in problems]))
 
 
 def move_training_log_aside(path: Path) -> list[str]:
@@ -274,9 +279,14 @@ def file_name(line: Line, args: argparse.Namespace) -> str:
     return f"audio_{line.number}{args.suffix}.{args.format}"
 
 
-def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> None:
-    """Save the sounds of lines, with a message about each, then pictures, which take longer; record the lines as finished."""
+def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> dict[int, str]:
+    """Save the sounds of lines, with a message about each, then pictures, which take longer; record the lines as finished.
+
+    Lines without a frame get no files. Returns their problems, by their numbers.
+    """
     args = job.args
+    silent = {line.number: SILENT for line, speech in spoken if not speech.mel.shape[1]}
+    spoken = [(line, speech) for line, speech in spoken if line.number not in silent]
     for line, speech in spoken:
         job.log.say(write_sound(args.output / file_name(line, args), line.text, speech, args.sample_format))
     drawn = job.n_lines <= MOST_PICTURES if args.alignments is None else args.alignments
@@ -285,6 +295,7 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> None:
             path = args.output / f"alignment_{line.number}{args.suffix}.png"
             write_picture(path, line.text, speech, job.voice.symbols(line.text))
         job.manifest.add(line, args.output / file_name(line, args))
+    return silent
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -311,7 +322,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--torchscript", action="store_true", help=scripts)
     add_deterministic_argument(parser)
     add("--include-warmup", action="store_true", help="synthesise the first batch once before the run that is timed")
-    log_file = "its name inside --output, unless it begins with --output; a training run's log there is moved aside"
+    log_file = "a name inside --output, with or without that folder, or an absolute path; a training run's log there is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
     add_speaking_arguments(parser, SPECS, default_seed=None)
     for spec in SPECS:

@@ -260,7 +260,8 @@ def make_parser() -> argparse.ArgumentParser:
     add_plain_argument(parser)
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
-    add("--log-file", default="nvlog.json", help="its name inside --output; an older one is moved aside")
+    log_file = "a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"
+    add("--log-file", default="nvlog.json", help=log_file)
     add_audio_arguments(parser)
     for spec in REGISTRY.values():
         spec.add_arguments(parser)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from common.audio.stft import MAX_RATE, AudioConfig
-from common.errors import UsageError
-from common.files import parse_json
+from common.errors import DataError, UsageError
+from common.files import parse_json, read_content
 from common.parser import Parser
 
 # Names of inference.py in the published recipe.
@@ -181,9 +181,11 @@ def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
     UsageError that names the file and each entry that the parser refuses.
     """
     try:
-        groups = parse_json(path.read_text(encoding="utf-8"))
+        groups = parse_json(read_content(path).decode())
     except OSError as error:
         raise UsageError(f"--config-file: {path}: cannot be read ({error.strerror})") from None
+    except DataError as error:  # a device
+        raise UsageError(f"--config-file: {error}") from None
     except ValueError as error:
         raise UsageError(f"--config-file: {path}: not JSON ({error})") from None
     if not isinstance(groups, dict) or not all(isinstance(flags, dict) for flags in groups.values()):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter
-from common.errors import DataError, UsageError, exit_on_user_error, printable
+from common.errors import DataError, UsageError, exit_on_user_error, printable, shorten
 from common.parser import Parser
 from common.precision import apex_loss_scale
 from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
@@ -124,7 +124,7 @@ def _layout(checkpoint: Mapping[str, Any], path: Path) -> str:
         return "this recipe's"
     if checkpoint.get("optimizer") is not None:
         return "the published recipe's"
-    return f"weights, with {', '.join(str(key) for key in checkpoint if key != 'state_dict')}"
+    return f"weights, with {some(shorten(str(key)) for key in checkpoint if key != 'state_dict')}"
 
 
 def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
@@ -158,7 +158,8 @@ def _random_states(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _processes(states: Any) -> int:
     """Count the states of generators: rows of a tensor, items of a list, or a single one."""
-    return 1 if isinstance(states, Tensor) and states.dim() == 1 else len(states)
+    several = isinstance(states, (list, tuple)) or (isinstance(states, Tensor) and states.dim() > 1)
+    return len(states) if several else 1
 
 
 def _others(checkpoint: Mapping[str, Any]) -> list[str]:
@@ -195,7 +196,7 @@ def report(contents: Contents, tensors: bool) -> Iterator[str]:
         "optimizer": None if c.learning_rates is None else states,
         "scaler": c.scaler,
         "random states": ", ".join(f"{key} (processes: {count})" for key, count in c.random_states.items()) or None,
-        "other keys": ", ".join(c.other_keys) or None,
+        "other keys": some(map(shorten, c.other_keys)) or None,
     }
     yield from (f"{label:<14} {'none' if value is None else value}" for label, value in rows.items())
     for label, settings in (("config", c.config), ("data options", c.data)):

@@ -18,6 +18,7 @@ REFUSALS = {
 }
 
 MAX_REPORTED = 100  # a list of another kind of file has thousands of bad rows
+LONG_TEXT = 150  # characters of a phrase that a message shows
 
 
 def printable(text: str) -> str:
@@ -25,6 +26,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(repr(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
+
+
+def shorten(text: str) -> str:
+    """Shorten a very long phrase for a message."""
+    return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"
 
 
 class UsageError(ValueError):

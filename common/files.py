@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,14 @@ from common.errors import DataError, join_problems
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
 LINK_AGE = 60.0  # seconds; a temporary link exists for less than one
+MOST_PIPED_MB = 64  # of text from a pipe or a terminal, which may never end
+KINDS = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISDIR: "a folder",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a disk",
+}
 
 
 @contextmanager
@@ -146,6 +155,50 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("brackets nested too deep") from None
 
 
+def kind_of(mode: int) -> str:
+    """Name the kind of a file by the mode of its stat."""
+    return next((kind for is_kind, kind in KINDS.items() if is_kind(mode)), "a regular file")
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a regular file to read and append, without a buffer; create it where missing.
+
+    Raises DataError for another kind of file: a link leads to a file that may belong to something else, and a pipe without a
+    reader blocks. Raises OSError where the system refuses.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError:
+        kind = "a symbolic link" if path.is_symlink() else "a socket" if path.is_socket() else ""
+        if not kind:
+            raise
+    else:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode):
+            return os.fdopen(descriptor, "ab+", buffering=0)
+        os.close(descriptor)
+        kind = kind_of(mode)
+    raise DataError(f"{path}: is {kind}, expected a regular file to append to; remove it, or choose another name")
+
+
+def read_content(path: str | os.PathLike[str]) -> bytes:
+    """Read a file, of a pipe or a terminal at most MOST_PIPED_MB.
+
+    Raises DataError for devices and for more than that, OSError where the system refuses.
+    """
+    with open(path, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return file.read()
+        if not (stat.S_ISFIFO(mode) or file.isatty()):
+            raise DataError(f"{os.fspath(path)}: is {kind_of(mode)}, expected a file or a pipe")
+        content = file.read(MOST_PIPED_MB * 10**6 + 1)
+    if len(content) > MOST_PIPED_MB * 10**6:
+        raise DataError(f"{os.fspath(path)}: more than {MOST_PIPED_MB} MB from {kind_of(mode)}; save it as a file")
+    return content
+
+
 class TextLines(NamedTuple):
     """The lines of a text file, and the problems of those that are no text (empty strings here), by index from 0."""
 
@@ -181,11 +234,11 @@ def decode_lines(
         keep_blank_end: keep blank lines at the end, for files in which white space has a meaning.
 
     Raises:
-        DataError: the file is missing, cannot be read, or begins as UTF-16 does.
+        DataError: the file is missing, cannot be read, is a device, or begins as UTF-16 does.
     """
     name = os.fspath(path)
     try:
-        content = Path(path).read_bytes()
+        content = read_content(path)
     except FileNotFoundError:
         raise DataError(f"{name}: no such file; {expected}") from None
     except OSError as error:  # a folder, no permission

@@ -20,6 +20,7 @@ from torch import Tensor
 
 ZIP_START = b"PK\x03\x04"
 READ_AT_ONCE = 2**20  # bytes
+MOST_PLAIN = 16 * 10**6  # bytes of all that is no tensor: reading them takes a second for each megabyte or two
 PROBLEMS_SHOWN = 4
 
 
@@ -57,8 +58,8 @@ def load_tensors(path: Path, map_location: str | torch.device = "cpu", safe: Seq
 def check_archive(path: Path) -> Counter[int] | None:
     """Compare each entry of a ZIP archive with its CRC-32. Returns the number of entries of each size; None for another format.
 
-    Raises DamagedFileError for an entry that differs, zipfile.BadZipFile for an archive cut short, OSError where the file cannot
-    be read.
+    Raises DamagedFileError for an entry that differs and for values that would take minutes to read, zipfile.BadZipFile for an
+    archive cut short, OSError where the file cannot be read.
     """
     with path.open("rb") as file:
         if file.read(len(ZIP_START)) != ZIP_START:
@@ -68,6 +69,13 @@ def check_archive(path: Path) -> Counter[int] | None:
             if packed := [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]:
                 # torch.save compresses nothing, and a few bytes may unpack to more than the memory
                 raise DamagedFileError(f"compressed, which no file of torch.save is: {packed[0]}")
+            if plain := [
+                entry for entry in entries if entry.filename.endswith("/data.pkl") and entry.file_size > MOST_PLAIN
+            ]:
+                size = f"{plain[0].file_size / 1e6:,.0f} MB"
+                raise DamagedFileError(
+                    f"{size} of values that are no tensors, expected at most {MOST_PLAIN / 1e6:,.0f}"
+                )
             if any(entry.CRC for entry in entries):  # all are 0 in a file that was written without
                 for entry in entries:
                     _check_entry(archive, entry)
@@ -88,16 +96,29 @@ def _check_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
 
 def named_tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors in nested containers, named by the keys that lead to them: optimizer.state.3.exp_avg."""
-    stack: list[tuple[str, Any]] = [("", content)]  # no recursion: a file may nest deeper than Python's stack
-    seen: set[int] = set()  # a container may contain itself
+    if isinstance(content, Tensor):
+        yield "tensor", content
+        return
+    stack = [_inner_values("", content)]  # no recursion: a file may nest deeper than Python's stack
+    seen = {id(content)}  # a container may contain itself
     while stack:
-        name, value = stack.pop()
-        if isinstance(value, Tensor):
-            yield name or "tensor", value
-        elif isinstance(value, (Mapping, list, tuple)) and id(value) not in seen:
-            seen.add(id(value))
-            items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            stack += [(f"{name}.{key}".lstrip("."), item) for key, item in items]
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+        elif isinstance(found[1], Tensor):
+            yield found[0] or "tensor", found[1]
+        elif id(found[1]) not in seen:
+            seen.add(id(found[1]))
+            stack.append(_inner_values(*found))
+
+
+def _inner_values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors and containers in a container, one at a time: a list may have millions of numbers."""
+    if not isinstance(value, (Mapping, list, tuple)):
+        return
+    for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if isinstance(item, (Tensor, Mapping, list, tuple)):
+            yield f"{name}.{key}".lstrip("."), item
 
 
 def tensor_problem(tensor: Tensor) -> str | None:

@@ -66,7 +66,9 @@ def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDe
 def _add_run(group: argparse._ArgumentGroup, defaults: TrainingDefaults) -> None:
     group.add_argument("-o", "--output", type=Path, default=Path("output"), help="folder of checkpoints and logs")
     group.add_argument(
-        "--log-file", default="nvlog.json", help="its name inside --output; a fresh run moves an older log aside"
+        "--log-file",
+        default="nvlog.json",
+        help="a name inside --output, with or without that folder, or an absolute path; a fresh run moves an older log aside",
     )
     group.add_argument("--config-file", type=Path, help="JSON, {group: {flag: value}}; flags given here override it")
     group.add_argument(

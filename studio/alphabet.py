@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from common.data.transliteration import compose
+
 PAD = "_"  # the first symbol of every alphabet
 LARGEST = 200  # symbols; a writing with more has signs for syllables or words
 FOREIGN = 0.01  # share of letters beyond ASCII; English texts with names such as José have fewer
@@ -47,7 +49,7 @@ def choose_alphabet(texts: Sequence[str], language: str) -> Alphabet:
 
 def symbols_of(texts: Sequence[str]) -> list[str]:
     """Return the padding, the space, and all other characters that texts have in lower case; braces enclose ARPAbet."""
-    characters = set(unicodedata.normalize("NFC", " ".join(texts).lower())) - {PAD, " ", "{", "}"}
+    characters = set(compose(" ".join(texts).lower())) - {PAD, " ", "{", "}"}
     return [PAD, " ", *sorted(characters)]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import decode_lines
 from studio.sources import Source, readable_name
@@ -59,7 +60,7 @@ def ends_sentence(text: str) -> bool:
 
 def plain_text(text: str) -> str:
     """Compose characters (NFC), collapse white space, and remove the separator of filelists and control characters."""
-    text = unicodedata.normalize("NFC", text)
+    text = compose(text)
     text = "".join(" " if c == "|" or unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
     text = text.translate(dict.fromkeys(INVISIBLE))
     return " ".join(text.split())

@@ -19,7 +19,8 @@ from common.data.clip_limits import audio_seconds, check_clips, mel_seconds, too
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
-from common.errors import DataError, UsageError
+from common.data.transliteration import compose
+from common.errors import DataError, UsageError, shorten
 from common.spec import Key, Options, Piece, from_options
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
@@ -195,30 +196,32 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     config = from_options(Tacotron2DataConfig, options)
     if limit and len(config.read_aloud(text)) > limit:
         try:
-            _encode_one(text, config, read_aloud=True)
+            ids = _encode_one(text, config, read_aloud=True)
         except DataError:
+            return [Piece(text, 0.0)]
+        if _is_silent(ids, config.alphabet):
             return [Piece(text, 0.0)]
         parts = [
             Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, config.conversion)
         ]
-        with_words = [
-            piece for piece in parts if _has_words(_encode_one(piece.text, config, read_aloud=True), config.alphabet)
-        ]
-        return with_words or [Piece(text, 0.0) if len(text) <= sentences.LONGEST_UNCUT else parts[0]]
+        encoded = [(piece, _encode_one(piece.text, config, read_aloud=True)) for piece in parts]
+        if with_words := [piece for piece, ids in encoded if _has_words(ids, config.alphabet)]:
+            return with_words
+        if len(text) > sentences.LONGEST_UNCUT:  # signs alone, or white space, of which cut_text keeps nothing
+            return [next((piece for piece, ids in encoded if ids), Piece(" ", 0.0))]
     return [Piece(text, 0.0)]
 
 
 def unspoken(text: str, options: Options) -> list[str]:
     """List the characters of a text for inference that produce no sound, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
-    composed = unicodedata.normalize("NFC", text)  # cleaners use NFC too, so that a letter keeps its accent
-    return dropped_symbols(config.read_aloud(composed), config.text_cleaners, config.alphabet)
+    return dropped_symbols(config.read_aloud(compose(text)), config.text_cleaners, config.alphabet)
 
 
 def find_dropped(text: str, options: Options) -> list[str]:
     """List the characters of a training text that have no symbol, each once, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
-    return dropped_symbols(unicodedata.normalize("NFC", text), config.text_cleaners, config.alphabet)
+    return dropped_symbols(compose(text), config.text_cleaners, config.alphabet)
 
 
 def _encode_one(text: str, config: Tacotron2DataConfig, read_aloud: bool) -> list[int]:
@@ -241,7 +244,9 @@ def _encode_all(texts: Sequence[str], config: Tacotron2DataConfig, read_aloud: b
             problems[number] = str(error)
         else:
             if _is_silent(sequences[-1], alphabet):
-                problems[number] = f"{text!r} holds nothing to speak, expected {_expected_text(text, alphabet)}"
+                problems[number] = (
+                    f"{shorten(text)!r} holds nothing to speak, expected {_expected_text(text, alphabet)}"
+                )
     if problems:
         raise BadRows(problems)
     return sequences

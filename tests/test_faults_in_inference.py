@@ -12,7 +12,7 @@ import torch
 
 from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, train_tiny_model
-from tests.test_errors import speech, stderr_of
+from tests.test_errors import speech, stderr_of, training
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +36,49 @@ def test_finite_weights_that_overflow_are_named_with_the_line(
         "take another checkpoint"
     )
     assert not list((tmp_path / "speech").glob("*.wav"))
+
+
+@pytest.mark.parametrize("words", [["--longest-piece", 20], ["--stream", "sound.raw"]], ids=["files", "stream"])
+def test_lines_without_sound_are_errors_and_get_no_files(tmp_path: Path, words: list[object]) -> None:
+    """They had empty files, or pauses alone, and a run that ended well; --resume left them out."""
+    words = [tmp_path / word if word == "sound.raw" else word for word in words]
+    lines = [*speech(tmp_path, "One.", "Two is a number. Three is another."), *words, "--gate-threshold", 0]
+    problem = "no sound, since the voice stopped before its first frame: add words or a full stop, or check"
+    for _ in range(2):
+        message = stderr_of(1, "inference.py", *lines, *[] if "--stream" in words else ["--resume"]).splitlines()
+        assert len(message) == 2
+        for number, line in enumerate(message, start=1):
+            assert line.removeprefix("error: ").startswith(f"{tmp_path}/phrases.txt:{number}: {problem}")
+    assert {path.name for path in (tmp_path / "speech").iterdir()} == {"nvlog.json", "inference.jsonl"}
+
+
+@pytest.mark.parametrize("script", ["train.py", "inference.py"])
+def test_a_link_in_place_of_the_log_keeps_its_target(tmp_path: Path, script: str) -> None:
+    words = training(tmp_path) if script == "train.py" else speech(tmp_path)
+    folder, notes = tmp_path / "out", tmp_path / "notes.txt"
+    folder.mkdir()
+    notes.write_text("My notes")
+    (folder / "nvlog.json").symlink_to(notes)
+    message = stderr_of(1, script, *words, "-o", folder)
+    assert message.startswith(f"error: {folder}/nvlog.json: is a symbolic link, expected a regular file to append to")
+    assert notes.read_text() == "My notes"
+
+
+def test_a_pipe_in_place_of_the_record_is_refused(tmp_path: Path) -> None:
+    words = speech(tmp_path)
+    (tmp_path / "speech").mkdir()
+    os.mkfifo(tmp_path / "speech" / "inference.jsonl")
+    message = stderr_of(1, "inference.py", *words, "--resume")
+    assert message.startswith(f"error: {tmp_path}/speech/inference.jsonl: is a named pipe, expected a regular file")
+
+
+def test_an_endless_list_is_refused_by_its_kind(tmp_path: Path) -> None:
+    message = "error: /dev/zero: is a device, expected a file or a pipe"
+    assert stderr_of(1, "inference.py", *speech(tmp_path), "-i", "/dev/zero") == message
+    assert stderr_of(1, "train.py", *training(tmp_path), "--training-files", "/dev/zero") == message
+    assert stderr_of(2, "train.py", *training(tmp_path), "--config-file", "/dev/zero") == (
+        "error: --config-file: /dev/zero: is a device, expected a file or a pipe"
+    )
 
 
 IN_LITTLE_MEMORY = """

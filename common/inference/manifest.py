@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.errors import DataError
-from common.files import parse_json
+from common.files import open_to_append, parse_json
 from common.inference.stages import Line
 
 DIGEST_BYTES = 12
@@ -28,7 +28,7 @@ class EarlierRun(NamedTuple):
 
 
 class Manifest:
-    """Appends the finished lines of this process. Raises DataError where the file cannot be written.
+    """Appends the finished lines of this process. Raises DataError where the file cannot be written or is no regular file.
 
     Args:
         folder: the output folder.
@@ -43,8 +43,8 @@ class Manifest:
         self.settings = settings
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.file = self.path.open("ab", buffering=0)
-            if self.file.tell():
+            self.file = open_to_append(self.path)
+            if self.path.stat().st_size:
                 self.file.write(b"\n")  # ends a record that a killed run left without its end
         except OSError as error:
             raise self._unwritable(error) from None
@@ -121,6 +121,8 @@ def _manifests(folder: Path, suffix: str) -> list[Path]:
 def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     """Yield the objects of files, without lines that a killed run cut short."""
     for path in paths:
+        if not path.is_file():  # a pipe would block; Manifest refuses it
+            continue
         try:
             lines = path.read_bytes().splitlines()
         except OSError as error:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from common.audio.audio_processing import SAMPLE_FORMATS, save_audio
 from common.data.reports import plot_alignment, save_figure
+from common.errors import shorten
 from common.inference.stages import Speech
-
-LONG_TEXT = 150  # characters of a phrase that a message shows
 
 
 def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMPLE_FORMATS[0]) -> str:
@@ -25,8 +24,3 @@ def write_picture(path: Path, text: str, speech: Speech, symbols: list[str]) -> 
     """Draw the alignment of a text's frames with its symbols; without their names where the text was cut."""
     names = symbols if speech.pieces == 1 else None  # each piece has its own
     save_figure(path, plot_alignment(speech.alignment, names, title=shorten(text)))
-
-
-def shorten(text: str) -> str:
-    """Shorten a very long phrase for a message."""
-    return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import threading
 import time
@@ -19,13 +18,13 @@ from datetime import datetime
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
 from common.data.reports import figure_pixels
 from common.errors import DataError, printable
-from common.files import parse_json
+from common.files import open_to_append, parse_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,7 +114,7 @@ class NvLog(Log):
             None shows them where stdout and stderr are both a terminal, so that a piped or saved stdout is complete.
         purge_step: on resuming, the first step to repeat; TensorBoard hides values logged from this step on.
 
-    Raises DataError, here and in `log`, where the file cannot be written.
+    Raises DataError, here and in `log`, where the file cannot be written or is no regular file.
     """
 
     def __init__(
@@ -132,11 +131,15 @@ class NvLog(Log):
         self._bars: list[tqdm] = []
         self._metrics: dict[str, Metric] = {}
         self._start = time.monotonic()
+        if (
+            tensorboard_dir and tensorboard_dir.is_symlink()
+        ):  # as for the file: it may lead to the folder of something else
+            raise DataError(f"{tensorboard_dir}: is a symbolic link, expected a folder; remove it")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            _end_last_line(self.path)
             # Unbuffered: a killed run loses no record, and closing after a full disk does not write again.
-            self._file = self.path.open("ab", buffering=0)
+            self._file = open_to_append(self.path)
+            _end_last_line(self._file)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
@@ -345,18 +348,15 @@ def _check_step(step: Step) -> None:
         raise TypeError(f"log: step {step!r}, wanted '{PARAMETER}' or a tuple of at most three ints")
 
 
-def _end_last_line(path: Path) -> None:
+def _end_last_line(file: BinaryIO) -> None:
     """Prepare a file for appending: remove an incomplete last record, or add a missing line feed."""
-    if not path.is_file():
-        return
-    content = path.read_bytes()
+    file.seek(0)
+    content = file.read()
     start = content.rfind(b"\n") + 1
-    with path.open("rb+") as file:
-        if _is_torn(content[start:].decode(errors="replace")):
-            file.truncate(start)
-        elif content[start:]:
-            file.seek(0, os.SEEK_END)
-            file.write(b"\n")
+    if _is_torn(content[start:].decode(errors="replace")):
+        file.truncate(start)
+    elif content[start:]:
+        file.write(b"\n")
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:

@@ -126,7 +126,7 @@ def restore_averages(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any],
     """Load Adam's averages from a saved optimizer by the names of the weights. Returns the number of weights without averages.
 
     Older files have no names in their groups; `names`, in the model's order, replace them. Raises ValueError, KeyError or TypeError
-    where `saved` is no optimizer's state, or the state of another model.
+    where `saved` is no optimizer's state, or the state of another model, or has averages that belong to no weight.
     """
     by_name = _states_by_name(saved, names)
     current = optimizer.state_dict()
@@ -153,6 +153,10 @@ def _states_by_name(saved: Mapping[str, Any], names: Sequence[str]) -> dict[str,
     stored = [name for group in saved["param_groups"] for name in group.get("param_names", ())]
     if not stored and len(numbers) != len(names):
         raise ValueError(f"it has {len(numbers)} weights, the model {len(names)}")
+    if unknown := sorted(set(stored) - set(names)):
+        raise ValueError(f"param_names: {len(unknown)} of them name no weight of the model, {unknown[0]!r} for one")
+    if strays := set(saved["state"]) - set(numbers):
+        raise ValueError(f"state: averages of {len(strays)} weights, whose numbers are not in params of param_groups")
     found = {}
     steps = {number: group["step"] for group in saved["param_groups"] if "step" in group for number in group["params"]}
     for number, name in zip(numbers, stored or names, strict=True):

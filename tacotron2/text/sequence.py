@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from common.errors import DataError
+from common.errors import DataError, shorten
 from tacotron2.text.alphabet import BUILT_IN, Alphabet, is_phone
 from tacotron2.text.cleaners import get_cleaner
 
 _BRACED = re.compile(r"\{([^{}]*)\}")
+_MISTAKES_SHOWN, _PHONES_SHOWN = 20, 8
 
 
 def _brace_mistakes(text: str, alphabet: Alphabet) -> Iterator[str]:
@@ -21,17 +22,19 @@ def _brace_mistakes(text: str, alphabet: Alphabet) -> Iterator[str]:
     for braced in _BRACED.finditer(text):
         unknown = [phone for phone in braced[1].split() if phone not in alphabet.phone_ids]
         if unknown:
-            yield f"{braced[0]!r} at character {braced.start() + 1}: no ARPAbet symbol {', '.join(map(repr, unknown))}"
+            names = ", ".join(repr(shorten(phone)) for phone in unknown[:_PHONES_SHOWN])
+            more = f" and {len(unknown) - _PHONES_SHOWN} more" if len(unknown) > _PHONES_SHOWN else ""
+            yield f"{shorten(braced[0])!r} at character {braced.start() + 1}: no ARPAbet symbol {names}{more}"
 
 
 def _split_braces(text: str, alphabet: Alphabet) -> list[str]:
-    """Split a text at its braces: plain text, ARPAbet, plain text, … A DataError names every mistake."""
+    """Split a text at its braces: plain text, ARPAbet, plain text, … A DataError lists the mistakes."""
     if not alphabet.phone_ids:
         return [_refuse_braces(text)]
     mistakes = list(_brace_mistakes(text, alphabet))
     if mistakes:
         raise DataError(
-            f"text: {'; '.join(mistakes)}; braces do not nest and hold ARPAbet in capitals with spaces between, "
+            f"text: {_some(mistakes)}; braces do not nest and hold ARPAbet in capitals with spaces between, "
             f"as in {{HH AH0 L OW1}}, from {alphabet.phone_list}"
         )
     return _BRACED.split(text)
@@ -39,13 +42,19 @@ def _split_braces(text: str, alphabet: Alphabet) -> list[str]:
 
 def _refuse_braces(text: str) -> str:
     """Return the text. Raises DataError for braces, which an alphabet without ARPAbet cannot read."""
-    braces = [f"{part[0]!r} at character {part.start() + 1}" for part in re.finditer(r"\{[^{}]*\}|[{}]", text)]
+    braces = [f"{shorten(part[0])!r} at character {part.start() + 1}" for part in re.finditer(r"\{[^{}]*\}|[{}]", text)]
     if braces:
         raise DataError(
-            f"text: {'; '.join(braces)}: braces are for ARPAbet, and this alphabet has no ARPAbet: "
+            f"text: {_some(braces)}: braces are for ARPAbet, and this alphabet has no ARPAbet: "
             "expected text without braces"
         )
     return text
+
+
+def _some(mistakes: Sequence[str]) -> str:
+    """Join the first mistakes, and the number of the others."""
+    more = len(mistakes) - _MISTAKES_SHOWN
+    return "; ".join([*mistakes[:_MISTAKES_SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
 
 def text_to_sequence(text: str, cleaner_names: str | Sequence[str], alphabet: Alphabet = BUILT_IN) -> list[int]:

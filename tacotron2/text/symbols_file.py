@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import unicodedata
 
 from common.data.filelist import BadRows, lines_of
+from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import decode_lines
 from tacotron2.text.alphabet import ARPABET, is_phone
@@ -58,7 +58,7 @@ def _problem(symbol: str, first_line: int, line: int) -> str | None:
         return f"{symbol!r} encloses ARPAbet in texts, expected another symbol"
     if len(symbol) == 1 or (is_phone(symbol) and symbol[1:] in ARPABET):
         return None
-    composed = unicodedata.normalize("NFC", symbol)
+    composed = compose(symbol)
     hint = f"; {composed!r} is one if written as U+{ord(composed):04X}" if len(composed) == 1 else ""
     excerpt = f"{symbol[:40]!r}{' …' * (len(symbol) > 40)}"
     return f"{excerpt} has {len(symbol)} characters, expected one, or @ and ARPAbet as in @AA1{hint}"

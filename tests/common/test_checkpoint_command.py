@@ -198,6 +198,14 @@ def test_what_is_not_there_is_none(tmp_path: Path, capsys) -> None:
     assert "not in the file's name" in text
 
 
+def test_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
+    unknown = {f"key {number} {'x' * 500}": number for number in range(1000)} | {"my_rng_state": 5}
+    shown = inspect_text(write_pt(tmp_path / "a.pt", small(**unknown)), capsys)
+    assert "other keys     key 0 xxx" in shown and " and 996 more\n" in shown
+    assert "random states  my_rng_state (processes: 1)" in shown
+    assert max(map(len, shown.splitlines())) < 800
+
+
 def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
     state = {"a": torch.tensor([1.0, torch.nan, torch.inf]), "b": torch.ones(2), "c": torch.tensor([-torch.inf])}
     bad, good, absent = (

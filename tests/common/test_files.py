@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
+import socket
 import stat
+import threading
 
 import pytest
 
+from common import files
 from common.errors import DataError
-from common.files import atomic_link, atomic_write, decode_lines, move_aside, read_lines, remove_leftovers
+from common.files import (
+    atomic_link,
+    atomic_write,
+    decode_lines,
+    move_aside,
+    open_to_append,
+    read_lines,
+    remove_leftovers,
+)
 
 
 def names(folder):
@@ -144,6 +156,53 @@ def test_moving_aside_leaves_devices_and_links_alone(tmp_path):
     for name in ("device", "log", "pipe"):
         assert move_aside(tmp_path / name) is None
     assert names(tmp_path) == ["device", "file", "log", "pipe"]
+
+
+def test_appends_reach_regular_files_alone(tmp_path):
+    for text in (b"one", b"two"):
+        with open_to_append(tmp_path / "file") as file:
+            file.write(text)
+    assert (tmp_path / "file").read_bytes() == b"onetwo"
+    (tmp_path / "dangling").symlink_to("none")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(tmp_path / "socket"))
+    for name, kind in (("dangling", "symbolic link"), ("pipe", "named pipe"), ("socket", "socket")):
+        with pytest.raises(DataError, match=f"{name}: is a {kind}, expected a regular file to append to"):
+            open_to_append(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        open_to_append(tmp_path)
+    assert names(tmp_path) == ["dangling", "file", "pipe", "socket"]
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_devices_are_no_texts(device):
+    """/dev/zero filled the memory."""
+    with pytest.raises(DataError, match=f"{device}: is a device, expected a file or a pipe"):
+        read_lines(device)
+
+
+def test_pipes_are_texts_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_PIPED_MB", 1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def feed(content):
+        def write():
+            with contextlib.suppress(BrokenPipeError):
+                pipe.write_bytes(content)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        return writer
+
+    writer = feed(b"one\ntwo\n" + b" " * 999_991)
+    assert read_lines(pipe) == ["one", "two"]
+    writer.join()
+    writer = feed(b"x" * 1_000_001)
+    with pytest.raises(DataError, match="pipe: more than 1 MB from a named pipe; save it as a file"):
+        read_lines(pipe)
+    writer.join()
 
 
 def test_lines_are_those_of_pythons_text_mode(tmp_path):

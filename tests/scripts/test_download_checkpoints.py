@@ -34,6 +34,7 @@ CONFIGS = {
         "prenet_dim": 8,
         "postnet_embedding_dim": 8,
         "max_decoder_steps": 10,
+        "gate_threshold": 1.0,  # else the untrained gate may fire at once
     },
     "WaveGlow": {"n_flows": 2, "WN_config": {"n_layers": 1, "kernel_size": 3, "n_channels": 256}},
 }

@@ -208,6 +208,15 @@ def test_one_error_lists_all_invalid_texts(read):
     assert [line.split(": ")[0] for line in str(error.value).split("\n")] == ["item 1", "item 3", "item 4"]
 
 
+@pytest.mark.parametrize("text", ["😀" * 400_000, "{HH AH" * 200_000, "{" + "X " * 200_000 + "}"], ids=range(3))
+@pytest.mark.parametrize("options", [{}, {"symbols": ["_", *"abc"]}], ids=["built-in", "other"])
+def test_an_error_of_a_long_text_is_short(text, options):
+    """It had the whole text."""
+    with pytest.raises(BadRows) as error:
+        encode([text], options)
+    assert len(str(error.value)) < 5000
+
+
 def test_an_unknown_cleaner_is_an_error():
     with pytest.raises(UsageError, match="klingon_cleaners"):
         TextMelDataset({"load_mel_from_disk": True, "text_cleaners": ["klingon_cleaners"]}, [Utterance("a.pt", "a")])

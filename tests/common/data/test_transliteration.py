@@ -6,7 +6,8 @@ import unicodedata
 
 import pytest
 
-from common.data.transliteration import to_ascii
+from common.data import transliteration
+from common.data.transliteration import MOST_MARKS, compose, to_ascii
 
 
 def test_ascii_is_left_alone() -> None:
@@ -47,3 +48,30 @@ def test_letters_spaces_and_twins(text: str, ascii_text: str) -> None:
 @pytest.mark.parametrize("sign", "—…£€¢½²°™©«»¡¿§→😀\u200b\ufeff\u00ad")
 def test_signs_without_a_twin_are_dropped(sign: str) -> None:
     assert to_ascii(f"a{sign}b") == "ab"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Mu\u0308ller", "e\u0301\u0323" * 50, "\u0301\u0323x", f"a{chr(0x301) * MOST_MARKS}b", "\u1112\u1161\u11ab한"],
+)
+def test_composition_is_nfc(text: str) -> None:
+    assert compose(text) == unicodedata.normalize("NFC", text)
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0323", "\u0f73\u0f71", "\u0345"])
+def test_long_runs_of_marks_are_composed_in_parts(monkeypatch: pytest.MonkeyPatch, marks: str) -> None:
+    """300,000 of them kept train.py busy for minutes: sorting a run takes quadratic time."""
+    longest, normalize = 0, unicodedata.normalize
+
+    def measure(form: str, text: str) -> str:
+        nonlocal longest
+        longest = max(longest, len(text))
+        return normalize(form, text)
+
+    monkeypatch.setattr(transliteration.unicodedata, "normalize", measure)
+    text = f"e{marks * (300_000 // len(marks))}x"
+    composed = compose(text)
+    assert longest == MOST_MARKS + 1
+    assert normalize("NFD", composed[:1])[0] == "e" and composed[-1] == "x"
+    assert len(composed) > 299_000
+    assert to_ascii(text) == "ex"

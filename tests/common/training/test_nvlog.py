@@ -233,12 +233,38 @@ def test_unusable_files(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_a_data_error():
+def test_a_full_disk_is_a_data_error(tmp_path):
     with (
-        NvLog(Path("/dev/full")) as log,
-        pytest.raises(DataError, match="/dev/full: cannot write the log \\(No space left on device\\)"),
+        NvLog(tmp_path / "n.json") as log,
+        Path("/dev/full").open("ab", buffering=0) as full,
+        pytest.raises(DataError, match=r"n.json: cannot write the log \(No space left on device\)"),
     ):
+        log._file.close()
+        log._file = full
         log.log((0,), {"train_loss": 1.0})
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "named pipe", "device"])
+def test_a_log_is_a_regular_file(tmp_path, kind):
+    """Records went to a link's target, and a pipe without a reader hung."""
+    target, path = tmp_path / "notes.txt", tmp_path / "nvlog.json"
+    target.write_text("My notes")
+    if kind == "symbolic link":
+        path.symlink_to(target)
+    elif kind == "named pipe":
+        os.mkfifo(path)
+    else:
+        path = Path("/dev/null")
+    with pytest.raises(DataError, match=f"{path}: is a {kind}, expected a regular file to append to"):
+        NvLog(path)
+    assert target.read_text() == "My notes"
+
+
+def test_a_link_in_place_of_the_tensorboard_folder_is_refused(tmp_path):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "tb").symlink_to("others")
+    with pytest.raises(DataError, match="tb: is a symbolic link, expected a folder"):
+        NvLog(tmp_path / "n.json", tmp_path / "tb")
 
 
 def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import sys
 import types
+from typing import Any
 
 import pytest
 import torch
@@ -150,6 +152,28 @@ def test_averages_find_their_weights_in_other_groups() -> None:
     # and back: frozen weights have no averages to go on from
     again = make_optimizer(model(), OptimizationConfig())
     assert restore_averages(again, regrouped.state_dict(), names) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "message"),
+    [
+        (
+            "param_names",
+            ["0.bias", "0.wieght"],
+            "param_names: 1 of them name no weight of the model, '0.wieght' for one",
+        ),
+        ("param_names", ["module.0.weight", "module.0.bias"], "param_names: 2 of them name no weight"),
+        ("params", [7, 8], "state: averages of 2 weights, whose numbers are not in params"),
+    ],
+)
+def test_averages_of_no_weight_are_refused(key: str, values: list[Any], message: str) -> None:
+    """They were dropped, with a note that these weights had not been trained."""
+    net, optimizer = train(OptimizationConfig())
+    saved, names = optimizer.state_dict(), [name for name, _ in net.named_parameters()]
+    values = [*values, *saved["param_groups"][0][key][len(values) :]]
+    saved["param_groups"][0] = saved["param_groups"][0] | {key: values}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        restore_averages(make_optimizer(model(), OptimizationConfig()), saved, names)
 
 
 def test_apex_counts_steps_by_group() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.spec import Piece
-from tacotron2.data_function import pieces, spell
+from tacotron2.data_function import encode, pieces, spell
 from tacotron2.text.reading.reader import read_places
 from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, SENTENCE_PAUSE, Conversion, cut_text
 
@@ -167,6 +167,27 @@ def test_the_time_of_a_long_line_is_linear(filler):
 
 def test_a_line_of_points_is_one_short_piece():
     assert pieces("." * 100_000, 150, {}) == [Piece("." * 1000, 0.0)]
+
+
+@pytest.mark.parametrize("text", ["\ufdfa" * 1100, "😀" * 3000], ids=["letters", "signs"])
+def test_a_long_text_without_symbols_stays_whole(text):
+    """encode reports it; an IndexError came before."""
+    assert pieces(text, 150, {}) == [Piece(text, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\u3000" * 1100 + "😀", " "),
+        ("😀" * 1100 + " 😀" * 100, " "),
+        ("😀" * 900 + "! " + "." * 1000, "!"),
+    ],
+    ids=["spaces", "spaces between", "points"],
+)
+def test_of_a_long_text_of_signs_a_part_with_symbols_stays(text, expected):
+    (piece,) = pieces(text, 150, {})
+    assert piece.text[:1] == expected and len(piece.text) <= 1000
+    assert encode([piece.text], {})[1].item() > 0
 
 
 def test_words_of_any_length_are_cut_between_units():
