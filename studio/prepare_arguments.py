@@ -18,13 +18,7 @@ from studio.project import PROJECTS, Project
 from studio.silence import BELOW_SPEECH
 
 VALIDATION = 0.05  # of the clips
-WITH_APPLY = {
-    "folder",
-    "name",
-    "projects",
-    "apply",
-    "validation",
-}  # a FOLDER is refused already; the others have an effect
+WITH_APPLY = {"folder", "name", "projects", "apply", "validation"}  # FOLDER has a message of its own
 DESCRIPTION = """Make training data from a folder of recordings.
 
     python -m studio.prepare recordings --name mine    # cut, transcribe, check; writes output/studio/mine

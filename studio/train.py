@@ -16,6 +16,7 @@ import math
 import shlex
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
@@ -77,7 +78,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
         return True
     wait_for_earlier(folder, name)
     progress.begin(name, current)
-    if epochs_done(folder, name) >= settings.epochs:
+    if place_of(folder, name).epochs >= settings.epochs:
         print(f"{name}: nothing to train, all {settings.epochs} epochs are done; {how_to_go_on(project)}", flush=True)
         progress.finish(name, current, f"all {settings.epochs} epochs")
         return True
@@ -89,7 +90,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
         ending = run_training(limited_words(name, plan, project, left), plan.threads, max(left, 1.0), stop, spend)
     if ending is Ending.STOPPED:
         return False
-    reason = reason_of(ending, settings, folder, name)
+    reason = reason_of(ending, settings, place_of(folder, name))
     progress.finish(name, current, reason)
     print(f"{name}: trained ({reason}); {describe_time(state.seconds, step_time(folder))}", flush=True)
     return True
@@ -101,13 +102,24 @@ def limited_words(name: str, plan: Plan, project: Project, left: float) -> list[
     return [*train_words(name, plan, project), *option_words({"max-minutes": minutes})]
 
 
-def epochs_done(folder: Path, name: str) -> int:
-    """Return the number of whole epochs behind a run's last checkpoint; 0 without one."""
+class Place(NamedTuple):
+    """Place of a run: its whole epochs, and its reports since the best one."""
+
+    epochs: int
+    waited: int
+
+
+def place_of(folder: Path, name: str) -> Place:
+    """Return the place of a run's last checkpoint; Place(0, 0) without one, and for a damaged one, which train.py names."""
     path = find_last(folder, name)
     if path is None:
-        return 0
-    checkpoint = load_checkpoint(path)
-    return int(checkpoint["epoch"]) + bool(checkpoint.get("epoch_complete", True))
+        return Place(0, 0)
+    try:
+        checkpoint = load_checkpoint(path)
+    except DataError:
+        return Place(0, 0)
+    epochs = int(checkpoint["epoch"]) + bool(checkpoint.get("epoch_complete", True))
+    return Place(epochs, checkpoint["best"]["since"])
 
 
 def how_to_go_on(project: Project) -> str:
@@ -140,13 +152,11 @@ def step_time(folder: Path) -> float:
     return log.step_seconds
 
 
-def reason_of(ending: Ending, settings: ModelPlan, folder: Path, name: str) -> str:
+def reason_of(ending: Ending, settings: ModelPlan, place: Place) -> str:
     """Return the reason why a training ended, in words."""
-    if epochs_done(folder, name) >= settings.epochs:
+    if place.epochs >= settings.epochs:
         return f"all {settings.epochs} epochs"
-    path = find_last(folder, name)
-    waited = load_checkpoint(path)["best"]["since"] if path else 0
-    if settings.hours is None or (ending is Ending.FINISHED and waited >= settings.patience):
+    if settings.hours is None or (ending is Ending.FINISHED and place.waited >= settings.patience):
         return f"no gain in {settings.patience} reports"
     return f"its budget of {duration(HOUR * settings.hours)}"
 

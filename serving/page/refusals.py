@@ -42,4 +42,5 @@ def refuse(request: Request, error: Exception) -> Response:
     """Answer 400 on the paths that take bodies; raises the error on others, where it is a fault of the server."""
     if not any(path in request.url.path for path in PATHS):
         raise error
+    request.scope.setdefault("log", {})["error"] = f"{type(error).__name__}: values that do not fit the page"
     return PlainTextResponse(MISFIT, 400)

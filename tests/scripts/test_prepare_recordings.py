@@ -273,7 +273,9 @@ def test_the_printed_commands_train_and_speak(tmp_path: Path, voice: Path, capsy
     (tmp_path / "phrases/phrase.txt").write_text("The fifth.\n")
     before = files(tmp_path)
     succeed("train.py", *train[2:], *MODELS["Tacotron2"].split(), "--cpu", "--epochs", 1, cwd=tmp_path)
-    succeed("inference.py", *speak[2:], "--cpu", "--gate-threshold", 1, cwd=tmp_path)  # an untrained gate may fire at once
+    succeed(
+        "inference.py", *speak[2:], "--cpu", "--gate-threshold", 1, cwd=tmp_path
+    )  # an untrained gate may fire at once
     new = files(tmp_path) - before
     assert "output/voice/spoken/audio_0.wav" in new
     assert all(path.startswith("output/voice/") for path in new)

@@ -13,7 +13,7 @@ from tests.serving.hostile import (
     hostile_server,  # noqa: F401  # a fixture
     hostile_servers,  # noqa: F401  # a fixture
 )
-from tests.serving.test_server import ServerProcess
+from tests.serving.test_server import ServerProcess, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("server", ["--page"], indirect=True)]
 API = "/gradio_api"
@@ -36,6 +36,12 @@ FORM = "multipart/form-data; boundary=x"
 def test_uploads_that_are_refused(server: ServerProcess, body: bytes, kind: str, status: int) -> None:
     answer = httpx.post(f"{server.url}{API}/upload", content=body, headers={"content-type": kind}, timeout=60)
     assert answer.status_code == status and (status != 200 or answer.json() == [])
+
+
+def test_the_log_has_the_kind_of_a_refused_fault(server: ServerProcess) -> None:
+    """Else a fault of the server on these paths would be silent."""
+    httpx.post(f"{server.url}{API}/call/none", json={"data": [1]}, timeout=60)
+    wait_until(lambda: any("values that do not fit the page" in line.get("error", "") for line in server.log))
 
 
 @pytest.mark.parametrize("event", [9999, -1, "x", None])

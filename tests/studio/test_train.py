@@ -211,6 +211,18 @@ def test_epochs_that_are_done_name_the_ways_to_train_on(tmp_path: Path, capfd) -
     assert "WaveGlow: nothing to train, all 2 epochs are done; to train on, raise `epochs`, `hours`" in out
 
 
+def test_a_damaged_checkpoint_leaves_the_choice_to_train_py(tmp_path: Path, capfd) -> None:
+    project = make_project(Project(name="damaged", projects=tmp_path))
+    progress = Progress(project.root / "runs" / "progress.json")
+    for epochs in (3, 4):
+        plan = tiny_plan(project, epochs, report_every=1)
+        assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
+        last = project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt"
+        assert load_checkpoint(last)["epoch"] == epochs - 1
+        last.resolve().write_bytes(last.read_bytes()[:5000])
+    assert "checkpoint_WaveGlow_1.pt: resuming at epoch 2" in capfd.readouterr().out
+
+
 def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capfd) -> None:
     """An edited transcript made no difference to a model whose budget was spent."""
     project = make_project(Project(name="edited", projects=tmp_path))
