@@ -46,7 +46,17 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "tests"]
 
 # Those that neither PyTorch nor another package of the recipe or its tests needs.
 EXTRAS = (
-    *("fastapi", "fastapi_offline", "starlette", "uvicorn", "websockets", "prometheus_client", "gradio", "av", "wyoming"),
+    *(
+        "fastapi",
+        "fastapi_offline",
+        "starlette",
+        "uvicorn",
+        "websockets",
+        "prometheus_client",
+        "gradio",
+        "av",
+        "wyoming",
+    ),
     *("onnx", "onnxscript", "onnxruntime", "tritonclient"),
     *("moonshine_voice", "moonshine_onnx", "jiwer", "rapidfuzz", "distillmos", "pyworld", "resemblyzer"),
 )
