@@ -60,11 +60,13 @@ def measure_peak(device: torch.device, work: Callable[[], Any]) -> int:
 
     On a CPU, count the blocks that this thread and PyTorch's own threads allocate and free during work(). Memory from before
     that work() frees makes no difference there; on a GPU it makes room. Scratch space that libraries allocate by themselves is
-    left out. On a GPU the count behind precision.peak_memory starts anew.
+    left out. On a GPU work() runs twice, and the count behind precision.peak_memory starts anew.
     """
-    before = precision.allocated_memory(device)
-    if before is None:
+    if precision.allocated_memory(device) is None:
         return _peak_on_cpu(work)
+    # In a first call cuBLAS takes memory that it keeps, and cuDNN's search for algorithms takes scratch space.
+    work()
+    before = precision.allocated_memory(device) or 0
     precision.peak_memory(device)  # resets the peak so far
     work()
     return (precision.peak_memory(device) or 0) - before
