@@ -8,6 +8,7 @@ import platform
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -202,17 +203,24 @@ def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None)
     if device.type != "cuda":
         return work
     with separate_rng(device, 0):
-        stream = torch.cuda.Stream(device)
+        stream = _recording_stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):  # libraries initialise in their first calls, which a graph cannot capture
             for _ in range(WARM_UP_CALLS):
                 work()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # By default a CUDA call of any thread ends the recording: a loader's that pins memory, or a server's.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        # By default a CUDA call of any thread ends the recording: a loader's that pins memory, or a server's. PyTorch's own stream
+        # for graphs belongs to the current device: it records nothing of tensors on another one.
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             work()
     return graph.replay
+
+
+@cache
+def _recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream of all recordings on a device: memory of a pool, and workspaces of libraries, belong to one stream."""
+    return torch.cuda.Stream(device)
 
 
 def peak_memory(device: torch.device) -> int | None:

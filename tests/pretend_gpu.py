@@ -25,7 +25,6 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 
-import cffi
 import pytest
 import torch
 from torch import Tensor
@@ -109,6 +108,7 @@ class PretendGpu(TorchDispatchMode):
         self.watch = watch
         self.tape: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] | None = None
         self.capture_mode = ""  # of the latest graph
+        self.capture_device: torch.device | None = None  # of its stream
         self.created: list[weakref.ref[Tensor]] = []
         self.rng_state = torch.Generator().manual_seed(0).get_state()
         self._stack = contextlib.ExitStack()
@@ -181,11 +181,13 @@ class PretendGpu(TorchDispatchMode):
             "set_rng_state": self._set_rng_state,
             "manual_seed_all": self._seed,
             "manual_seed": self._seed,
-            "Stream": lambda *_: SimpleNamespace(wait_stream=lambda *_: None),
+            "Stream": lambda device: SimpleNamespace(device=device, wait_stream=lambda *_: None),
             "current_stream": lambda *_: SimpleNamespace(wait_stream=lambda *_: None),
             "stream": lambda *_: contextlib.nullcontext(),
             "CUDAGraph": lambda: Graph(self),
-            "graph": lambda graph, pool=None, capture_error_mode="global": graph.capture(capture_error_mode),
+            "graph": lambda graph, pool=None, stream=None, capture_error_mode="global": graph.capture(
+                capture_error_mode, stream and stream.device
+            ),
             "graph_pool_handle": lambda: (0, 1),
         }  # fmt: skip
 
@@ -209,8 +211,8 @@ class Graph:
         self.gpu, self.tape = gpu, []  # type: ignore[var-annotated]
 
     @contextlib.contextmanager
-    def capture(self, mode: str) -> Iterator[None]:
-        gpu, self.gpu.capture_mode = self.gpu, mode
+    def capture(self, mode: str, device: torch.device | None) -> Iterator[None]:
+        gpu, self.gpu.capture_mode, self.gpu.capture_device = self.gpu, mode, device
         gpu.tape, gpu.created, gpu.watch.capturing = self.tape, [], True
         try:
             yield
@@ -294,6 +296,8 @@ BEFORE, GUARD_FUNCTIONS, HOOKS_FUNCTIONS, DEVICE_TYPES = 2, 24, 64, 22
 @contextlib.contextmanager
 def _c_plus_plus_sees_cuda() -> Iterator[None]:
     """Give C++ a guard of CUDA devices and hooks that say there is one; take both away afterwards."""
+    import cffi  # here, since a machine with a GPU may lack it, and does not come here
+
     folder = Path(torch.__file__).parent / "lib"
     c10, cpu_library = (ctypes.CDLL(str(folder / name)) for name in ("libc10.so", "libtorch_cpu.so"))
     guards = (ctypes.c_void_p * DEVICE_TYPES).in_dll(c10, "_ZN3c104impl26device_guard_impl_registryE")

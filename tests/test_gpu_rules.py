@@ -145,6 +145,7 @@ def test_recorded_work_repeats_on_the_same_tensors_without_python() -> None:
         again = precision.repeatable(work, GPU)
         recorded = len(calls)
         assert gpu.capture_mode == "thread_local"  # else a CUDA call of a loader's thread ends the recording
+        assert gpu.capture_device == GPU  # else the current device's stream would record nothing of another one
         total.zero_()
         seen = []
         for start in (10.0, 10.0, 20.0):
