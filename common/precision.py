@@ -25,7 +25,8 @@ OLDEST_PYTORCH = "2.7"
 NO_ROOM = (  # messages of full memory that have no exception of their own
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
-    "_STATUS_ALLOC_FAILED",  # a GPU library without room for its own state
+    "_ALLOC_FAILED",  # a GPU library without room for its own state
+    "CUDA error: out of memory",  # a GPU's driver without room for a kernel's code, a graph or a process
 )
 NO_ROOM_AT_END = (
     "could not create a primitive"  # oneDNN's, which has chosen an algorithm and has no room for its code or scratch

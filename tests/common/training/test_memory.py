@@ -377,6 +377,13 @@ def test_advice(call, text: str) -> None:
             "no room for 1.50 GB more; ",
         ),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ""),
+        (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), ""),
+        (
+            RuntimeError(
+                "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com"
+            ),
+            "",
+        ),
         (MemoryError(), ""),
         (
             MemoryError("Unable to allocate 7.28 TiB for an array with shape (1000000000000,)"),
