@@ -97,6 +97,13 @@ class ConvStack(nn.Module):
         return x
 
 
+def flatten_lstms(model: nn.Module) -> None:
+    """Lay each LSTM's weights out in one block, as cuDNN reads them: a copied model's are apart, and cuDNN warns of it."""
+    for module in model.modules():
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()
+
+
 def bidirectional_lstm(lstm: nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
     """x (B, T, I), lengths (B,) -> both directions' hidden states (B, T, 2H), zero past each length, for torch.export.
 

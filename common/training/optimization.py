@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from common.errors import UsageError
+from common.layers import flatten_lstms
 from common.training.selection import RateFactor, factor_of, matching
 from common.training.sharding import gather_full, shard_like
 
@@ -189,4 +190,6 @@ def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
         torch._foreach_mul_(differences, step.to(differences[0].dtype))
         torch._foreach_add_(averages, differences)
 
-    return AveragedModel(model, multi_avg_fn=move)
+    average = AveragedModel(model, multi_avg_fn=move)
+    flatten_lstms(average)
+    return average

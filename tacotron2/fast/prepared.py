@@ -23,7 +23,7 @@ from common import precision
 from common.draws import Draws
 from common.fast import Request, shallow_copy
 from common.kernels.packed import Product, pack, reads_float16
-from common.layers import LinearNorm, length_mask
+from common.layers import LinearNorm, flatten_lstms, length_mask
 from tacotron2.decoder import Decoder, DecoderOutput, Memory
 from tacotron2.fast.training import location_kernel
 from tacotron2.guard import StopRule, outside_window
@@ -46,6 +46,7 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
     Later changes of the plain model do not reach it.
     """
     prepared = copy.deepcopy(model).eval().requires_grad_(False)
+    flatten_lstms(prepared)
     decoder = PreparedDecoder.of(prepared.decoder, half=request.half or request.int8)
     return shallow_copy(prepared, PreparedTacotron2, decoder=decoder)
 

@@ -208,6 +208,15 @@ def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     assert average.module.weight.item() == pytest.approx(wanted)
 
 
+def test_the_averages_lstm_has_its_weights_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy's are apart, which cuDNN gathers in every call, with a warning."""
+    flattened: list[nn.Module] = []
+    model = nn.Sequential(nn.LSTM(2, 3))
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda lstm: flattened.append(lstm))
+    average = moving_average(model, 0.9)
+    assert average is not None and flattened == [average.module[0]]
+
+
 def test_the_average_has_the_statistics_of_the_model() -> None:
     net = nn.BatchNorm1d(2)
     average = moving_average(net, 0.9)

@@ -192,6 +192,14 @@ def test_a_prepared_model_in_autocast_has_no_gradients() -> None:
     assert not any(p.requires_grad for p in prepared.parameters())
 
 
+def test_the_encoders_lstm_has_its_weights_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy's are apart, which cuDNN gathers in every call, with a warning."""
+    flattened: list[torch.nn.Module] = []
+    model = small_model()
+    monkeypatch.setattr(torch.nn.LSTM, "flatten_parameters", lambda lstm: flattened.append(lstm))
+    assert flattened == [fast_way.convert(model, Request()).encoder.lstm]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("half", "bound"), [(False, 1e-4), (True, 0.02)])
