@@ -31,7 +31,7 @@ from common.parser import Parser
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 EVERYWHERE = ("numpy", "tqdm", "safetensors")
-SOUND, TESTS = ("soundfile", "librosa", "matplotlib"), ("pytest", "unidecode", "inflect")
+SOUND, TESTS = ("soundfile", "librosa", "matplotlib"), ("pytest", "scipy")
 MODELS, NUMBERS = ("Tacotron2", "WaveGlow"), ("float16", "tf32", "bfloat16", "float32")
 BATCHES = (1, 4, 16, 64, 128)
 MARK = "figures: "
@@ -62,10 +62,10 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
     """All parts, the cheapest and most telling first."""
     device = ["--cpu"] * (args.device == "cpu")
     quick = ["--quick"] * args.quick
-    tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests")
-    if args.quick:
-        tests = (*tests[:-1], "tests/common/test_precision.py")
-    yield Part(name="tests", words=tests, limit=600, needs=(*TESTS, *SOUND))
+    tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
+    of_sound = [file for file in gpu_tests() if "audio" in file.parts]
+    others = [Path("tests/common/test_precision.py")] if args.quick else [f for f in gpu_tests() if f not in of_sound]
+    yield Part(name="tests", words=(*tests, *map(str, others)), limit=600, needs=TESTS)
     own = {"training": NUMBERS, "profile": NUMBERS[:1], "resume": ("tf32", "float16"), "two-processes": ("float32",)}
     for part, numbers in own.items():
         for number in numbers:
@@ -74,12 +74,19 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
                 words += (*device, *quick, "-o", str(args.output))
                 yield Part(name=f"{part} {model} {number}", words=words, limit=300)
     yield from _latencies(args, device)
+    yield Part(name="tests of sound", words=(*tests, *map(str, of_sound)), limit=300, needs=(*TESTS, *SOUND))
     yield Part(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
     for model, ways in gpu_page.WAYS.items():
         for way in ways:  # a compiler takes minutes
             words = ("-m", "benchmarks.gpu_parts", "way", "--model", model, f"--way={way}", *device, *quick)
             yield Part(name=f"way {way} {model} float16", words=(*words, "-o", str(args.output)), limit=600)
     yield from _rows(args, [*device, *quick])
+
+
+def gpu_tests() -> list[Path]:
+    """The files with tests marked gpu; to look for the mark in all files, pytest would need the packages of all."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [file.relative_to(ROOT) for file in files if "\n@pytest.mark.gpu\n" in file.read_text(encoding="utf-8")]
 
 
 def _latencies(args: argparse.Namespace, device: Sequence[str]) -> Iterator[Part]:

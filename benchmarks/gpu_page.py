@@ -197,7 +197,8 @@ def _latency(done: Results) -> list[str]:
 
 
 def _checks(done: Results) -> list[str]:
-    rows = [["tests marked gpu", done["tests"]["summary"] if "tests" in done else ""]]
+    names = {"tests": "tests marked gpu", "tests of sound": "those of sound"}
+    rows = [[title, done[part]["summary"] if part in done else ""] for part, title in names.items()]
     for model in ("Tacotron2", "WaveGlow"):
         for numbers in ("tf32", "float16"):
             f = done.get(f"resume {model} {numbers}")

@@ -75,6 +75,31 @@ def test_all_parts_are_commands_of_this_project() -> None:
         assert one.words[1] == "pytest" or (ROOT / f"{module}.py").is_file()
 
 
+# Python's finder of installed packages, but for those that a machine with a GPU may lack; then pytest lists the tests.
+COLLECT = """
+import importlib.machinery, sys
+class Finder(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        absent = ("soundfile", "librosa", "cffi", "inflect", "unidecode", "numba")
+        return None if name.partition(".")[0] in absent else super().find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
+import pytest
+sys.exit(pytest.main(["--collect-only", *sys.argv[1:]]))
+"""
+
+
+def test_tests_of_the_gpu_are_found_without_packages_of_sound_and_text() -> None:
+    parts = {part.name: part for part in gpu.parts(gpu.parse_args(["--device", "cpu"]))}
+    assert not {"soundfile", "librosa", "inflect", "unidecode"} & set(parts["tests"].needs)
+    words = parts["tests"].words[2:]
+    done = subprocess.run([sys.executable, "-c", COLLECT, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    found = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    of_sound = {word for word in parts["tests of sound"].words if word.endswith(".py")}
+    assert found | of_sound == set(map(str, gpu.gpu_tests())) and len(found) > 5 and len(of_sound) == 2
+
+
 def test_the_page_of_this_version_is_the_section_without_figures() -> None:
     """Nothing has been measured on a GPU. Whoever measures one changes this test with the page."""
     text = gpu.PAGE.read_text(encoding="utf-8")

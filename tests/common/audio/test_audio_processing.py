@@ -404,6 +404,7 @@ def test_mels_that_cannot_become_audio(stft: TacotronSTFT) -> None:
     assert failure(griffin_lim, torch.full((1, 80, 9), float("nan")), stft).endswith("NaN or infinite")
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_gpu_agrees_with_cpu(stft: TacotronSTFT) -> None:
     mels = voice_mels(stft)[:, :, :20]

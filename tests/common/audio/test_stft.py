@@ -226,6 +226,7 @@ def test_all_values_that_cannot_work_are_reported_at_once() -> None:
         TacotronSTFT(sampling_rate=16000, mel_fmax=9000.0)
 
 
+@pytest.mark.gpu
 @needs_gpu
 def test_gpu_agrees_with_cpu() -> None:
     audio = as_batch(sweep(22050))
