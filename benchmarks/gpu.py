@@ -163,6 +163,9 @@ def run(part: Part, limit: float) -> Outcome:
         gpu_page.kill_group(process)
         output, _ = process.communicate()
         return Outcome(part.name, "out of time", time.monotonic() - start, None, output[-2000:])
+    except BaseException:  # Ctrl-C, which does not reach a group of its own
+        gpu_page.kill_group(process)
+        raise
     seconds = time.monotonic() - start
     if process.returncode:
         return Outcome(part.name, "failed", seconds, None, output[-4000:])
@@ -179,10 +182,14 @@ def read_figures(part: Part, output: str) -> Any:
 
 
 def machine(args: argparse.Namespace) -> dict[str, Any]:
-    """The GPU, or the CPU, and the software."""
+    """The GPU, or the CPU, and the software; float32's products are in TF32, as they are in the parts."""
     from benchmarks.machine import Machine
 
-    return Machine(precision.pick_device(cpu=args.device == "cpu"), args.quick).describe()
+    device = precision.pick_device(cpu=args.device == "cpu")
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
+    described = Machine(device, args.quick).describe()
+    precision.free_cached_memory(device)  # the parts are processes of their own
+    return described
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
@@ -207,7 +214,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("-o", "--output", type=Path, default=Path("output/gpu"), help="folder of results.jsonl and of the parts' files")
     add("--page", type=Path, help="the page to write (default: docs/performance.md; on a trial a copy in --output)")
     args = parser.parse_args(argv)
-    if args.device == "gpu" and not precision.gpu_count():
+    if args.device == "gpu" and precision.pick_device().type == "cpu":  # gpu_count has GPUs without a driver too
         raise UsageError("no GPU here: run this on a machine with one, or try it with --device cpu --quick")
     args.output = args.output.resolve()
     args.trial = args.quick or args.device == "cpu"

@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, fl
     device, size = state.dist.device, batch_size(args, state.spec)
     expected = plan.forecast(state, lambda count: make_batch(args, count, longest), size)
     batch = to_device(make_batch(args, size), device)
-    seconds = _time_steps(state, batch, args.steps)
+    seconds = _time_steps(state, batch, WARM_UP + args.steps)
     return {
         "items_per_sec": float(batch.num_items) / statistics.median(seconds[WARM_UP:]),
         "forecast_bytes": expected.peak,
@@ -116,19 +116,21 @@ def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
     state, _ = build(args, flags)
     device = state.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
-    precision.free_cached_memory(device)
-    precision.peak_memory(device)  # resets the peak so far
+    warm_up = _time_steps(state, batch, WARM_UP)
+    precision.free_cached_memory(device)  # searches for algorithms, in the first step, take much more than a step
     seconds = _time_steps(state, batch, args.steps)
     return {
-        "items_per_sec": float(batch.num_items) / statistics.median(seconds[WARM_UP:]),
-        "first_seconds": seconds[0],
-        "peak_bytes": precision.peak_memory(device),
+        "items_per_sec": float(batch.num_items) / statistics.median(seconds),
+        "first_seconds": warm_up[0],
+        "peak_bytes": precision.reserved_memory(
+            device
+        ),  # with that of recorded graphs, which allocate nothing in a replay
     }
 
 
 def _time_steps(state: TrainState, batch: Any, steps: int) -> list[float]:
-    """Seconds of the steps to warm up, and of `steps` more."""
-    return [time_call(lambda: train_step(state, [batch]), state.dist.device)[1] for _ in range(WARM_UP + steps)]
+    """Seconds of each step."""
+    return [time_call(lambda: train_step(state, [batch]), state.dist.device)[1] for _ in range(steps)]
 
 
 def _peak(state: TrainState, batch: Any, always: int) -> int:
@@ -148,11 +150,13 @@ def profile_step(args: argparse.Namespace) -> dict[str, Any]:
     for _ in range(WARM_UP):
         train_step(state, [batch])
     on_gpu = device.type != "cpu"
+    _, undisturbed = time_call(
+        lambda: train_step(state, [batch]), device
+    )  # before, as the profiler stays in the driver
     with profile(activities=supported_activities()) as profiler:
         _, seconds = time_call(lambda: train_step(state, [batch]), device)
-    _, undisturbed = time_call(lambda: train_step(state, [batch]), device)
-    kernels = [event for event in profiler.events() if on_gpu and "CPU" not in str(event.device_type)]
-    busy = _union([(event.time_range.start, event.time_range.end) for event in kernels]) / 1e6
+    kernels = _spans_on_gpu(profiler.events())
+    busy = _union(kernels) / 1e6
     rows = profiler.key_averages().table(
         sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total", row_limit=15
     )
@@ -162,6 +166,12 @@ def profile_step(args: argparse.Namespace) -> dict[str, Any]:
         "model": args.model, "numbers": args.numbers, "step_seconds": undisturbed, "profiled_seconds": seconds,
         "busy_seconds": busy if on_gpu else None, "idle_share": idle, "kernels": len(kernels) if on_gpu else None,
     }  # fmt: skip
+
+
+def _spans_on_gpu(events: Iterable[Any]) -> list[tuple[float, float]]:
+    """Begin and end of each kernel and copy; a named region, as that of the optimizer, reaches over the gaps between them."""
+    on_gpu = (event for event in events if "CPU" not in str(event.device_type) and not event.is_user_annotation)
+    return [(event.time_range.start, event.time_range.end) for event in on_gpu]
 
 
 def _union(spans: list[tuple[float, float]]) -> float:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import gpu, gpu_page
+from benchmarks import gpu, gpu_page, gpu_parts, machine
 from benchmarks.gpu import Part
+from common import precision
 from common.errors import UsageError
 from tests.recipe import ROOT
 
@@ -58,9 +61,73 @@ def test_parts_that_fail_hang_or_lack_a_package_are_told_apart() -> None:
 
 
 def test_a_machine_without_a_gpu_is_told_how_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(
+        torch.cuda, "device_count", lambda: 1
+    )  # of a driver that PyTorch cannot use: all would run on the CPU
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"no GPU here: .*--device cpu --quick"):
         gpu.parse_args([])
+
+
+def test_the_machines_products_are_in_tf32_as_the_parts_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags: list[bool] = []
+
+    class Machine:
+        def __init__(self, device: torch.device, quick: bool) -> None:
+            flags.extend((torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32))
+
+        def describe(self) -> dict[str, Any]:
+            return {"device": "a GPU"}
+
+    monkeypatch.setattr(machine, "Machine", Machine)
+    precision.configure(cudnn_enabled=True, cudnn_benchmark=False, tf32=False)
+    try:
+        assert gpu.machine(gpu.parse_args(TRIAL)) == {"device": "a GPU"}
+        assert flags == [True, True]
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = False, True  # PyTorch's own
+
+
+def test_a_part_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C: else the part goes on in a group of its own, beside the parts of the next call."""
+    killed: list[Any] = []
+
+    def interrupt(process: Any, timeout: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    def kill(process: Any) -> None:
+        killed.append(process)
+        process.kill()
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupt)
+    monkeypatch.setattr(gpu_page, "kill_group", kill)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.run(part("import time; time.sleep(60)"), 30)
+    (process,) = killed
+    assert process.wait(10)
+
+
+def test_the_memory_of_a_way_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of its first step, in which cuDNN and a compiler search for algorithms."""
+    done: list[Any] = []
+    args = argparse.Namespace(model="WaveGlow", numbers="tf32", way="--recompute", quick=True, cpu=True, steps=2)
+    monkeypatch.setattr(gpu_parts, "_time_steps", lambda state, batch, steps: done.append(steps) or [1.0] * steps)
+    monkeypatch.setattr(precision, "free_cached_memory", lambda device: done.append("free"))
+    monkeypatch.setattr(precision, "reserved_memory", lambda device: done.append("read") or 7)
+    figures = gpu_parts.optional_way(args)
+    assert done == [gpu_parts.WARM_UP, "free", 2, "read"] * 2
+    assert (figures["default_peak_bytes"], figures["way_peak_bytes"]) == (7, 7)
+
+
+def test_spans_of_the_gpu_leave_out_named_regions_and_gaps() -> None:
+    def event(device: str, start: float, end: float, named: bool | None = False) -> Any:
+        times = SimpleNamespace(start=start, end=end)
+        return SimpleNamespace(device_type=f"DeviceType.{device}", time_range=times, is_user_annotation=named)
+
+    events = [event("CPU", 0, 100), event("CUDA", 1, 3), event("CUDA", 2, 4, None), event("CUDA", 10, 12)]
+    spans = gpu_parts._spans_on_gpu([*events, event("CUDA", 1, 12, True)])
+    assert spans == [(1, 3), (2, 4), (10, 12)]
+    assert gpu_parts._union(spans) == 5
 
 
 def test_all_parts_are_commands_of_this_project() -> None:
