@@ -53,7 +53,7 @@ class Dist(NamedTuple):
 
 @contextmanager
 def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOUT) -> Iterator[Dist]:
-    """Join the process group of torchrun or multiproc.py, if there is one; destroy it at the end.
+    """Join the process group of torchrun or multiproc.py, if there is one; destroy it at the end, on GPUs only after no error.
 
     With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
     the end. Raises DataError that names the processes that ended or do not answer, instead of Gloo's traceback.
@@ -68,8 +68,10 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
     backend = distributed_backend(device)
     torch_dist.init_process_group(backend, timeout=timeout, store=store, rank=rank, world_size=world_size)
     dist = Dist(torch_dist.get_rank(), local_rank, torch_dist.get_world_size(), device, store, timeout)
+    failed = True
     try:
         yield dist
+        failed = False
     except RuntimeError as error:
         if loss := find_loss(error, dist):
             raise DataError(loss.message) from None
@@ -78,7 +80,9 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
         # Free DistributedDataParallel before the group. As the group's last owner, its destructor deadlocks: it holds Python's
         # global lock while it waits for Gloo's thread, which needs that lock.
         gc.collect()
-        torch_dist.destroy_process_group()
+        # NCCL waits for all processes to destroy the group, and they wait for this one. The end of the process aborts it instead.
+        if not failed or device.type == "cpu":
+            torch_dist.destroy_process_group()
 
 
 class Loss(NamedTuple):

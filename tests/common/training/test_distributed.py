@@ -14,7 +14,7 @@ import torch
 import torch.multiprocessing
 from torch import nn
 
-from common.errors import UsageError
+from common.errors import DataError, UsageError
 from common.training import distributed
 from common.training.distributed import Dist
 from common.training.sharding import accumulate_only
@@ -177,14 +177,35 @@ def test_held_back_gradients_are_averaged_with_the_last(both: list[dict]) -> Non
         torch.testing.assert_close(seen["held back"], 3 * mean)
 
 
-def test_processes_wait_for_a_main_one_that_evaluates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL's default of 10 minutes may be too short."""
-    options: dict[str, Any] = {}
+@pytest.fixture
+def pretended_group(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The options that a group of one, which does not exist, begins with, and "destroyed": how often it is."""
+    options: dict[str, Any] = {"destroyed": 0}
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(distributed.torch_dist, "init_process_group", lambda *_, **words: options.update(words))
     monkeypatch.setattr(distributed.torch_dist, "get_rank", lambda: 0)
     monkeypatch.setattr(distributed.torch_dist, "get_world_size", lambda: 1)
-    monkeypatch.setattr(distributed.torch_dist, "destroy_process_group", lambda: None)
+    count = lambda: options.update(destroyed=options["destroyed"] + 1)  # noqa: E731
+    monkeypatch.setattr(distributed.torch_dist, "destroy_process_group", count)
+    return options
+
+
+def test_processes_wait_for_a_main_one_that_evaluates(pretended_group: dict[str, Any]) -> None:
+    """NCCL's default of 10 minutes may be too short."""
     with distributed.session(cpu=True, always=True):
         pass
-    assert options["timeout"] == timedelta(minutes=30)
+    assert pretended_group["timeout"] == timedelta(minutes=30)
+
+
+@pytest.mark.parametrize(("device", "after_error"), [("cpu", 1), ("cuda", 0)])
+def test_an_error_on_a_gpu_leaves_the_group(
+    device: str, after_error: int, pretended_group: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL would wait for processes that wait for this one, and its message would come when their time is out."""
+    monkeypatch.setattr(distributed, "pick_device", lambda *_: torch.device(device))
+    with pytest.raises(DataError, match="no room"), distributed.session(always=True):
+        raise DataError("no room")
+    assert pretended_group["destroyed"] == after_error
+    with distributed.session(always=True):
+        pass
+    assert pretended_group["destroyed"] == after_error + 1
