@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from common.data.filelist import read_filelist
 from common.errors import DataError, join_problems
-from common.files import atomic_write, decode_lines, lock_folder
+from common.files import atomic_write, decode_lines, locate_problems, lock_folder
 from studio.project import Project, inside
 from studio.samples import Sample
 
@@ -97,7 +97,7 @@ def read_votes(path: Path) -> list[Row]:
     if not path.exists():
         return []
     lines, unreadable = decode_lines(path, "expected the table of votes")
-    problems = [f"{path}:{index + 1}: {problem}" for index, problem in unreadable.items()]
+    problems = locate_problems(path, unreadable)
     reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
     rows, votes = [], [vote.value for vote in Vote]
     for number, cells in enumerate(reader, 1):

@@ -14,7 +14,6 @@ from studio.review import YES, Row
 
 FEWEST_RECORDINGS = 10  # from which on whole recordings are held out
 LARGEST_EXCESS = 2.0  # times the wanted clips that held-out recordings may have
-SILENT = "."  # clips of a project lie below it
 
 Options = dict[str, object]
 

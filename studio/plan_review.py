@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ import numpy.typing as npt
 from common.arguments import actions_of
 from common.data.reports import read_png
 from common.errors import DataError
-from common.files import atomic_write
 from common.spec import ModelSpec
 from common.training_arguments import add_training_arguments
 from models import REGISTRY
 from studio.machine import Figures
 from studio.plan import LEARNING_RATE, Explanation, explain
-from studio.plan_file import Plan, parse_plan, read_plan
+from studio.plan_file import Plan, parse_plan, read_plan, write_plan
 from studio.project import Project, inside, list_projects
 from studio.start import EMBEDDED_NAME, NOTHING
 from synthesizer import EMBEDDED
@@ -107,8 +106,7 @@ def save_plan(project: Project, text: str) -> None:
     plan = parse_plan(text, project.plan.name)
     if problems := [problem for name in plan.models for problem in path_problems(name, plan, project)]:
         raise DataError("\n".join(f"{project.plan.name}: {problem}" for problem in problems))
-    with atomic_write(inside(project, project.plan)) as file:
-        file.write(f"{json.dumps(asdict(plan), indent=1, ensure_ascii=False)}\n".encode())
+    write_plan(inside(project, project.plan), plan)
 
 
 def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:

@@ -146,12 +146,9 @@ def cut_all(options: PrepareOptions) -> Material:
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
-        others = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
-        raise DataError(
-            join_problems(
-                [*listing.problems, f"{folder}: no recordings in it, but {others}; expected wav, flac, mp3, m4a …"]
-            )
-        )
+        found = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
+        problem = f"{folder}: no recordings in it, but {found}; expected wav, flac, mp3, m4a …"
+        raise DataError(join_problems([*listing.problems, problem]))
     if others := listing.describe_others():
         print(f"not read, for their endings are those of no recording: {others}")
     transcripts = find_transcripts(folder, listing.sources)
@@ -185,10 +182,8 @@ def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[Cli
     with Ledger(options.project.state / WORDS) as ledger:
         words |= recognise(sounds, config, ledger, options.workers)
         ledger.keep_only(sorted(ledger.values))
-    names = {recording.name for recording in chosen}
-    return {
-        r.name: texts_of(r, cut.transcripts.get(r.name), words if r.name in names else None) for r in cut.recordings
-    }
+    words_of = {recording.name: words for recording in chosen}
+    return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
 
 
 def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
@@ -258,12 +253,12 @@ def _training_options(alphabet: Alphabet, sampling_rate: int) -> Options:
 def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options) -> list[Row]:
     """Add a fault to the rows that training would refuse."""
     problems = training_problems(project, usable(rows), options)
-    return [
-        row._replace(use=NO, faults="; ".join(filter(None, [row.faults, f"text ({problems[row.clip]})"])))
-        if row.clip in problems
-        else row
-        for row in rows
-    ]
+
+    def refuse(row: Row) -> Row:
+        faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])
+        return row._replace(use=NO, faults="; ".join(faults))
+
+    return [refuse(row) if row.clip in problems else row for row in rows]
 
 
 def _earlier(project: Project) -> tuple[list[Row], list[Row]]:

@@ -168,17 +168,8 @@ def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
 
 
 def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
-    names = [
-        "a b.wav",
-        "a_b.wav",
-        "A-B.flac",
-        "über/日本.wav",
-        "日本.mp3",
-        "c.wav",
-        "c.ogg",
-        ".hidden.wav",
-        "notes.txt",
-    ]
+    names = ["a b.wav", "a_b.wav", "A-B.flac", "über/日本.wav", "日本.mp3", "c.wav", "c.ogg"]
+    names += [".hidden.wav", "notes.txt"]
     random.Random(0).shuffle(names)
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
