@@ -15,7 +15,7 @@ from common.inference.voice_folder import default_vocoder, find_checkpoint
 from common.training.checkpoint import best_path, find_all, last_link
 from models import REGISTRY
 from studio.plan_file import read_plan
-from studio.project import Project, inside
+from studio.project import Project, check_inside
 from studio.voice import start_strength
 from synthesizer import EMBEDDED, Checkpoint
 
@@ -90,7 +90,7 @@ def _find(project: Project, role: str, key: str) -> Place:
         expected = ", ".join(place.option.label for place in places) or "nothing is there"
         raise DataError(f"this {'voice' if role == 'acoustic' else role} is gone; choose another one: {expected}")
     if found.checkpoint.path.parent != EMBEDDED:
-        inside(project, found.checkpoint.path)
+        check_inside(project, found.checkpoint.path)
     return found
 
 

@@ -16,7 +16,7 @@ from studio.alphabet import Alphabet, choose_alphabet, symbols_file
 from studio.clips import CutRecording, Job, cut_recording
 from studio.faults import Candidate, find_faults, is_usable
 from studio.ledger import Ledger
-from studio.lists import Options, training_problems, usable, write_lists
+from studio.lists import Options, select_usable, training_problems, write_lists
 from studio.prepare_arguments import VALIDATION, PrepareOptions, options_of
 from studio.project import Project, lock_project
 from studio.recognition import Sound, recognise
@@ -29,8 +29,8 @@ from studio.review import (
     read_proposals,
     read_review,
     share,
+    sort_worst_first,
     store_proposals,
-    worst_first,
     write_review,
 )
 from studio.sentences import WORDS, recognise_parts, remove_parts
@@ -70,7 +70,7 @@ def prepare(options: PrepareOptions) -> None:
     rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
     edits = carry_edits(rows, *_earlier(project))
     _write_settings(options, alphabet)
-    write_review(project.review, worst_first(edits.rows))
+    write_review(project.review, sort_worst_first(edits.rows))
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
     report.store_problems(project, cut.problems)
@@ -120,9 +120,9 @@ def proposals_of(project: Project) -> list[Row]:
 def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
     """Return the reasons by clip for which training would refuse rows in use."""
     settings = read_settings(project)
-    alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
+    alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
-    return {clip: f"text: {text}" for clip, text in training_problems(project, usable(rows), options).items()}
+    return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
 
 
 def apply_rows(project: Project, rows: Sequence[Row], validation: float | None = None) -> list[str]:
@@ -132,7 +132,7 @@ def apply_rows(project: Project, rows: Sequence[Row], validation: float | None =
     """
     settings = read_settings(project)
     settings["validation"] = validation or settings["validation"]
-    alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
+    alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
     parts = write_lists(project, rows, settings["validation"])
     proposals = proposals_of(project)
@@ -252,7 +252,7 @@ def _training_options(alphabet: Alphabet, sampling_rate: int) -> Options:
 
 def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options) -> list[Row]:
     """Add a fault to the rows that training would refuse."""
-    problems = training_problems(project, usable(rows), options)
+    problems = training_problems(project, select_usable(rows), options)
 
     def refuse(row: Row) -> Row:
         faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])

@@ -39,7 +39,7 @@ class Row(NamedTuple):
         return f"{self.clip} {self.start} {self.end}"
 
 
-def worst_first(rows: Sequence[Row]) -> list[Row]:
+def sort_worst_first(rows: Sequence[Row]) -> list[Row]:
     """Sort rows: those with faults first, by the share of wrong words, then by the number of faults, then by name."""
 
     def badness(row: Row) -> tuple[bool, float, int, str]:

@@ -52,7 +52,7 @@ def write_voice(project: Project, plan: Plan, progress: Progress) -> None:
     rows = read_filelist(project.validation_list)
     lines = spread(rows, max(settings.report_lines for settings in plan.models.values()))
     systems = evaluate(project, lines, plan)
-    vocoder = clearest(systems, plan)
+    vocoder = choose_vocoder(systems, plan)
     config = {"name": project.name, "vocoder": vocoder, "models": {}}
     config["models"] = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
     write_text(project.voice / CONFIG, f"{json.dumps(config, indent=1)}\n")
@@ -127,7 +127,7 @@ def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, S
     }
 
 
-def clearest(systems: dict[str, System], plan: Plan) -> str:
+def choose_vocoder(systems: dict[str, System], plan: Plan) -> str:
     """Return the vocoder with the fewest wrong words, each line's capped at its number of words.
 
     Without a count: Griffin-Lim in place of a vocoder that was trained from the embedded one.

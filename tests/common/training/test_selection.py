@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from common.errors import UsageError
-from common.training.selection import RateFactor, factor_of, freeze, matching, pattern, rate_factor, train_mode
+from common.training.selection import RateFactor, factor_of, freeze, pattern, rate_factor, select_names, train_mode
 
 
 def model() -> nn.Sequential:
@@ -60,7 +60,7 @@ def test_expressions_that_cannot_be_meant(patterns: list[str], message: str) -> 
 
 
 def test_matching_is_a_search() -> None:
-    assert matching(["a.weight", "a.bias", "b.weight"], ["bias", "^b"], "--flag") == {"a.bias", "b.weight"}
+    assert select_names(["a.weight", "a.bias", "b.weight"], ["bias", "^b"], "--flag") == {"a.bias", "b.weight"}
 
 
 @pytest.mark.parametrize(
