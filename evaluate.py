@@ -50,7 +50,7 @@ from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.parser import Parser
 from common.quality.page import page
 from common.quality.report import System, as_json, legend, table
-from common.training.checkup import held_out, is_mel, spread
+from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice
 from models import REGISTRY
 from synthesizer import GRIFFIN_LIM, SynthesisConfig, Synthesizer, choose_checkpoints
@@ -83,14 +83,13 @@ def main(argv: list[str] | None = None) -> None:
         evaluate_system(name, items, renditions, speed, evaluators, rate)
         for name, (renditions, speed) in outputs.items()
     ]
-    settings = {
-        f"{prefix}{voice_line(voice)}": own_flags(args, SPECS) | voice.settings() for prefix, voice in voices.items()
-    }
+    own = own_flags(args, SPECS)
+    settings = {f"{prefix}{voice_line(voice)}": own | voice.settings() for prefix, voice in voices.items()}
     write(systems, settings, main_voice, args)
 
 
 def load_voices(args: argparse.Namespace, config: SynthesisConfig, device: torch.device) -> dict[str, Synthesizer]:
-    """Load the voice that inference.py would use, and as "other " the one of --other-…; DataError where their rates differ."""
+    """Load the voice of inference.py, and as "other " the one of --other-…. Raises DataError where their rates differ."""
     named = named_checkpoints(args, SPECS)
     if args.export:
         if named or args.other_vocoder or any(getattr(args, f"other_{spec.flag}") for spec in SPECS):
@@ -119,12 +118,12 @@ def other_vocoder(args: argparse.Namespace, named: Mapping[str, Path], voice: Sy
 
 
 def voice_line(voice: Synthesizer) -> str:
-    """The line that names a voice's files."""
+    """Return the line that names a voice's files."""
     return f"voice: {voice.description}"
 
 
 def vocoders_of(voice: Synthesizer) -> dict[str, Vocoder]:
-    """Griffin-Lim, and the voice's own vocoder where it has one."""
+    """Return Griffin-Lim, and the voice's own vocoder where it has one."""
     vocoders: dict[str, Vocoder] = {GRIFFIN_LIM: GriffinLimVocoder(voice.audio, voice.device, voice.config.seed or 0)}
     return vocoders | ({voice.vocoding.spec.name: voice.vocoder} if voice.vocoding else {})
 
@@ -137,7 +136,7 @@ def synthesise(items: list[HeldOutLine], voice: Synthesizer, prefix: str) -> Ren
 
 
 def read_items(args: argparse.Namespace, voice: Synthesizer) -> list[HeldOutLine]:
-    """Read the lines, with their recordings where the file is a filelist. DataError names all lines that cannot be read."""
+    """Read the lines, with their recordings where the file is a filelist. Raises DataError for all lines that cannot be read."""
     try:
         with args.input.open("rb") as file:
             has_recordings = b"|" in file.readline()
@@ -152,13 +151,15 @@ def read_items(args: argparse.Namespace, voice: Synthesizer) -> list[HeldOutLine
         acoustic_stages(voice.acoustic).encode([row.text for row in rows], voice.acoustic.options)
     items = []
     for row in spread(rows, args.lines or len(rows)):
-        item = held_out(row, args.dataset_path, voice.audio) if has_recordings else HeldOutLine(row.text, None)
+        item = HeldOutLine(row.text, None)
+        if has_recordings:
+            item = make_held_out_line(row, args.dataset_path, voice.audio)
         items.append(item._replace(spoken_form="".join(voice.symbols(row.text))))
     return items
 
 
 def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
-    """Anchors of the comparison: the recordings, and their true mels through each vocoder."""
+    """Return the anchors of the comparison: the recordings, and their true mels through each vocoder."""
     if any(item.recording is None for item in items):
         return {}
     outputs: Renditions = {"recordings": (recordings(items), math.nan)}
@@ -169,7 +170,7 @@ def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
 
 
 def make_folder(output: Path) -> None:
-    """Make the folder of the report, before the work is done; DataError where the system refuses."""
+    """Make the folder of the report, before the work is done. Raises DataError where the system refuses."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

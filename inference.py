@@ -42,7 +42,7 @@ from common.data.filelist import lines_of, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import move_aside, remove_leftovers
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, own_flags, synthesis_config
-from common.inference.config import BYTES_PER_LINE, MOST_LINES
+from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
 from common.inference.live import Live
 from common.inference.manifest import (
     EarlierRun,
@@ -64,7 +64,6 @@ from models import REGISTRY
 from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
 
 SPECS = REGISTRY.values()
-LONG_LIST = 8  # entries that a message shows all of
 MOST_PICTURES = 64  # lines up to which alignments are drawn by default: drawing takes longer than synthesis
 # The problems of lines without sound
 UNFIT = "does not fit into memory, not even as the only line of a batch; the other lines are written"
@@ -126,19 +125,15 @@ def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dis
     opened = NvLog(path) if dist.is_main else NullLog()
     with opened as log, Manifest(args.output, args.suffix, settings, seed, dist.rank) as manifest:
         log.parameters(own_flags(args, SPECS) | {"seed": seed} | voice.settings())
-        sentences = [
-            *moved,
-            *notes(args, voice.description, voice.audio, dist),
-            *unspoken_characters(voice, texts, args.input),
-        ]
+        sentences = [*moved, *notes(args, voice.description, voice.audio, dist)]
+        sentences += unspoken_characters(voice, texts, args.input)
         pending = [line for line in lines if not is_finished(line, file_name(line, args), settings, earlier)]
         if args.resume:
             sentences.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
         for line in sentences:
             log.say(line)
-        job = Job(
-            args, voice, dist, log, manifest, len(lines), precision.balance_threads(dist.device, args.deterministic)
-        )
+        threads = precision.balance_threads(dist.device, args.deterministic)
+        job = Job(args, voice, dist, log, manifest, len(lines), threads)
         with lines_of(args.input):
             totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
@@ -238,9 +233,8 @@ def move_training_log_aside(path: Path) -> list[str]:
     try:
         moved = move_aside(path) if path.is_file() and is_training_log(path) else None
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot move the older log aside ({error.strerror}); choose another --output"
-        ) from None
+        message = f"cannot move the older log aside ({error.strerror}); choose another --output"
+        raise DataError(f"{path}: {message}") from None
     return [f"{path} was the log of a training run: it is now {moved}"] if moved else []
 
 

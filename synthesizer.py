@@ -27,6 +27,7 @@ from common.audio.loudness import normalize
 from common.audio.stft import AudioConfig
 from common.errors import DataError, UsageError
 from common.fast import Request
+from common.files import display_path
 from common.inference import stages
 from common.inference.config import (
     BYTES_PER_LINE,
@@ -226,9 +227,8 @@ class Synthesizer:
 
     def speak_pieces(self, pieces: Sequence[Part]) -> list[Speech | None]:
         """Turn the pieces of `cut_line` into speech, without pauses, as `speak_batch` does; None where memory is short."""
-        return [
-            speech and self._finish(speech) for speech in stages.synthesise_parts(pieces, self._pipeline()).speeches
-        ]
+        speeches = stages.synthesise_parts(pieces, self._pipeline()).speeches
+        return [speech and self._finish(speech) for speech in speeches]
 
     def stream_pieces(self, pieces: Sequence[Part], voices: Sequence[Synthesizer] | None = None) -> list[PartStream]:
         """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which yields its audio in parts.
@@ -328,10 +328,10 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
     def find(spec: ModelSpec) -> Path | None:
         return named.get(spec.flag)
 
-    acoustic, model = (
-        _find(role, find, vocoder) or _find(role, _trained_checkpoint, vocoder) for role in ("acoustic", "vocoder")
-    )
-    model = None if vocoder == GRIFFIN_LIM else model
+    def choose(role: str) -> Checkpoint | None:
+        return _find(role, find, vocoder) or _find(role, _trained_checkpoint, vocoder)
+
+    acoustic, model = choose("acoustic"), None if vocoder == GRIFFIN_LIM else choose("vocoder")
     if acoustic and (model or vocoder == GRIFFIN_LIM):
         return Choice(acoustic, model, _describe(acoustic, model))
     if acoustic and not named and vocoder is None:
@@ -345,7 +345,7 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
 
 
 def _embedded_choice(vocoder: str | None) -> Choice | None:
-    """The embedded voice, through a vocoder model only where its flag is given; None where a file is missing."""
+    """Return the embedded voice, through a vocoder model only where its flag is given; None where a file is missing."""
     acoustic, model = (_find(role, _embedded, vocoder) for role in ("acoustic", "vocoder"))
     model = None if vocoder in (None, GRIFFIN_LIM) else model
     if acoustic is None or (model is None and vocoder not in (None, GRIFFIN_LIM)):
@@ -354,12 +354,12 @@ def _embedded_choice(vocoder: str | None) -> Choice | None:
 
 
 def _trained_checkpoint(spec: ModelSpec) -> Path | None:
-    """A model's newest checkpoint in output/."""
+    """Find a model's newest checkpoint in output/."""
     return find_last(TRAINED, spec.name)
 
 
 def _embedded(spec: ModelSpec) -> Path | None:
-    """A model's part of the voice that comes with the code."""
+    """Find a model's part of the voice that comes with the code."""
     path = EMBEDDED / f"{spec.flag}.safetensors"
     return path if path.is_file() else None
 
@@ -371,21 +371,19 @@ def candidates(role: str, vocoder: str | None = None) -> list[ModelSpec]:
 
 
 def _find(role: str, find: Find, vocoder: str | None) -> Checkpoint | None:
-    """The first checkpoint of a role in a place."""
+    """Return the first checkpoint of a role in a place."""
     pairs = ((spec, find(spec)) for spec in candidates(role, vocoder))
     return next((Checkpoint(spec, path) for spec, path in pairs if path), None)
 
 
 def _describe(acoustic: Checkpoint, vocoder: Checkpoint | None) -> str:
     """Name the files, relative to the current folder where they lie in it."""
-    paths = [checkpoint.path for checkpoint in (acoustic, vocoder) if checkpoint]
-    here = Path.cwd()
-    files = " and ".join(str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths)
+    files = " and ".join(display_path(checkpoint.path) for checkpoint in (acoustic, vocoder) if checkpoint)
     return files if vocoder else f"{files} through {GRIFFIN_LIM}"
 
 
 def _missing(role: str, vocoder: str | None) -> DataError:
-    """An error that names the missing checkpoint of a role, and each way to have one."""
+    """Return an error that names the missing checkpoint of a role, and each way to have one."""
     specs = candidates(role, vocoder)
     names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
     flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
@@ -435,10 +433,14 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
 
 
 def _options(config: SynthesisConfig) -> dict[str, Any]:
-    """All flags of audio and of the models, by name: the config's, or else their defaults. UsageError lists unknown names."""
-    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
-    actions = [action for add in adders for action in actions_of(add)]
-    defaults = {action.dest: action.default for action in actions}
+    """Return the flags of audio and of the models by name: the config's, else defaults. Raises UsageError for unknown names."""
+    defaults = default_options()
     if unknown := [name for name in config.options if name not in defaults]:
         raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
     return defaults | dict(config.options)
+
+
+def default_options() -> dict[str, Any]:
+    """Return the defaults of all flags of audio and of the models, by name."""
+    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
+    return {action.dest: action.default for add in adders for action in actions_of(add)}

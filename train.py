@@ -260,9 +260,9 @@ def save(
     path = snapshot.save(state, args, epoch_complete, alone)
     if final:
         snapshot.save_final_weights(state, args)
-    resume = (
-        "the same command goes on" if args.resume_from_last else "add --resume-from-last to the same command to go on"
-    )
+    resume = "add --resume-from-last to the same command to go on"
+    if args.resume_from_last:
+        resume = "the same command goes on"
     return f"saved {path}; {resume}"
 
 

@@ -25,6 +25,7 @@ from common.arguments import HelpFormatter, positive
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import SynthesisConfig
 from common.parser import Parser
+from common.tables import markdown_table
 from exports import engines
 from exports.manifest import NAME, read_manifest
 from exports.targets import Source, export
@@ -153,15 +154,15 @@ def load(args: argparse.Namespace, target: str | None) -> Speak:
     if target is None:
         voice = Synthesizer.from_checkpoints(*checkpoints(args), config=config, device="cpu")
     elif args.system.endswith(SINGLE):
-        return load_single(args.output / target, config)
+        return load_single(args.output / target)
     else:
         voice = load_voice(args.output / target, config, programs=args.system == "torch.export")
     rate = voice.audio.sampling_rate
     return lambda texts: sum(len(speech.audio) for speech in voice.speak(texts)) / rate
 
 
-def load_single(directory: Path, config: SynthesisConfig) -> Speak:
-    """The single file, with the text front end."""
+def load_single(directory: Path) -> Speak:
+    """Load the single file, with the text front end."""
     options: dict[str, Any] = read_manifest(directory).options
     session = engines.open_session(directory / SINGLE)
     encode = ACOUSTIC.inference.encode  # type: ignore[union-attr]
@@ -175,15 +176,14 @@ def load_single(directory: Path, config: SynthesisConfig) -> Speak:
 
 
 def table(numbers: dict[str, Measurement], threads: int) -> str:
-    """A Markdown table, with the machine below."""
-    head = "| | loads in | one sentence | x real time | batch of 4, x real time | peak memory | files |"
-    rows = [
-        f"| {name} | {n.loading:.1f} s | {n.latency:.3f} s | {n.one:.1f} | {n.batch:.1f} | {n.memory / MEGABYTE:.0f} MB"
-        f" | {n.files / MEGABYTE:.1f} MB |"
-        for name, n in numbers.items()
-    ]
+    """Write a Markdown table, with the machine below."""
+    header = ["", "loads in", "one sentence", "x real time", "batch of 4, x real time", "peak memory", "files"]
+    rows = []
+    for name, n in numbers.items():
+        speeds = [f"{n.loading:.1f} s", f"{n.latency:.3f} s", f"{n.one:.1f}", f"{n.batch:.1f}"]
+        rows.append([name, *speeds, f"{n.memory / MEGABYTE:.0f} MB", f"{n.files / MEGABYTE:.1f} MB"])
     note = f"{cpu_name()}, {threads} threads, PyTorch {torch.__version__}, {datetime.date.today().isoformat()}"
-    return "\n".join([head, "|---" + "|---:" * 6 + "|", *rows, "", note])
+    return f"{markdown_table('<' + '>' * 6, header, rows)}\n\n{note}"
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -34,7 +34,8 @@ EVERYWHERE = ("numpy", "tqdm", "safetensors")
 SOUND, TESTS = ("soundfile", "librosa", "matplotlib"), ("pytest", "scipy")
 MODELS, NUMBERS = ("Tacotron2", "WaveGlow"), ("float16", "tf32", "bfloat16", "float32")
 BATCHES = (1, 4, 16, 64, 128)
-MARK = "figures: "
+INFERENCE_ROWS = ("tacotron2-inference", "waveglow-inference", "text-to-wav")
+SPEED_ROWS = (*INFERENCE_ROWS, "tacotron2-training", "waveglow-training", "first-sound")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Outcome(NamedTuple):
 
 
 def parts(args: argparse.Namespace) -> Iterator[Part]:
-    """All parts, the cheapest and most telling first."""
+    """Yield all parts, the cheapest and most informative first."""
     device = ["--cpu"] * (args.device == "cpu")
     quick = ["--quick"] * args.quick
     tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
@@ -90,57 +91,32 @@ def gpu_tests() -> list[Path]:
 
 
 def _latencies(args: argparse.Namespace, device: Sequence[str]) -> Iterator[Part]:
-    """Text to wav, by batch size."""
+    """Yield the parts of text to wav, by batch size."""
     for number in ("fp16", "fp32"):
         for batch in BATCHES[: 2 if args.quick else None]:
-            log = f"latency_{number}_{batch}.json"
-            words = ["-m", "benchmarks.latency", "-bs", str(batch), "--num-iters", "2" if args.quick else "20"]
-            words += [
-                "--warmup",
-                "1",
-                "-o",
-                str(args.output),
-                "--log-file",
-                log,
-                *device,
-                *["--fp16"] * (number == "fp16"),
-            ]
+            log, iterations = f"latency_{number}_{batch}.json", 2 if args.quick else 20
+            words = f"-m benchmarks.latency -bs {batch} --num-iters {iterations} --warmup 1 --log-file {log}".split()
+            words += ["-o", str(args.output), *device, *["--fp16"] * (number == "fp16")]
             words += gpu_page.TINY.split() if args.quick else ["--wn-channels", "256"]
             figures = args.output / log
             yield Part(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, figures=figures)
 
 
 def _rows(args: argparse.Namespace, flags: Sequence[str]) -> Iterator[Part]:
-    """The rows of benchmarks.speed, each against the plain models."""
-    rows = (
-        "tacotron2-inference",
-        "waveglow-inference",
-        "text-to-wav",
-        "tacotron2-training",
-        "waveglow-training",
-        "first-sound",
-    )
+    """Yield the rows of benchmarks.speed, each against the plain models."""
+    repeats = 1 if args.quick else 5
     for amp in (True, False):
-        for row in rows:
+        for row in SPEED_ROWS:
             folder = args.output / f"speed_{row}{'_amp' if amp else ''}"
-            words = (
-                "-m",
-                "benchmarks.speed",
-                "--rows",
-                row,
-                "--repeats",
-                "1" if args.quick else "5",
-                "-o",
-                str(folder),
-            )
-            words += ("--amp",) * amp + tuple(flags)
+            words = f"-m benchmarks.speed --rows {row} --repeats {repeats}".split()
+            words += ["-o", str(folder), *["--amp"] * amp, *flags]
             needs = SOUND if row == "first-sound" else ()  # inference.py writes files
             name = f"speed {row} {'float16' if amp else 'tf32'}"
-            yield Part(name=name, words=words, limit=600, needs=needs, figures=folder / "speed.json")
+            yield Part(name=name, words=tuple(words), limit=600, needs=needs, figures=folder / "speed.json")
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """The packages of these names that are not installed."""
+    """List the packages of these names that are not installed."""
     return [name for name in dict.fromkeys(names) if find_spec(name) is None]
 
 
@@ -173,16 +149,16 @@ def run(part: Part, limit: float) -> Outcome:
 
 
 def read_figures(part: Part, output: str) -> Any:
-    """Figures from the part's file, or the last line of its output that has some; else the last line itself."""
+    """Read figures from the part's file, or the last line of its output that has some; else that line is the summary."""
     if part.figures:
         return gpu_page.read_file(part.figures)
     lines = output.strip().splitlines()
-    marked = [line.removeprefix(MARK) for line in lines if line.startswith(MARK)]
+    marked = [line.removeprefix(gpu_page.MARK) for line in lines if line.startswith(gpu_page.MARK)]
     return json.loads(marked[-1]) if marked else {"summary": lines[-1] if lines else ""}
 
 
 def machine(args: argparse.Namespace) -> dict[str, Any]:
-    """The GPU, or the CPU, and the software; float32's products are in TF32, as they are in the parts."""
+    """Describe the GPU, or the CPU, and the software; float32's products are in TF32, as they are in the parts."""
     from benchmarks.machine import Machine
 
     device = precision.pick_device(cpu=args.device == "cpu")
@@ -193,13 +169,13 @@ def machine(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """Results of earlier calls; the last of each part counts."""
+    """Read the results of earlier calls; the last of each part counts."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return list({row["part"]: row for row in map(json.loads, lines)}.values())
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Flags; a GPU that is not there is an error."""
+    """Parse the flags. Raises UsageError where the GPU is not there."""
     parser = Parser(
         prog="bash benchmarks/gpu.sh",
         description=(__doc__ or "").partition("\n")[0],
@@ -245,7 +221,7 @@ def main(argv: list[str] | None = None) -> None:
             reason = "" if outcome.status == "done" else f": {outcome.output.strip().splitlines()[-1:] or ['']}"
             print(f"  {outcome.status} in {outcome.seconds:.0f} s{reason}", flush=True)
     page = args.page or (args.output / "performance.md" if args.trial else PAGE)
-    gpu_page.write(page, PAGE, read_results(path), args.output)
+    gpu_page.write(page, PAGE, read_results(path))
     print(f"written: {page}; all figures: {path}")
 
 

@@ -20,27 +20,19 @@ TINY = (
     "--symbols-embedding-dim 16 --encoder-embedding-dim 16 --prenet-dim 16 --attention-rnn-dim 24 --attention-dim 8"
     " --decoder-rnn-dim 24 --postnet-embedding-dim 16 --flows 4 --early-every 2 --wn-layers 2 --wn-channels 8 -il 12"
 )
-PUBLISHED = {
-    ("Tacotron2", "float16"): 31_499,
-    ("WaveGlow", "float16"): 149_479,
-}  # NVIDIA's mels and samples a second, one A100
+# NVIDIA's mels and samples a second, one A100.
+PUBLISHED = {("Tacotron2", "float16"): 31_499, ("WaveGlow", "float16"): 149_479}
 LOADER_GOALS = {model: 10 * rate for (model, _), rate in PUBLISHED.items()}
-LOADER_TITLES = (
-    "loader",
-    "from",
-    "processes",
-    "items/s",
-    "a second of a core",
-    "share of the goal",
-    "cores at the goal",
-)
+LOADER_COLUMNS = "loader|from|processes|items/s|a second of a core|share of the goal|cores at the goal"
+LOADER_TITLES = LOADER_COLUMNS.split("|")
 WAYS = {"Tacotron2": ("--graphs", "--compile"), "WaveGlow": ("--compile", "--compile max-autotune", "--recompute")}
 PICTURE = "gpu_latency.png"
+MARK = "figures: "  # before the JSON in the output of a part
 Results = Mapping[str, Mapping[str, Any]]
 
 
 def environment() -> dict[str, str]:
-    """Variables of a part: cuBLAS needs one for results that repeat."""
+    """Return the variables of a part: cuBLAS needs one for results that repeat."""
     return os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONUNBUFFERED": "1"}
 
 
@@ -51,7 +43,7 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 
 
 def read_file(path: Path) -> Any:
-    """A JSON file, or the totals of a log of lines."""
+    """Read a JSON file, or the totals of a log of lines; None without the file or totals."""
     if not path.exists():
         return None
     text = path.read_text(encoding="utf-8")
@@ -62,7 +54,7 @@ def read_file(path: Path) -> Any:
     return totals[-1] if totals else None
 
 
-def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]], folder: Path) -> None:
+def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]]) -> None:
     """Write `page`: the source page with the section between the two comments made anew, and its picture beside it."""
     before, begin, rest = source.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -77,7 +69,7 @@ def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]], folder
 
 
 def section(done: Results, others: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """The lines of the section."""
+    """Write the lines of the section."""
     lines = [_machine(done), "", *_training(done), "", *_ways(done), "", *_loaders(done), "", *_latency(done), ""]
     lines += _checks(done)
     for figures in (value for part, value in done.items() if part.startswith("speed ")):
@@ -97,8 +89,8 @@ def _machine(done: Results) -> str:
 
 
 def _training(done: Results) -> list[str]:
-    names = "training|clips|plain, items/s|ours|ratio|published, A100|peak, GB|forecast|deviation|GPU idle"
-    titles = names.split("|")
+    columns = "training|clips|plain, items/s|ours|ratio|published, A100|peak, GB|forecast|deviation|GPU idle"
+    titles = columns.split("|")
     rows = []
     for model in ("Tacotron2", "WaveGlow"):
         for numbers in ("float16", "tf32", "float32", "bfloat16"):
@@ -122,17 +114,8 @@ def _published_rate(model: str, numbers: str) -> str:
 
 
 def _ways(done: Results) -> list[str]:
-    titles = (
-        "training, off by default",
-        "items/s",
-        "default",
-        "ratio",
-        "plain",
-        "ratio",
-        "peak, GB",
-        "its default",
-        "first, s",
-    )
+    columns = "training, off by default|items/s|default|ratio|plain|ratio|peak, GB|its default|first, s"
+    titles = columns.split("|")
     rows = []
     for model, ways in WAYS.items():
         for way in ways:
@@ -163,19 +146,12 @@ def _loaders(done: Results) -> list[str]:
 
 
 def loader_cells(row: Mapping[str, Any]) -> list[str]:
-    """The cells under LOADER_TITLES of one measurement of benchmarks.loaders."""
+    """Write the cells under LOADER_TITLES of one measurement of benchmarks.loaders."""
     rate, goal = row["items_per_sec"], LOADER_GOALS[row["model"]]
     workers = str(row["workers"]) if row["workers"] else "none"
     of_core = f"{row['per_cpu_sec']:,.0f}" if row["per_cpu_sec"] else ""
-    return [
-        row["model"],
-        row["source"],
-        workers,
-        f"{rate:,.0f}",
-        of_core,
-        f"{100 * rate / goal:.0f} %",
-        str(row["needed"]),
-    ]
+    rates = [f"{rate:,.0f}", of_core, f"{100 * rate / goal:.0f} %"]
+    return [row["model"], row["source"], workers, *rates, str(row["needed"])]
 
 
 def _latency(done: Results) -> list[str]:
@@ -186,12 +162,8 @@ def _latency(done: Results) -> list[str]:
             f = done.get(f"text-to-wav {numbers} {batch}")
             cells = [""] * 4
             if f:
-                cells = [
-                    f"{f['latency']:.3f}",
-                    f"{f['p90_latency']:.3f}",
-                    f"{f['samples_per_sec']:,.0f}",
-                    f"{f['rtf']:.1f}",
-                ]
+                seconds = [f"{f[name]:.3f}" for name in ("latency", "p90_latency")]
+                cells = [*seconds, f"{f['samples_per_sec']:,.0f}", f"{f['rtf']:.1f}"]
             rows.append([f"batch {batch}, {numbers}", *cells])
     return [*markdown_table("<>>>>", titles, rows).splitlines(), "", "Published, one A100, batch 1, float16: 0.80 s."]
 
@@ -216,9 +188,8 @@ def _speed(figures: Mapping[str, Any]) -> list[str]:
     rows = []
     for row in figures["rows"]:
         share = "-" if row["share"] is None else f"{100 * row['share']:.0f} %"
-        rows.append(
-            [row["name"], f"{row['reference']:.4g} {row['unit']}", f"{row['ours']:.4g}", f"{row['ratio']:.2f}", share]
-        )
+        rates = [f"{row['reference']:.4g} {row['unit']}", f"{row['ours']:.4g}", f"{row['ratio']:.2f}"]
+        rows.append([row["name"], *rates, share])
     return markdown_table("<>>>>", ("row", "reference", "ours", "ratio", "share of the limit"), rows).splitlines()
 
 

@@ -21,6 +21,7 @@ import torch.distributed as torch_dist
 import torch.multiprocessing
 from torch.profiler import profile, supported_activities
 
+from benchmarks import gpu_page
 from benchmarks.cases import LONGEST, clips, segments
 from benchmarks.sizes import GPU, QUICK
 from common import precision
@@ -46,7 +47,6 @@ NUMBERS = {  # flags of train.py
 }
 WARM_UP, STEPS = 3, 10
 QUICK_LONGEST = 12  # frames
-MARK = "figures: "  # before the JSON
 
 
 def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) -> tuple[TrainState, argparse.Namespace]:
@@ -118,14 +118,13 @@ def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
     device = state.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
     warm_up = _time_steps(state, batch, WARM_UP)
-    precision.free_cached_memory(device)  # searches for algorithms, in the first step, take much more than a step
+    precision.free_cached_memory(device)  # the first step's search for algorithms takes much more than a step
     seconds = _time_steps(state, batch, args.steps)
     return {
         "items_per_sec": float(batch.num_items) / statistics.median(seconds),
         "first_seconds": warm_up[0],
-        "peak_bytes": precision.reserved_memory(
-            device
-        ),  # with that of recorded graphs, which allocate nothing in a replay
+        # With that of recorded graphs, which allocate nothing in a replay.
+        "peak_bytes": precision.reserved_memory(device),
     }
 
 
@@ -151,16 +150,14 @@ def profile_step(args: argparse.Namespace) -> dict[str, Any]:
     for _ in range(WARM_UP):
         train_step(state, [batch])
     on_gpu = device.type != "cpu"
-    _, undisturbed = time_call(
-        lambda: train_step(state, [batch]), device
-    )  # before, as the profiler stays in the driver
+    # Before the profiler, which stays in the driver.
+    _, undisturbed = time_call(lambda: train_step(state, [batch]), device)
     with profile(activities=supported_activities()) as profiler:
         _, seconds = time_call(lambda: train_step(state, [batch]), device)
     kernels = _spans_on_gpu(profiler.events())
     busy = _union(kernels) / 1e6
-    rows = profiler.key_averages().table(
-        sort_by="self_device_time_total" if on_gpu else "self_cpu_time_total", row_limit=15
-    )
+    order = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    rows = profiler.key_averages().table(sort_by=order, row_limit=15)
     (args.output / f"profile_{args.model}_{args.numbers}.txt").write_text(rows, encoding="utf-8")
     idle = max(0.0, 1 - busy / undisturbed) if on_gpu else None
     return {
@@ -204,12 +201,8 @@ def resume(args: argparse.Namespace) -> dict[str, Any]:
         got = [train_step(later, [batch]).loss for _ in range(2)]
     pairs = zip(state.model.parameters(), later.model.parameters(), strict=True)
     difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
-    return {
-        "model": args.model,
-        "numbers": args.numbers,
-        "exact": got == wanted and difference == 0,
-        "difference": difference,
-    }
+    exact = got == wanted and difference == 0
+    return {"model": args.model, "numbers": args.numbers, "exact": exact, "difference": difference}
 
 
 def two_processes(args: argparse.Namespace) -> dict[str, Any]:
@@ -282,7 +275,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes to stderr
     start = time.perf_counter()
     figures = PARTS[args.part](args)
-    print(MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
+    print(gpu_page.MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     python -m benchmarks.loaders --workers 4 8 --clips 200
 
 The clips are noise in the lengths of LJSpeech's, written to a temporary folder. The first epoch starts the processes and fills the
-system's cache of files; the second one is measured. On a busy machine the items in a second of a core tell more. The goal is ten
-times the published rate of one A100.
+system's cache of files; the second one is measured. On a busy machine the items in a second of a core compare better. The goal is
+ten times the published rate of one A100.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import numpy as np
 import torch
 
 from benchmarks.cases import AUDIO, clips
-from benchmarks.gpu import MARK
-from benchmarks.gpu_page import LOADER_GOALS, LOADER_TITLES, loader_cells
+from benchmarks.gpu_page import LOADER_GOALS, LOADER_TITLES, MARK, loader_cells
 from common.arguments import HelpFormatter, positive
 from common.data.mels import prepare_mels
 from common.errors import exit_on_user_error

@@ -28,7 +28,7 @@ import torch
 
 from benchmarks.machine import cpu_name
 from benchmarks.prepare import join_prompts
-from common.arguments import HelpFormatter, positive, seed
+from common.arguments import LineHelpFormatter, positive, seed
 from common.data.filelist import read_filelist, read_phrases
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import GRIFFIN_LIM, SynthesisConfig
@@ -46,7 +46,7 @@ from common.quality.report import System, capped_error_rate
 from common.quality.voiceprint import VoiceEmbedder
 from common.tables import markdown_table
 from common.training.checkpoint import find_all
-from common.training.checkup import held_out, spread
+from common.training.checkup import make_held_out_line, spread
 from common.training.interrupt import StopRequest
 from common.training.nvlog import read_log
 from models import REGISTRY
@@ -96,7 +96,10 @@ def main(argv: list[str] | None = None) -> None:
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command's flags."""
     parser = Parser(
-        prog="python -m benchmarks.own_voice", description=__doc__, allow_abbrev=False, formatter_class=_Formatter
+        prog="python -m benchmarks.own_voice",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=LineHelpFormatter,
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("output/own_voice_benchmark"), help="folder of the project")
@@ -112,13 +115,9 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     add("--seed", type=seed, default=1, help="of the order and the pauses of the prompts, and of the training")
     add("--num-workers", type=positive, default=2, help="processes of studio.prepare")
     args = parser.parse_args(argv)
-    # Of benchmarks.prepare. A quiet room in the pauses: digital silence is far from all that a model has seen.
+    # Of benchmarks.prepare. A quiet room in the pauses: digital silence is far from all training data.
     args.recordings, args.transcripts, args.noise = 2, True, ROOM
     return args
-
-
-class _Formatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keep the lines of the description, and append defaults."""
 
 
 def set_up(args: argparse.Namespace, project: Project) -> None:
@@ -202,7 +201,7 @@ def lines_to_speak(args: argparse.Namespace, project: Project, voice: Synthesize
         lines = spread(read_phrases(args.texts), args.lines)
         return [HeldOutLine(line, None, "".join(voice.symbols(line))) for line in lines]
     rows = spread(read_filelist(project.validation_list), args.lines)
-    return [held_out(row, str(project.root), voice.audio) for row in rows]
+    return [make_held_out_line(row, str(project.root), voice.audio) for row in rows]
 
 
 def speak(voice: Synthesizer, items: Sequence[HeldOutLine]) -> list[Rendition]:

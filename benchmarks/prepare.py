@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
-from common.arguments import HelpFormatter, positive, seed
+from common.arguments import LineHelpFormatter, positive, seed
 from common.audio.silence import sound_bounds
 from common.errors import exit_on_user_error
 from common.parser import Parser
@@ -48,7 +48,7 @@ class Prompt(NamedTuple):
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
     parser = Parser(
-        prog="python -m benchmarks.prepare", description=__doc__, allow_abbrev=False, formatter_class=_Formatter
+        prog="python -m benchmarks.prepare", description=__doc__, allow_abbrev=False, formatter_class=LineHelpFormatter
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("output/prepare_benchmark"), help="folder, emptied first")
@@ -63,10 +63,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--seed", type=seed, default=1, help="of the order, the pauses and the noise")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args(argv)
-
-
-class _Formatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keep the lines of the description, and append defaults."""
 
 
 def join_prompts(args: argparse.Namespace, folder: Path) -> dict[str, list[Prompt]]:

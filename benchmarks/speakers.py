@@ -24,7 +24,7 @@ import numpy as np
 import soundfile
 
 from benchmarks.machine import cpu_name
-from common.arguments import HelpFormatter, positive, seed
+from common.arguments import LineHelpFormatter, positive, seed
 from common.errors import DataError, exit_on_user_error
 from common.files import make_folder, read_lines
 from common.parser import Parser
@@ -94,7 +94,7 @@ def main(argv: list[str] | None = None) -> None:
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
     parser = Parser(
-        prog="python -m benchmarks.speakers", description=__doc__, allow_abbrev=False, formatter_class=_Formatter
+        prog="python -m benchmarks.speakers", description=__doc__, allow_abbrev=False, formatter_class=LineHelpFormatter
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("output/speakers_benchmark"), help="folder of the clips")
@@ -103,10 +103,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--seed", type=seed, default=1, help="of the sets")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args(argv)
-
-
-class _Formatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keep the lines of the description, and append defaults."""
 
 
 # ---- voices ----------------------------------------------------------------------------------------------------------

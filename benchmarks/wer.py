@@ -1,4 +1,4 @@
-"""Measure how well a speech recogniser understands audio: word and character error rates against the text.
+"""Measure the word and character error rates of a speech recogniser on audio, against the text.
 
 `bash scripts/evaluation.sh` installs the recogniser and the package that counts the errors; then
 

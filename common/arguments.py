@@ -14,6 +14,7 @@ from common.errors import DataError, UsageError
 from common.files import parse_json, read_content
 from common.parser import Parser
 
+LARGEST_SEED = 2**32 - 1
 # Names of inference.py in the published recipe.
 ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
 
@@ -25,6 +26,10 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         if action.default is None or action.default is False or action.default in ([], ""):
             return help_text(action)
         return super()._get_help_string(action)
+
+
+class LineHelpFormatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """HelpFormatter that keeps the lines of the description."""
 
 
 def help_text(action: argparse.Action) -> str | None:
@@ -145,7 +150,7 @@ def batch_size(text: str) -> int:
 def seed(text: str) -> int:
     """An argparse type: a seed in the range of all generators, also after multiplication and addition."""
     value = int(text)
-    if not 0 <= value < 2**32:
+    if not 0 <= value <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"{value}, expected 0 to 2^32 - 1")
     return value
 

@@ -18,13 +18,9 @@ from common.arguments import HelpFormatter
 from common.errors import DataError, UsageError, exit_on_user_error, printable, shorten
 from common.parser import Parser
 from common.precision import apex_loss_scale
-from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, load_checkpoint, plain, save_copy, some
+from common.training.checkpoint import DESCRIBED, SAFETENSORS, WRAPPERS, join_first, load_checkpoint, plain, save_copy
 
-BUFFERS = (
-    "running_mean",
-    "running_var",
-    "num_batches_tracked",
-)  # statistics of BatchNorm: in a state_dict, but not trainable
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # of BatchNorm: in a state_dict, but not trainable
 RANDOM_STATES = re.compile("rng_state")  # two keys now, other names in older files
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
 # Layouts that differ in the names of tensors only; the published recipe reads only the first.
@@ -124,7 +120,7 @@ def _layout(checkpoint: Mapping[str, Any], path: Path) -> str:
         return "this recipe's"
     if checkpoint.get("optimizer") is not None:
         return "the published recipe's"
-    return f"weights, with {some(shorten(str(key)) for key in checkpoint if key != 'state_dict')}"
+    return f"weights, with {join_first(shorten(str(key)) for key in checkpoint if key != 'state_dict')}"
 
 
 def _remarks(checkpoint: Mapping[str, Any]) -> list[str]:
@@ -196,7 +192,7 @@ def report(contents: Contents, tensors: bool) -> Iterator[str]:
         "optimizer": None if c.learning_rates is None else states,
         "scaler": c.scaler,
         "random states": ", ".join(f"{key} (processes: {count})" for key, count in c.random_states.items()) or None,
-        "other keys": some(map(shorten, c.other_keys)) or None,
+        "other keys": join_first(map(shorten, c.other_keys)) or None,
     }
     yield from (f"{label:<14} {'none' if value is None else value}" for label, value in rows.items())
     for label, settings in (("config", c.config), ("data options", c.data)):
@@ -228,9 +224,9 @@ def check_finite(contents: Contents) -> None:
     bad = contents.not_finite
     if bad:
         named = [f"{weight.name} ({_faults(weight).strip()})" for weight in bad]
+        count = f"{len(bad)} of {len(contents.tensors)} tensors"
         raise DataError(
-            f"{contents.file}: {len(bad)} of {len(contents.tensors)} tensors hold NaN or infinite weights: {some(named)}; "
-            "go back to an older checkpoint"
+            f"{contents.file}: {count} hold NaN or infinite weights: {join_first(named)}; go back to an older checkpoint"
         )
 
 
@@ -241,9 +237,8 @@ def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str,
     """
     entries = {key: checkpoint[key] for key in DESCRIBED if key in checkpoint}
     if isinstance(entries.get("config"), Mapping):
-        entries["config"] = {
-            key: value for key, value in entries["config"].items() if (key, value) not in ADDED_CONFIG.items()
-        }
+        items = entries["config"].items()
+        entries["config"] = {key: value for key, value in items if (key, value) not in ADDED_CONFIG.items()}
     average = checkpoint.get("ema_state_dict")
     weights = average if average and weights_only else checkpoint["state_dict"]  # as inference chooses
     entries["state_dict"] = {WRAPPERS.sub("", name): value for name, value in weights.items()}
@@ -281,7 +276,7 @@ def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
     ]
     if beyond:
         limit = torch.finfo(torch.float16).max
-        raise DataError(f"{path}: --half: float16 ends at {limit:g}, which is less than in {some(beyond)}")
+        raise DataError(f"{path}: --half: float16 ends at {limit:g}, which is less than in {join_first(beyond)}")
     return half
 
 
@@ -299,12 +294,12 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
         *((f"ema_state_dict.{name}", value) for name, value in averages.items()),
     ]
     if broken := [name for name, value in weights if isinstance(value, Tensor) and not value.isfinite().all()]:
-        raise DataError(f"{source}: NaN or infinite weights: {some(broken)}; go back to an older checkpoint")
+        raise DataError(f"{source}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
     if half:
         published["state_dict"] = to_half(published["state_dict"], source)
     odd = [name for name, value in published["state_dict"].items() if not isinstance(value, Tensor)]
     if odd and target.suffix == SAFETENSORS:
-        raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {some(odd)}")
+        raise DataError(f"{source}: {SAFETENSORS} files hold tensors alone, not {join_first(odd)}")
     save_copy(target, published)
     contents = inspect(target)
     summary = f"{contents.bytes:,} bytes, {len(contents.tensors)} tensors of {', '.join(contents.dtypes)}"
@@ -342,7 +337,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     look.add_argument("--json", action="store_true", help="all of it, tensors included, as JSON, one line a file")
     rewrite = command("convert", f"write a checkpoint in the published layout, or as {SAFETENSORS}, weights alone")
     rewrite.add_argument("file", type=Path, metavar="FILE", help=kinds)
-    rewrite.add_argument("out", type=Path, metavar="OUT", help=f"file to write; {SAFETENSORS} at its end asks for that")
+    target = f"file to write; the ending {SAFETENSORS} chooses that format"
+    rewrite.add_argument("out", type=Path, metavar="OUT", help=target)
     rewrite.add_argument("--half", action="store_true", help="float16 weights: half the size, widened when read")
     rewrite.add_argument("--weights-only", action="store_true", help="leave out the entries that only resuming needs")
     rewrite.add_argument("--force", action="store_true", help="replace OUT where it exists")

@@ -28,9 +28,9 @@ def printable(text: str) -> str:
     return "".join(repr(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
-def shorten(text: str) -> str:
-    """Shorten a very long phrase for a message."""
-    return text if len(text) <= LONG_TEXT else f"{text[: LONG_TEXT - 1]}…"
+def shorten(text: str, longest: int = LONG_TEXT) -> str:
+    """Shorten a long text to so many characters for a message."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 class UsageError(ValueError):

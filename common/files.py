@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -155,6 +155,12 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("brackets nested too deep") from None
 
 
+def display_path(path: Path) -> str:
+    """Return a path relative to the current folder where it lies in it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
 def kind_of(mode: int) -> str:
     """Name the kind of a file by the mode of its stat."""
     return next((kind for is_kind, kind in KINDS.items() if is_kind(mode)), "a regular file")
@@ -215,10 +221,15 @@ def read_lines(path: str | os.PathLike[str], expected: str = "expected a UTF-8 t
     name = os.fspath(path)
     texts, problems = decode_lines(path, expected)
     if problems:
-        raise DataError(join_problems([f"{name}:{index + 1}: {problem}" for index, problem in problems.items()]))
+        raise DataError(join_problems(locate_problems(path, problems)))
     if not texts:
         raise DataError(f"{name}: empty, expected at least one line")
     return texts
+
+
+def locate_problems(path: str | os.PathLike[str], problems: Mapping[int, str]) -> list[str]:
+    """Put the place of each problem before it, by index of the line from 0: `path:line: problem`, in the order of the lines."""
+    return [f"{os.fspath(path)}:{index + 1}: {problem}" for index, problem in sorted(problems.items())]
 
 
 def decode_lines(

@@ -8,6 +8,7 @@ import socket
 from common.errors import DataError
 
 WAITING = 2048  # connections that the system holds until the server accepts them
+LARGEST_PORT = 2**16 - 1
 
 
 def listen(host: str, port: int) -> socket.socket:

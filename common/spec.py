@@ -109,7 +109,7 @@ class AcousticInference:
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
     # a text -> the places where its sentences end, but for its last one
     sentence_ends: Callable[[str], list[int]] = field(default=lambda text: [])
-    # a text -> its characters that nothing is said for
+    # a text -> its characters that are not spoken
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     # a text of training data -> its characters that have no symbol
     dropped: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
@@ -121,7 +121,7 @@ class AcousticInference:
 
 
 class Denoiser(Protocol):
-    """Takes a vocoder's own noise out of its audio (B, N), as far as `strength` says."""
+    """Subtracts the share `strength` of a vocoder's own noise from its audio (B, N)."""
 
     def __call__(self, audio: Tensor, strength: float, /) -> Tensor: ...
 
@@ -151,7 +151,7 @@ class VocoderInference:
 
 
 class WarmStart(NamedTuple):
-    """Weights to start a new run from, in today's layout, and what else is known of where they come from and go to."""
+    """Weights to start a new run from, in the current layout, and the options of their run and of this one."""
 
     weights: dict[str, Tensor]
     stored: Options  # the checkpoint's `data`: flags of the run that made it

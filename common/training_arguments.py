@@ -34,17 +34,8 @@ from common.training_rules import wrong_numbers, wrong_pairs
 
 # Flags that the published recipe parses and ignores, or that PyTorch's launcher replaces.
 RETIRED = (
-    "--text-cleaners",
-    "--use-saved-learning-rate",
-    "--grad-clip",
-    "--dynamic-loss-scaling",
-    "--dist-url",
-    "--dist-backend",
-    "--group-name",
-    "--rank",
-    "--world-size",
-    "--local_rank",
-    "--local-rank",
+    *("--text-cleaners", "--use-saved-learning-rate", "--grad-clip", "--dynamic-loss-scaling", "--dist-url"),
+    *("--dist-backend", "--group-name", "--rank", "--world-size", "--local_rank", "--local-rank"),
 )
 
 

@@ -38,28 +38,28 @@ def wrong_numbers(args: argparse.Namespace) -> list[str]:
 
 def wrong_pairs(args: argparse.Namespace) -> list[str]:
     """List the flags that lack a flag they need, or exclude another one."""
-    pairs = {
-        "--deterministic: --cudnn-benchmark chooses algorithms by their time; leave one of them out": args.deterministic
-        and args.cudnn_benchmark,
-        "--amp-dtype: of no use without --amp": args.amp_dtype and not args.amp,
-        "--cpu-offload: of no use without --shard": args.cpu_offload and not args.shard,
-        "--shard: has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out": args.shard
-        and (args.grad_compression != "none" or args.bucket_cap_mb),
-        "--shard: works with --amp-dtype bfloat16 or without --amp, not with float16": args.shard
-        and args.amp_dtype == "float16",
-        f"--evaluate-every {args.evaluate_every}: happens at validations, expected a multiple of --epochs-per-validation "
-        f"{args.epochs_per_validation}": (args.evaluate_every or 0) % args.epochs_per_validation,
-        "--shard: a sharded model cannot run on rank 0 alone, leave --evaluate-every out": args.shard
-        and args.evaluate_every,
-        f"--best-by {args.best_by}: needs --evaluate-every": args.best_by != "loss" and not args.evaluate_every,
-        f"--best-by {args.best_by}: --evaluate-without leaves it out": NEEDED.get(args.best_by)
-        in args.evaluate_without,
-        f"--best-slack: of no use with --best-by {args.best_by}": args.best_by == "loss"
-        and args.best_slack is not None,
-        "--measure: of no use without --dry-run": args.measure and not args.dry_run,
-        "--find-lr ends with a plot, --dry-run with a plan: give one of them": args.find_lr and args.dry_run,
-        "--ignore-layers: of no use without --warm-start": args.ignore_layers and not args.warm_start,
-        "--warm-start begins anew and --checkpoint-path goes on: give one of them": args.warm_start
-        and args.checkpoint_path,
-    }
-    return [sentence for sentence, wrong in pairs.items() if wrong]
+    every, epochs, measure = args.evaluate_every, args.epochs_per_validation, args.best_by
+    on_rank_0 = "a sharded model cannot run on rank 0 alone, leave --evaluate-every out"
+    own_average = "has its own way to average gradients, leave --grad-compression and --bucket-cap-mb out"
+    by_time = "--cudnn-benchmark chooses algorithms by their time; leave one of them out"
+    multiple = f"happens at validations, expected a multiple of --epochs-per-validation {epochs}"
+    no_float16 = "works with --amp-dtype bfloat16 or without --amp, not with float16"
+    starts = "begins anew and --checkpoint-path goes on"
+    compressed = args.grad_compression != "none" or args.bucket_cap_mb
+    pairs = [
+        (args.deterministic and args.cudnn_benchmark, f"--deterministic: {by_time}"),
+        (args.amp_dtype and not args.amp, "--amp-dtype: of no use without --amp"),
+        (args.cpu_offload and not args.shard, "--cpu-offload: of no use without --shard"),
+        (args.shard and compressed, f"--shard: {own_average}"),
+        (args.shard and args.amp_dtype == "float16", f"--shard: {no_float16}"),
+        ((every or 0) % epochs, f"--evaluate-every {every}: {multiple}"),
+        (args.shard and every, f"--shard: {on_rank_0}"),
+        (measure != "loss" and not every, f"--best-by {measure}: needs --evaluate-every"),
+        (NEEDED.get(measure) in args.evaluate_without, f"--best-by {measure}: --evaluate-without leaves it out"),
+        (measure == "loss" and args.best_slack is not None, f"--best-slack: of no use with --best-by {measure}"),
+        (args.measure and not args.dry_run, "--measure: of no use without --dry-run"),
+        (args.find_lr and args.dry_run, "--find-lr ends with a plot, --dry-run with a plan: give one of them"),
+        (args.ignore_layers and not args.warm_start, "--ignore-layers: of no use without --warm-start"),
+        (args.warm_start and args.checkpoint_path, f"--warm-start {starts}: give one of them"),
+    ]
+    return [sentence for wrong, sentence in pairs if wrong]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from gradio.themes.utils import sizes
+
+from common.errors import UsageError
 
 
 def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: str = "") -> Any:
@@ -50,6 +54,19 @@ def make_theme() -> gr.themes.Base:
 def make_field(name: str, label: str, placeholder: str) -> gr.Textbox:
     """Make the field of a number that may stay empty. (gr.Number shows 0 where it is empty.)"""
     return gr.Textbox(label=label, placeholder=placeholder, max_lines=1, min_width=180, elem_id=name)
+
+
+def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expected: str) -> Any:
+    """Return the number in a field, None where it is empty. Raises UsageError for another text."""
+    if not (text := (text or "").strip()):
+        return None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if value != value:
+        raise UsageError(f"{name}: {text!r}, expected {expected}, or nothing")
+    return value
 
 
 def make_audio(label: str, name: str) -> gr.Audio:

@@ -32,7 +32,7 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything that a runtime has to know beside the files."""
+    """The facts that a runtime needs beside the files."""
 
     format: int
     target: str
@@ -150,7 +150,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _problem(directory: Path, name: str, record: FileRecord) -> str | None:
-    """The difference between a file and its record, if there is one."""
+    """Describe the difference between a file and its record; None where they agree."""
     if not _is_inside(name):
         return f"{directory / NAME}: a file {name!r}, expected a path inside {directory}"
     path = directory / name
@@ -170,7 +170,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _kinds() -> list[tuple[str, str]]:
-    """Each entry of a manifest, and the kind of its value."""
+    """List each entry of a manifest, and the kind of its value."""
     words = {"str": "text", "float": "a number", "int": "a whole number"}
     return [(field.name, words.get(str(field.type), "an object")) for field in fields(Manifest)]
 

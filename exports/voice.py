@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 
 from common import precision
-from common.arguments import actions_of, add_audio_arguments
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
 from common.spec import from_options
@@ -25,8 +24,7 @@ from exports.models import (
     exported_vocoder,
 )
 from exports.packages import open_package
-from models import REGISTRY
-from synthesizer import Synthesizer
+from synthesizer import Synthesizer, default_options
 from tacotron2.config import Tacotron2Config
 from tacotron2.guard import DecodingGuard
 from tacotron2.spec import SPEC as ACOUSTIC
@@ -81,7 +79,7 @@ def load_voice(
 
 
 def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) -> tuple[Manifest, dict[str, Any]]:
-    """The manifest and all options, with those of the config. Raises UsageError for options that the files fix."""
+    """Return the manifest and all options, with those of the config. Raises UsageError for options that the files fix."""
     free = {*ACOUSTIC.free_at_inference, *ACOUSTIC.run_options}
     if fixed := [name for name in config.options if name not in free]:
         flags = ", ".join("--" + name.replace("_", "-") for name in fixed)
@@ -92,17 +90,10 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def default_options() -> dict[str, Any]:
-    """All flags of audio and of the models by name, with their defaults."""
-    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
-    return {action.dest: action.default for add in adders for action in actions_of(add)}
-
-
 def _partwise(parts: Mapping[str, Part], manifest: Manifest, options: Mapping[str, Any]) -> Models:
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
-    acoustic = PartwiseTacotron2(
-        parts, Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
-    )
+    decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
+    acoustic = PartwiseTacotron2(parts, *decoding)
     return Models(acoustic, ExportedWaveGlow(parts["waveglow"], parts["denoiser"], config))
 
 

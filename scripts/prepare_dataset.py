@@ -2,7 +2,7 @@
 
     python -m scripts.prepare_dataset LJSpeech-1.1    # called by scripts/prepare_dataset.sh, which downloads and unpacks it
 
-An existing list with other content may be edited by hand: it stays, and a message says so.
+An existing list with other content may be edited by hand: it stays, with a message.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
             transcripts[clip] = fields[2] or fields[1]
             fallbacks += [] if fields[2] else [clip]
     if problems:
-        raise DataError("\n".join(some(problems)))
+        raise DataError("\n".join(shorten_list(problems)))
     if fallbacks:
-        print(f"filelists: no normalised text for {', '.join(some(fallbacks))}; took the text as written")
+        print(f"filelists: no normalised text for {', '.join(shorten_list(fallbacks))}; took the text as written")
     return transcripts
 
 
@@ -82,9 +82,8 @@ def choose_clips(transcripts: dict[str, str], split: dict[str, list[str]], expec
         raise DataError(f"metadata.csv: {len(transcripts)} clips, expected {expected}")
     unknown = [clip for clips in split.values() for clip in clips if clip not in transcripts]
     if unknown and expected >= CLIPS:
-        raise DataError(
-            f"metadata.csv: no row for {', '.join(some(list(dict.fromkeys(unknown))))}, which the split names"
-        )
+        names = ", ".join(shorten_list(list(dict.fromkeys(unknown))))
+        raise DataError(f"metadata.csv: no row for {names}, which the split names")
     held_out = {*split["val"], *split["test"]}
     lists = {"train": [clip for clip in sorted(transcripts) if clip not in held_out]}
     return lists | {name: [clip for clip in clips if clip in transcripts] for name, clips in split.items()}
@@ -109,7 +108,7 @@ def has_lines(path: Path, content: str) -> bool:
     return decode_lines(path).texts == content.removesuffix("\n").split("\n")
 
 
-def some(items: list[str]) -> list[str]:
+def shorten_list(items: list[str]) -> list[str]:
     """Return the first items, and the number of the others."""
     rest = len(items) - SHOWN
     return items[:SHOWN] + ([f"… and {rest} more"] if rest > 0 else [])
@@ -135,7 +134,8 @@ def main(argv: list[str] | None = None) -> None:
     lists = choose_clips(transcripts, read_split(args.split), args.clips)
     missing = [f"{clip}.wav" for clip in transcripts if not (args.corpus / "wavs" / f"{clip}.wav").is_file()]
     if missing:
-        raise DataError(f"{args.corpus / 'wavs'}: no {', '.join(some(missing))}; delete {args.corpus} and run again")
+        names = ", ".join(shorten_list(missing))
+        raise DataError(f"{args.corpus / 'wavs'}: no {names}; delete {args.corpus} and run again")
     for kind, path in KINDS.items():
         for name, clips in lists.items():
             target = args.filelists / f"ljs_{kind}_text_{name}_filelist.txt"

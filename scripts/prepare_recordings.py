@@ -6,7 +6,7 @@
 
 metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac or ogg. If all clips are usable as
 they are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to stop and to run again at any moment.
-An existing filelist with other content stays, and a message says so.
+An existing filelist with other content stays, with a message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from common.arguments import positive, sampling_rate, seconds, share_or_number
 from common.audio.stft import AudioConfig
-from common.data.filelist import BadRows, lines_of
 from common.data.mels import mel_path_of
 from common.data.recordings import (
     Clip,
@@ -30,16 +29,17 @@ from common.data.recordings import (
     Treatment,
     changes,
     check_clips,
+    choose_held_out,
     convert_clips,
-    held_out,
     needs_copies,
     read_layout,
     read_list,
 )
-from common.errors import DataError, UsageError, exit_on_user_error
+from common.errors import DataError, UsageError, exit_on_user_error, join_problems
+from common.files import locate_problems
 from common.parser import Parser
 from scripts import asterisk
-from scripts.prepare_dataset import has_lines, some, write_filelist
+from scripts.prepare_dataset import has_lines, shorten_list, write_filelist
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
@@ -104,9 +104,8 @@ def find_source(args: argparse.Namespace, dataset_path: Path) -> Source:
         )
     name = args.name or (ASTERISK if fetched else path.resolve().name if path.is_dir() else path.stem)
     if not re.fullmatch(r"\w[\w.-]*", name):
-        raise UsageError(
-            f"--name: {name!r}, expected letters, digits, '_', '-' and '.', as it becomes part of file names"
-        )
+        expected = "expected letters, digits, '_', '-' and '.', as it becomes part of file names"
+        raise UsageError(f"--name: {name!r}, {expected}")
     if name in TAKEN and not (fetched and name == ASTERISK):
         raise UsageError(f"--name: {name} is the name of another corpus here, choose another one")
     if fetched:
@@ -123,12 +122,9 @@ def check(source: Source, treatment: Treatment, workers: int) -> dict[str, Clip]
     clips = check_clips(source.rows, treatment, workers)
     bad = source.rows.problems
     if bad:
-        try:
-            with lines_of(source.place):
-                raise BadRows(dict(sorted(bad.items())))
-        except DataError as error:
-            hint = "" if treatment.resample else "; --resample converts other rates and mixes stereo down"
-            raise DataError(f"{error}\n{len(bad)} rows cannot be used, mend or remove them{hint}") from None
+        lines = join_problems(locate_problems(source.place, bad))
+        hint = "" if treatment.resample else "; --resample converts other rates and mixes stereo down"
+        raise DataError(f"{lines}\n{len(bad)} rows cannot be used, mend or remove them{hint}")
     return {recording.name: clips[recording.row] for recording in source.rows.recordings}
 
 
@@ -138,7 +134,7 @@ def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float
     long = [name for name, clip in clips.items() if longest and clip.seconds > longest]
     for names, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
         if names:
-            named = some([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
+            named = shorten_list([f"{name} ({clips[name].seconds:.2f} s)" for name in names])
             print(f"left out, {what}: {len(names)} clips: {', '.join(named)}")
     within = {name: clip for name, clip in clips.items() if name not in {*short, *long}}
     if not within:
@@ -171,10 +167,8 @@ def write_lists(source: Source, files: dict[str, Path], validation: set[str], da
         for kind in ("audio", "mel"):
             rows = []
             for recording in chosen:
-                path = files[recording.name]
-                rows.append(
-                    f"{path_in_filelist(path if kind == 'audio' else mel_path_of(path), dataset_path)}|{recording.text}\n"
-                )
+                path = files[recording.name] if kind == "audio" else mel_path_of(files[recording.name])
+                rows.append(f"{path_in_filelist(path, dataset_path)}|{recording.text}\n")
             target = filelist(folder, source.name, kind, part)
             content = "".join(rows)
             outcome = write_filelist(target, content, wanted="the output of these flags")
@@ -221,20 +215,13 @@ def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rat
         mels = ["python", "-m", "common.data.mels", "--dataset-path", start, *audio]
         mels += ["--audio-filelist", *lists["audio"], "--mel-filelist", *lists["mel"]]
     train = ["python", "train.py", "-m", "Tacotron2", "-o", output, "--amp", "--dataset-path", start, *audio]
-    train += [
-        "--load-mel-from-disk",
-        "--training-files",
-        lists["mel"][0],
-        "--validation-files",
-        lists["mel"][1],
-        *small,
-    ]
+    train += ["--load-mel-from-disk", "--training-files", lists["mel"][0]]
+    train += ["--validation-files", lists["mel"][1], *small]
     speak = ["python", "inference.py", "-i", "phrases/phrase.txt", "-o", f"{output}/spoken"]
     speak += ["--tacotron2", f"{output}/checkpoint_Tacotron2_best.pt", "--vocoder", "griffin-lim"]
     commands = "".join(f"\n    {shlex.join(command)}" for command in (mels, train, speak))
-    return (
-        f"ready; compute mels, train, speak with the result:{commands}\nto fine-tune a trained model: docs/training.md"
-    )
+    end = "to fine-tune a trained model: docs/training.md"
+    return f"ready; compute mels, train, speak with the result:{commands}\n{end}"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -244,7 +231,7 @@ def main(argv: list[str] | None = None) -> None:
     source = find_source(args, dataset_path)
     treatment = Treatment(args.sampling_rate, args.resample or args.dataset == ASTERISK, args.trim_silence)
     clips = within_limits(check(source, treatment, args.num_workers), args.min_duration, args.max_duration)
-    validation = held_out(list(clips), args.validation)
+    validation = choose_held_out(list(clips), args.validation)
     recordings = [recording for recording in source.rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
         path_in_filelist(recording.path, dataset_path)

@@ -171,7 +171,7 @@ def prepare_mels(plan: Plan) -> None:
 
 
 def train(plan: Plan, part: Part, minutes: float) -> None:
-    """Train for about so many minutes: a pilot of one epoch tells how many that is on this machine."""
+    """Train for about so many minutes: a pilot of one epoch gives the number of epochs on this machine."""
     output = plan.output / part.name
     measured = output / "plan.json"
     seconds = json.loads(measured.read_text())["epoch_seconds"] if measured.exists() else pilot(plan, part)
@@ -248,7 +248,7 @@ def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
 
 
 def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
-    """Show a training's progress, as its log tells it, until it ends."""
+    """Show a training's progress, read from its log, until it ends."""
     printed, reported = time.monotonic(), 0
     while process.poll() is None:
         time.sleep(1.0)
@@ -272,19 +272,9 @@ def records(log: Path) -> list[dict[str, Any]]:
 
 
 def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
-    """Synthesise a file of phrases; returns what inference logged."""
-    command = [
-        sys.executable,
-        "inference.py",
-        "-i",
-        str(phrases),
-        "-o",
-        str(output),
-        "--vocoder",
-        vocoder,
-        "--seed",
-        "0",
-    ]
+    """Synthesise a file of phrases. Returns the numbers of the log."""
+    command = [sys.executable, "inference.py", "-i", str(phrases), "-o", str(output)]
+    command += ["--vocoder", vocoder, "--seed", "0"]
     command += ["--tacotron2", str(last_checkpoint(plan, plan.tacotron2)), "--max-decoder-steps", "400"]
     if vocoder == "waveglow":
         command += ["--waveglow", str(last_checkpoint(plan, plan.waveglow)), *DENOISING]
@@ -295,10 +285,8 @@ def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, An
 def speak_with_voice(plan: Plan) -> None:
     """Speak a first phrase with the models that are in this repository."""
     output = plan.output / "voice"
-    run(
-        [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")],
-        output.with_suffix(".log"),
-    )
+    command = [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")]
+    run(command, output.with_suffix(".log"))
     print(f"{output}/audio_0.wav  {FIRST_PHRASE.read_text(encoding='utf-8').strip()}")
 
 
@@ -306,9 +294,8 @@ def compare(plan: Plan) -> None:
     """The quality report on the held-out clips: the models just trained, and beside them the voice that was here."""
     print("$ bash scripts/evaluation.sh", flush=True)
     if subprocess.run(["bash", "scripts/evaluation.sh"]).returncode:
-        print(
-            "no report: its recogniser could not be installed, as said above; `bash scripts/evaluation.sh` tries again"
-        )
+        reason = "its recogniser could not be installed, for the reason above"
+        print(f"no report: {reason}; `bash scripts/evaluation.sh` tries again")
         return
     command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(plan.output / "report")]
     command += ["--max-decoder-steps", "400", *DENOISING]

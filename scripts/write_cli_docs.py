@@ -28,19 +28,13 @@ HEAD = """# Command-line reference
 
 This page is generated from the parsers: `make docs` writes it again.
 
-Unknown and abbreviated flags are errors. A flag that only the published recipe read is accepted without effect; a note says so.
+Unknown and abbreviated flags are errors. A flag that only the published recipe read is accepted without effect, with a note.
 `train.py` reads flags from a JSON file too (`--config-file`, `{group: {flag: value}}`); the command line overrides the file.
 """
 # Defaults that depend on the machine that writes the page.
 MACHINE_DEFAULTS = {"num_workers": "one a core", "threads": "as many as PyTorch chooses"}
-KINDS = {
-    "int": "N",
-    "positive": "N",
-    "batch_size": "N",
-    "seed": "N",
-    "float": "X",
-    "Path": "PATH",
-}  # argparse type -> name of its value
+# argparse type -> name of its value
+KINDS = {**dict.fromkeys(("int", "positive", "batch_size", "seed"), "N"), "float": "X", "Path": "PATH"}
 ARGPARSE_GROUPS = ("options", "positional arguments")
 # Command -> the module whose parse_args it calls, and the words that come first.
 COMMANDS = {

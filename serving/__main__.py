@@ -1,8 +1,4 @@
-"""Serve voices over HTTP: python -m serving [--voices DIR]. docs/serving.md describes the interface.
-
-Without --voices, the server has the embedded voice. It answers on --host and --port until SIGTERM or Ctrl-C; then it finishes the
-accepted requests.
-"""
+"""The process of the server, from its flags to its exit: python -m serving."""
 
 from __future__ import annotations
 
@@ -69,7 +65,7 @@ class Server(uvicorn.Server):
         limited: Any = partial(Connection, patience=config.idle_timeout, most=most_connections())
         quiet.http, quiet.h11_max_incomplete_event_size = limited, LONGEST_HEADERS
         quiet.ws_max_size = config.max_body
-        # asyncio accepts as many connections in one turn of its loop as may wait, and only later asks whether there is room.
+        # asyncio accepts as many connections in one turn of its loop as may wait, and only later checks for room.
         quiet.backlog = ACCEPTED_AT_ONCE
         # A client that plays in real time answers a ping after the audio before it, maybe minutes later.
         quiet.ws_ping_timeout = None

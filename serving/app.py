@@ -99,9 +99,8 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
         chunks, media_type = event_chunks(stream, encoder, pace), "text/event-stream"
         headers = headers_of(stream, encoder) | {"Cache-Control": "no-cache"}
         return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
-    return StreamedResponse(
-        audio_chunks(stream, encoder, pace), stream.cancel, encoder.media_type, headers_of(stream, encoder)
-    )
+    chunks = audio_chunks(stream, encoder, pace)
+    return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers_of(stream, encoder))
 
 
 @api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
@@ -174,9 +173,8 @@ async def refuse_path(request: Request) -> Response:
     matches = [(route, route.matches(request.scope)[0]) for route in api.routes if isinstance(route, APIRoute)]
     allowed = sorted({method for route, match in matches if match is Match.PARTIAL for method in route.methods or ()})
     if allowed:
-        raise HTTPException(
-            405, f"method {request.method}: expected {' or '.join(allowed)}", {"Allow": ", ".join(allowed)}
-        )
+        message = f"method {request.method}: expected {' or '.join(allowed)}"
+        raise HTTPException(405, message, {"Allow": ", ".join(allowed)})
     raise HTTPException(404, f"path {quote_value(request.url.path)}: not found; /docs lists all")
 
 
@@ -196,7 +194,7 @@ async def get_readiness(request: Request) -> Response:
 
 @health.get("/metrics", response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
-    """Metrics for Prometheus."""
+    """Return the metrics for Prometheus."""
     return Response(engine_of(request).metrics.text(), media_type=CONTENT_TYPE)
 
 

@@ -44,13 +44,8 @@ def add_address_arguments(group: argparse._ArgumentGroup) -> None:
 def add_voice_arguments(group: argparse._ArgumentGroup) -> None:
     """Add the flags that choose voices and set how they compute."""
     add = group.add_argument
-    add(
-        "--voices",
-        type=Path,
-        metavar="DIR",
-        default=D.voices,
-        help="folder with a subfolder of checkpoints for each voice, or the folder of one voice",
-    )
+    voices = "folder with a subfolder of checkpoints for each voice, or the folder of one voice"
+    add("--voices", type=Path, metavar="DIR", default=D.voices, help=voices)
     embedded = "serve the voice that comes with the code"
     add("--embedded", action=argparse.BooleanOptionalAction, default=D.embedded, help=embedded)
     default_voice = "voice of requests that name none (default: embedded, or else the first one by name)"
@@ -61,12 +56,8 @@ def add_voice_arguments(group: argparse._ArgumentGroup) -> None:
     numbers = "seed of requests that name none (default: drawn for each, and returned in the header X-Seed)"
     add("--seed", type=seed, default=D.seed, help=numbers)
     add("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
-    add(
-        "--fp16",
-        dest="half",
-        action="store_true",
-        help="half precision: float16 on a GPU, bfloat16 on a CPU that has it",
-    )
+    half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"
+    add("--fp16", dest="half", action="store_true", help=half)
     add_preparation_arguments(group)
     add_plain_argument(group)
 
@@ -81,9 +72,8 @@ def add_limit_arguments(group: argparse._ArgumentGroup) -> None:
     add("--max-queue", type=positive, default=D.max_queue, help=queue)
     timeout = "seconds from a request to the end of its audio; then 504, or the end of an answer that has begun"
     add("--timeout", type=float, default=D.timeout, help=timeout)
-    add(
-        "--max-characters", type=positive, default=D.max_characters, help="of a text; longer ones are answered with 400"
-    )
+    characters = "of a text; longer ones are answered with 400"
+    add("--max-characters", type=positive, default=D.max_characters, help=characters)
     add("--max-body", type=positive, default=D.max_body, help="bytes of a request; larger ones are answered with 413")
     add("--max-inputs", type=positive, default=D.max_inputs, help="texts of a batch request")
     sockets = "WebSockets that are open at once; the next one is closed with code 1013"
@@ -99,9 +89,8 @@ def add_access_arguments(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     key = f"key that requests must have; other users of this machine can read flags, so rather set {API_KEY_VARIABLE}"
     add("--api-key", metavar="KEY", default=D.api_key, help=key)
-    origin = (
-        "origin whose pages may call this server, such as https://example.org; repeat it for several (default: none)"
-    )
+    example = "such as https://example.org; repeat it for several (default: none)"
+    origin = f"origin whose pages may call this server, {example}"
     add("--cors-origin", dest="cors_origins", action="append", default=[], metavar="ORIGIN", help=origin)
     add("--log-texts", action=argparse.BooleanOptionalAction, default=D.log_texts, help="write texts to the log")
 

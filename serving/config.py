@@ -7,11 +7,10 @@ from pathlib import Path
 
 from common.errors import UsageError
 from common.inference.config import problems_below_zero
+from common.sockets import LARGEST_PORT
 from serving.conversation_settings import ConversationConfig
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, where --api-key is not given
-LARGEST_SEED = 2**32 - 1
-LARGEST_PORT = 2**16 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +36,7 @@ class ServingConfig:
     max_body: int = 2**20  # bytes of a request's body
     max_inputs: int = 32  # texts of a batch request
     max_sockets: int = 64  # WebSockets that are open at once
-    idle_timeout: float = (
-        60.0  # seconds that a client may read nothing, or a WebSocket be open without text, a message or audio
-    )
+    idle_timeout: float = 60.0  # seconds in which a client reads nothing, or a WebSocket has no message and no audio
     grace: float = 30.0  # seconds for requests in progress when the server stops
     api_key: str | None = None
     cors_origins: tuple[str, ...] = ()

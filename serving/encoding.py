@@ -49,7 +49,6 @@ CODECS = {
     "aac": Codec("audio/aac", "adts", "aac"),
     "flac": Codec("audio/flac", "flac", "flac"),
 }
-RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)  # Hz that a request may choose
 
 
 class Encoder:

@@ -139,6 +139,11 @@ class Engine:
             self.metrics.characters.labels(stream.voice).inc(len(stream.request.text))
         return streams
 
+    def choose_seed(self, seed: int | None) -> int:
+        """Return the seed of a request, else the server's, else a random one."""
+        chosen = self.config.seed if seed is None else seed
+        return precision.draw_seed() if chosen is None else chosen
+
     def begin_stop(self) -> None:
         """Refuse new requests from now on."""
         with self._wake:
@@ -180,10 +185,8 @@ class Engine:
         check(request, self.config)
         voice = self.voices.resolve(request.voice)
         self.voices.vocoder_of(voice, request.vocoder)
-        seeds = (request.seed, self.config.seed)
-        seed = next((seed for seed in seeds if seed is not None), None)
-        seed = precision.draw_seed() if seed is None else seed
-        stream = SpeechStream(request, voice, self.voices.sampling_rate(voice), seed, self.config.timeout)
+        rate, seed = self.voices.sampling_rate(voice), self.choose_seed(request.seed)
+        stream = SpeechStream(request, voice, rate, seed, self.config.timeout)
         stream.on_cancel = self._release
         return stream
 
@@ -322,13 +325,10 @@ class Engine:
 
     def _fail(self, stream: SpeechStream, error: Exception) -> None:
         log.exception("a request failed", exc_info=error)
-        memory = precision.is_out_of_memory(error)
-        message = (
-            "not enough memory for this text"
-            if memory
-            else "the computation failed; the log of the server has the cause"
-        )
-        self._finish(stream, RequestError(500, message, code="out_of_memory" if memory else "internal"))
+        message, code = "the computation failed; the log of the server has the cause", "internal"
+        if precision.is_out_of_memory(error):
+            message, code = "not enough memory for this text", "out_of_memory"
+        self._finish(stream, RequestError(500, message, code=code))
 
     def _finish(self, stream: SpeechStream, error: RequestError | None, result: str = "ok") -> None:
         """End a stream, once: pass on its end or its error, and count it."""
@@ -357,6 +357,5 @@ def warm_up(voice: Synthesizer) -> None:
     """Speak a word, since first calls are slow. Raises DataError where the voice does not give audio."""
     audio = torch.cat([torch.zeros(0), *voice.stream(WARM_UP)])
     if not len(audio):
-        raise DataError(
-            f"voice {voice.description}: its models give no audio for {WARM_UP!r}, expected trained checkpoints"
-        )
+        message = f"its models give no audio for {WARM_UP!r}, expected trained checkpoints"
+        raise DataError(f"voice {voice.description}: {message}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from common.errors import shorten
+
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 LONGEST_REASON = 123  # bytes
@@ -50,8 +52,7 @@ class RequestError(Exception):
 
 def quote_value(value: object) -> str:
     """Return a wrong value as a message shows it: as a literal of Python, without the end of a long one."""
-    text = repr(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+    return shorten(repr(value), LONGEST_VALUE)
 
 
 def overload_error(max_queue: int) -> RequestError:
@@ -62,9 +63,8 @@ def overload_error(max_queue: int) -> RequestError:
 
 def not_ready_error(is_stopping: bool) -> RequestError:
     """Return the error for a request that comes while the server stops, or before its voices are loaded."""
-    message = (
-        "the server stops; try another one" if is_stopping else "the voices are being loaded; try again in some seconds"
-    )
+    loading = "the voices are being loaded; try again in some seconds"
+    message = "the server stops; try another one" if is_stopping else loading
     return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
 
 

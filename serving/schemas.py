@@ -6,12 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from serving.config import LARGEST_SEED
+from common.arguments import LARGEST_SEED
 from serving.encoding import FASTEST, SLOWEST
 from serving.stream import LARGEST_SIGMA, LARGEST_STRENGTH, SpeechRequest
 
 Format = Literal["wav", "mp3", "opus", "aac", "flac", "pcm"]
+StreamFormat = Literal["audio", "sse"]
 Rate = Literal[8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000]
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Sigma = Annotated[float, Field(ge=0, le=LARGEST_SIGMA)]
+Strength = Annotated[float, Field(ge=0, le=LARGEST_STRENGTH)]
 
 
 class VoiceId(BaseModel):
@@ -30,15 +34,9 @@ class Options(BaseModel):
     response_format: Annotated[Format, Field(description="of the audio")] = "mp3"
     speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST, description="of the speech; the pitch stays")] = 1.0
     sample_rate: Annotated[Rate | None, Field(description="Hz of the file; default: the voice's own")] = None
-    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED, description="same seed, same audio; default: drawn")] = (
-        None
-    )
-    sigma: Annotated[
-        float | None, Field(ge=0, le=LARGEST_SIGMA, description="standard deviation of a vocoder model's noise")
-    ] = None
-    denoising_strength: Annotated[
-        float | None, Field(ge=0, le=LARGEST_STRENGTH, description="share of a vocoder model's own hum to subtract")
-    ] = None
+    seed: Annotated[Seed | None, Field(description="same seed, same audio; default: drawn")] = None
+    sigma: Annotated[Sigma | None, Field(description="standard deviation of a vocoder model's noise")] = None
+    denoising_strength: Annotated[Strength | None, Field(description="share of a vocoder's own hum to subtract")] = None
     vocoder: Annotated[str | None, Field(description="one of the voice's; default: its first")] = None
 
     def request(self, text: str, number: int = 0) -> SpeechRequest:
@@ -58,9 +56,7 @@ class SpeechBody(Options):
     """The body of POST /v1/audio/speech."""
 
     input: Annotated[str, Field(description="the text to speak")]
-    stream_format: Annotated[Literal["audio", "sse"], Field(description="a file, or events with base64 in JSON")] = (
-        "audio"
-    )
+    stream_format: Annotated[StreamFormat, Field(description="a file, or events with base64 in JSON")] = "audio"
 
 
 class BatchBody(Options):

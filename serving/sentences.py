@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+PAUSE = 0.35  # seconds after a sentence, as between the pieces of a long text
+
 
 class SentenceCutter:
     """Collects pieces of text; returns sentences as soon as they are complete.

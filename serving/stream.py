@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from common.arguments import LARGEST_SEED
 from common.inference.stages import Part, join_pieces
-from serving.config import LARGEST_SEED, ServingConfig
+from serving.config import ServingConfig
 from serving.errors import RequestError, timeout_error
 from synthesizer import Line, Speech, Synthesizer
 

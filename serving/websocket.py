@@ -18,17 +18,15 @@ from pydantic import ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-from common import precision
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, not_ready_error
 from serving.pace import pace_of
 from serving.schemas import SocketMessage
-from serving.sentences import SentenceCutter
+from serving.sentences import PAUSE, SentenceCutter
 from serving.stream import SpeechStream, check_unspoken
 from serving.visit import Visit
 
-PAUSE = 0.35  # seconds between sentences, as between the pieces of a long text
 NORMAL, POLICY, TRY_LATER = 1000, 1008, 1013  # codes of a closing WebSocket (RFC 6455 and its registry)
 
 
@@ -153,13 +151,12 @@ class Session:
         self.sentences.put_nowait(None)
 
     async def _start(self, settings: SocketMessage) -> None:
-        voices, own = self.engine.voices, self.engine.config.seed
+        voices = self.engine.voices
         self.settings = settings
         request = settings.request("")
         name = voices.resolve(request.voice)
         self.cutter = SentenceCutter(partial(voices.sentence_ends, name))
-        seed = next((seed for seed in (settings.seed, own) if seed is not None), None)
-        self.seed = precision.draw_seed() if seed is None else seed
+        self.seed = self.engine.choose_seed(settings.seed)
         rate = settings.sample_rate or voices.sampling_rate(name)
         self.socket.scope.setdefault("log", {}).update({"voice": name, "seed": self.seed})
         await self.socket.send_json({"type": "started", "voice": name, "seed": self.seed, "sampling_rate": rate})

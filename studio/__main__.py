@@ -1,8 +1,4 @@
-"""The studio's page in a browser: python -m studio. docs/own-voice.md describes it.
-
-It listens on this machine alone. On any other --host each visitor needs a token, which is in the address that the command prints.
-Ctrl-C ends the server; trainings that it has started go on.
-"""
+"""The process of the page's server, from its flags to its exit: python -m studio."""
 
 from __future__ import annotations
 

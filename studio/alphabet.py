@@ -34,8 +34,8 @@ def choose_alphabet(texts: Sequence[str], language: str) -> Alphabet:
     symbols = symbols_of(texts)
     if len(symbols) > LARGEST:
         note = (
-            f"the texts have {len(symbols)} different symbols, too many to learn: {TRANSLITERATION} writes them in Latin letters,"
-            " without tones; better texts are in pinyin, romaji or another spelling by sound"
+            f"the texts have {len(symbols)} different symbols, too many to learn: {TRANSLITERATION} writes them in Latin"
+            " letters, without tones; better texts are in pinyin, romaji or another spelling by sound"
         )
         return Alphabet(TRANSLITERATION, None, [note])
     notes = [f"the texts are not English: their alphabet has {len(symbols)} symbols; {BASIC} keeps their letters"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.quality.report import MEASURES, System, columns_of, format_row
+from common.tables import markdown_table
 from common.training.checkup import LOGGED_AS
 from models import REGISTRY
 from studio.commands import SLACK
@@ -34,16 +35,8 @@ class Facts:
 
 def card(facts: Facts) -> str:
     """Write the card as Markdown."""
-    parts = [
-        _head(facts),
-        _data(facts.material),
-        _training(facts),
-        _quality(facts),
-        _reports(facts),
-        _use(facts),
-        _rights(),
-    ]
-    return "\n\n".join(parts) + "\n"
+    parts = [_head(facts), _data(facts.material), _training(facts), _quality(facts), _reports(facts), _use(facts)]
+    return "\n\n".join([*parts, _rights()]) + "\n"
 
 
 def _head(facts: Facts) -> str:
@@ -63,33 +56,28 @@ def _data(material: Material) -> str:
         "different characters": f"{material.characters}",
         "sampling rate, Hz": f"{material.sampling_rate}",
     }
-    return "## Data\n\n" + table(["", ""], [[name, value] for name, value in rows.items()])
+    return "## Data\n\n" + _table(["", ""], [[name, value] for name, value in rows.items()])
 
 
 def _training(facts: Facts) -> str:
     rows = []
     for name, stored in facts.checkpoints.items():
         settings, progress = facts.plan.models[name], facts.progress.of(name)
-        start = settings.warm_start or "random weights"
-        rate, batch = (
-            f"{settings.learning_rate:g}, {settings.lr_schedule}",
-            settings.batch_size * settings.grad_accumulation_steps,
-        )
-        values = [
-            name,
-            start,
-            str(stored["iteration"]),
-            str(stored["epoch"]),
-            str(batch),
-            rate,
-            f"{progress.seconds / 60:.1f}",
-        ]
-        rows.append([*values, progress.reason or "not finished"])
-    header = ["model", "start", "steps", "epoch", "clips a step", "learning rate", "minutes trained", "end"]
+        row = {
+            "model": name,
+            "start": settings.warm_start or "random weights",
+            "steps": str(stored["iteration"]),
+            "epoch": str(stored["epoch"]),
+            "clips a step": str(settings.batch_size * settings.grad_accumulation_steps),
+            "learning rate": f"{settings.learning_rate:g}, {settings.lr_schedule}",
+            "minutes trained": f"{progress.seconds / 60:.1f}",
+            "end": progress.reason or "not finished",
+        }
+        rows.append(row)
     note = (
         "Steps and epoch are those of the weights in this folder. Epochs count from 0, as in the names of checkpoints."
     )
-    return f"## Training\n\n{note}\n\n{table(header, rows)}"
+    return f"## Training\n\n{note}\n\n{_table(list(rows[0]), [list(row.values()) for row in rows])}"
 
 
 def _quality(facts: Facts) -> str:
@@ -99,20 +87,19 @@ def _quality(facts: Facts) -> str:
     lines = "1 validation line" if count == 1 else f"{count} validation lines"
     words = "" if "wer" in keys else " No recogniser is installed here, so no words are counted."
     note = f"{lines}, free running, seed 0.{words} `evaluate.py` explains the measures."
-    return f"## Quality\n\n{note}\n\n" + table(header, [format_row(system, keys) for system in facts.systems])
+    return f"## Quality\n\n{note}\n\n" + _table(header, [format_row(system, keys) for system in facts.systems])
 
 
 def _reports(facts: Facts) -> str:
     parts = ["## Reports during training"]
     for name, reports in facts.reports.items():
         measure = facts.plan.models[name].best_by
-        keys = list(
-            dict.fromkeys([LOGGED_AS.get(measure, measure), measure, "val_loss"] if measure != "loss" else ["val_loss"])
-        )
+        selecting = [] if measure == "loss" else [LOGGED_AS.get(measure, measure), measure]
+        keys = list(dict.fromkeys([*selecting, "val_loss"]))
         rows = [[str(report.epoch), *(cell_of(key, report.values.get(key)) for key in keys)] for report in reports]
         near = "" if measure == "loss" else f" among epochs with a validation loss at most {SLACK:g} above the lowest"
         header = ["epoch", *map(column_of, keys)]
-        parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + table(header, rows))
+        parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + _table(header, rows))
     return "\n\n".join(parts)
 
 
@@ -134,7 +121,5 @@ def _rights() -> str:
     )
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Write a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    return markdown_table("<" * len(header), header, rows)

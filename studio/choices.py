@@ -15,7 +15,7 @@ from common.inference.voice_folder import default_vocoder, find_checkpoint
 from common.training.checkpoint import best_path, find_all, last_link
 from models import REGISTRY
 from studio.plan_file import read_plan
-from studio.project import Project, inside
+from studio.project import Project, check_inside
 from studio.voice import start_strength
 from synthesizer import EMBEDDED, Checkpoint
 
@@ -58,12 +58,8 @@ def list_voices(project: Project) -> list[Option]:
 
 def list_vocoders(project: Project) -> list[Option]:
     """List the choices of a vocoder, the voice's own first."""
-    own = Option(OWN, "the voice's own")
-    return [
-        own,
-        Option(GRIFFIN_LIM, "Griffin-Lim"),
-        *(place.option for place in find_places(project, "vocoder")),
-    ]
+    fixed = [Option(OWN, "the voice's own"), Option(GRIFFIN_LIM, "Griffin-Lim")]
+    return [*fixed, *(place.option for place in find_places(project, "vocoder"))]
 
 
 def find_places(project: Project, role: str) -> list[Place]:
@@ -94,7 +90,7 @@ def _find(project: Project, role: str, key: str) -> Place:
         expected = ", ".join(place.option.label for place in places) or "nothing is there"
         raise DataError(f"this {'voice' if role == 'acoustic' else role} is gone; choose another one: {expected}")
     if found.checkpoint.path.parent != EMBEDDED:
-        inside(project, found.checkpoint.path)
+        check_inside(project, found.checkpoint.path)
     return found
 
 
@@ -107,7 +103,7 @@ def _own_vocoder(project: Project, voice: str) -> str:
 
 
 def _in_folder(folder: Path, key: str, role: str) -> Iterator[Place]:
-    """The checkpoints of a role in the folder of a voice: the only voice there, or each of its vocoders."""
+    """Yield the checkpoints of a role in the folder of a voice: the only voice there, or each of its vocoders."""
     for spec in REGISTRY.values():
         path = find_checkpoint(folder, spec) if spec.role == role else None
         if path is None:
@@ -120,18 +116,15 @@ def _in_folder(folder: Path, key: str, role: str) -> Iterator[Place]:
 
 
 def _in_runs(project: Project, role: str) -> Iterator[Place]:
-    """The checkpoints of the runs: the best, the last, and those of single epochs."""
+    """Yield the checkpoints of the runs: the best, the last, and those of single epochs."""
     for spec in REGISTRY.values():
         if spec.role != role:
             continue
         folder = project.run(spec.name)
         best, last = best_path(folder, spec.name), last_link(folder, spec.name)
         if best.is_file():
-            yield Place(
-                Option(f"{spec.name} {BEST}", f"{spec.name}, best checkpoint"),
-                Checkpoint(spec, best),
-                f"{spec.name}, best{EPOCH}",
-            )
+            option = Option(f"{spec.name} {BEST}", f"{spec.name}, best checkpoint")
+            yield Place(option, Checkpoint(spec, best), f"{spec.name}, best{EPOCH}")
         for path in find_all(folder, spec.name):
             kind = LAST if path == last else path.stem.rpartition("_")[2]
             words = "last checkpoint" if kind == LAST else f"epoch {kind}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from common.inference.evaluation import MEASURED
+from common.training_rules import NEEDED
 from studio.plan_file import ModelPlan, Plan
 from studio.project import Project
 
@@ -56,13 +56,9 @@ def train_words(name: str, plan: Plan, project: Project) -> list[str]:
 
 
 def report_options(settings: ModelPlan) -> dict[str, Any]:
-    """Return the options of the reports: the lines, and the measures that are left out."""
-    recogniser = ["asr"] if settings.best_by != "wer" else []
-    without = [*recogniser, *(measure for measure in MEASURED if measure not in ("asr", NEEDED.get(settings.best_by)))]
+    """Return the options of the reports: the lines, and the measures that are left out, all but the one that selects."""
+    without = [measure for measure in MEASURED if measure != NEEDED.get(settings.best_by)]
     return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
-
-
-NEEDED = {"mos": "mos", "mcd": "likeness"}  # measure that selects: its evaluator
 
 
 def option_words(options: dict[str, Any]) -> list[str]:
@@ -77,9 +73,3 @@ def option_words(options: dict[str, Any]) -> list[str]:
         elif value is not None:
             words += [f"--{flag}", str(value)]
     return words
-
-
-def display_path(path: Path) -> str:
-    """Return a path relative to the current folder where it lies in it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from common.data.filelist import read_filelist
 from common.errors import DataError, join_problems
-from common.files import atomic_write, decode_lines, lock_folder
-from studio.project import Project, inside
+from common.files import atomic_write, decode_lines, locate_problems, lock_folder
+from studio.project import Project, check_inside
 from studio.samples import Sample
 
 SIGNIFICANT = 0.05  # a result is clear below this probability of votes by chance
@@ -89,7 +89,7 @@ def add_vote(pair: Pair, vote: Vote, now: datetime | None = None) -> Row:
 
 def table_path(project: Project) -> Path:
     """Return the path of the project's votes. Raises DataError for a link that leads out of the project."""
-    return inside(project, project.root / "comparisons.tsv")
+    return check_inside(project, project.root / "comparisons.tsv")
 
 
 def read_votes(path: Path) -> list[Row]:
@@ -97,7 +97,7 @@ def read_votes(path: Path) -> list[Row]:
     if not path.exists():
         return []
     lines, unreadable = decode_lines(path, "expected the table of votes")
-    problems = [f"{path}:{index + 1}: {problem}" for index, problem in unreadable.items()]
+    problems = locate_problems(path, unreadable)
     reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
     rows, votes = [], [vote.value for vote in Vote]
     for number, cells in enumerate(reader, 1):
@@ -173,7 +173,7 @@ def describe_result(first: str, second: str, first_wins: int, second_wins: int) 
 
 def validation_texts(project: Project) -> list[str]:
     """Return the validation texts of a project, each once. Raises DataError where it has no list yet."""
-    rows = read_filelist(inside(project, project.require(project.validation_list, "studio.prepare")))
+    rows = read_filelist(check_inside(project, project.require(project.validation_list, "studio.prepare")))
     return list(dict.fromkeys(row.text for row in rows))
 
 

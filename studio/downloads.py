@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from studio.commands import display_path
+from common.files import display_path
 from studio.export import exports_folder, packed_export
 from studio.project import Project
 from studio.share import packed_voice

@@ -11,7 +11,7 @@ import soundfile
 
 from common.errors import DataError, join_problems
 from studio.prepare import apply_rows, edit_problems, proposals_of
-from studio.project import Project, inside, lock_project
+from studio.project import Project, check_inside, lock_project
 from studio.report import describe_problems, figures, read_problems
 from studio.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
 
@@ -30,7 +30,7 @@ def read_rows(project: Project) -> list[Row]:
     """Return the rows of clips.tsv, in its order; none before the recordings are prepared. Raises DataError for a damaged table."""
     if not project.review.exists():
         return []
-    rows, faults = parse_review(inside(project, project.review))
+    rows, faults = parse_review(check_inside(project, project.review))
     if faults:
         raise DataError(join_problems([f"clips.tsv:{line}: {'; '.join(words)}" for line, words in faults.items()]))
     return list(accept_rows(rows, proposals_of(project)).values())
@@ -66,7 +66,7 @@ def describe_edits(edits: Mapping[str, Edit]) -> str:
 
 def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
     """Return the rate in Hz and the samples (N,) of a clip. Raises DataError for one that the project does not have."""
-    path = inside(project, project.clips / f"{clip}.wav")
+    path = check_inside(project, project.clips / f"{clip}.wav")
     if path.parent != project.clips or not path.is_file():
         raise DataError(f"clip {clip}: no such clip in the project {project.name}")
     try:
@@ -94,7 +94,7 @@ def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
     """
     project.require(project.review, "studio.prepare FOLDER --name")
     with lock_project(project):
-        table, faults = parse_review(inside(project, project.review))
+        table, faults = parse_review(check_inside(project, project.review))
         for line, row in table.items():
             if edit := edits.get(row.clip):
                 table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
+from common.files import display_path
+from common.inference.arguments import vocoder_flags
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from common.parser import Parser
 from exports.targets import TARGETS, Source, check_packages, export
 from models import REGISTRY
-from studio.commands import display_path
 from studio.project import PROJECTS, Project
 from studio.share import pack
 from synthesizer import Synthesizer, choose_checkpoints
@@ -41,7 +42,7 @@ def load_source(project: Project) -> Source:
     """Load the plain models of a project's voice on the CPU. Raises DataError where it has no vocoder model."""
     folder = project.require(project.voice, "studio.train")
     found = read_voice_folder(folder, REGISTRY.values())
-    vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
+    vocoders = vocoder_flags(REGISTRY.values())
     own = next((flag for flag in vocoders if flag in found), None)
     if own is None:
         raise DataError(f"{folder}: no {' or '.join(vocoders)} in it, and an export contains a vocoder model")

@@ -55,9 +55,8 @@ def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.
     ratio = (power - noise) / noise
     snr = BEST_SNR if quiet <= LOWEST + 1 else 10 * math.log10(ratio) if ratio > 0 else 0.0
     runs = sum(len(clipped_runs(channel)) for channel in samples.T)
-    return Measures(
-        round(10 * math.log10(power), 1), runs, round(min(snr, BEST_SNR), 1), bandwidth(samples.mean(axis=1), rate)
-    )
+    level = round(10 * math.log10(power), 1)
+    return Measures(level, runs, round(min(snr, BEST_SNR), 1), bandwidth(samples.mean(axis=1), rate))
 
 
 def bandwidth(samples: np.ndarray, rate: int) -> float:
@@ -77,9 +76,8 @@ def bandwidth(samples: np.ndarray, rate: int) -> float:
 class Candidate(NamedTuple):
     """Facts about a clip that decide its faults.
 
-    words_wrong, letters_wrong: shares of the transcript, nan where nothing was compared. speaker:
-    True for another voice than the others'.
-    double: name of an earlier clip with the same samples, or "". silence: seconds of digital silence.
+    words_wrong, letters_wrong: shares of the transcript, nan where nothing was compared. speaker: True for another voice than the
+    others'. double: name of an earlier clip with the same samples, or "". silence: seconds of digital silence.
     """
 
     seconds: float
@@ -106,12 +104,12 @@ def _faults_of(
 ) -> list[str]:
     sound, distance = clip.measures, clip.measures.level - median_level
     pace = len(clip.text) / clip.seconds / median_pace if clip.text else math.nan
+    wrong = min(clip.words_wrong, LETTERS * clip.letters_wrong)
     faults = {
         f"too short ({clip.seconds:.1f} s)": clip.seconds < cutting.min_duration,
         f"too long ({clip.seconds:.1f} s)": clip.seconds > cutting.max_duration + 0.05,
         "no text": not clip.text,
-        f"words ({100 * clip.words_wrong:.0f} % wrong)": min(clip.words_wrong, LETTERS * clip.letters_wrong)
-        > limits.max_words_wrong,
+        f"words ({100 * clip.words_wrong:.0f} % wrong)": wrong > limits.max_words_wrong,
         "cut in speech": clip.in_speech,
         "speaker": clip.speaker,
         f"double of {clip.double}": bool(clip.double),

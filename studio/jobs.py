@@ -1,7 +1,7 @@
 """Commands of a project that run as processes of their own, and go on when the page or its server is closed.
 
 PROJECT/jobs/NAME.json describes the newest run of a command, NAME.log has its output, NAME.exit its exit code, and NAME.pause
-is there once it was told to stop. A later server finds a run by these files: its process must have the id, the start time and the
+is there once it has been paused. A later server finds a run by these files: its process must have the id, the start time and the
 command line that the file names.
 """
 
@@ -38,7 +38,7 @@ class State(Enum):
     """State of a run."""
 
     RUNNING = "running"
-    STOPPING = "stopping"  # it was told to pause, and saves
+    STOPPING = "stopping"  # it has been paused, and saves
     PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"

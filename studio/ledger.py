@@ -60,8 +60,7 @@ class Ledger:
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Rewrite the file with these keys alone, in their order: the same bytes after any number of interruptions."""
-        lines = [
-            json.dumps([key, self.values[key]], ensure_ascii=False) for key in dict.fromkeys(keys) if key in self.values
-        ]
+        known = [key for key in dict.fromkeys(keys) if key in self.values]
+        lines = [json.dumps([key, self.values[key]], ensure_ascii=False) for key in known]
         with atomic_write(self.path) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())

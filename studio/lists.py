@@ -14,12 +14,11 @@ from studio.review import YES, Row
 
 FEWEST_RECORDINGS = 10  # from which on whole recordings are held out
 LARGEST_EXCESS = 2.0  # times the wanted clips that held-out recordings may have
-SILENT = "."  # clips of a project lie below it
 
 Options = dict[str, object]
 
 
-def usable(rows: Sequence[Row]) -> list[Row]:
+def select_usable(rows: Sequence[Row]) -> list[Row]:
     """Select the rows for training and validation, in the order of the recordings and of time."""
     return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
 
@@ -65,7 +64,7 @@ def _last_clips(by_recording: dict[str, list[str]], count: int, total: int) -> s
 
 def write_lists(project: Project, rows: Sequence[Row], validation: float) -> tuple[list[Row], list[Row]]:
     """Write both filelists, rows path|text with paths relative to the project. Return the rows of training and validation."""
-    chosen = usable(rows)
+    chosen = select_usable(rows)
     apart = held_out_clips(chosen, validation)
     parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
     for path, part in zip((project.training_list, project.validation_list), parts, strict=True):

@@ -30,10 +30,8 @@ class Material:
 
 def read_material(project: Project) -> Material:
     """Measure the clips of both filelists. Raises DataError for lists and clips that are missing or cannot be read."""
-    lists = [
-        project.require(path, "studio.prepare FOLDER --name")
-        for path in (project.training_list, project.validation_list)
-    ]
+    paths = (project.training_list, project.validation_list)
+    lists = [project.require(path, "studio.prepare FOLDER --name") for path in paths]
     training, validation = (read_filelist(path) for path in lists)
     for rows, path in zip((training, validation), lists, strict=True):
         check_files(rows, path, project.root)
@@ -61,9 +59,8 @@ def read_text_options(project: Project) -> dict[str, str]:
     try:
         settings: Any = parse_json(project.settings.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{project.settings}: no JSON ({error}); run {project.command('studio.prepare', 'FOLDER', '--name')} again"
-        ) from None
+        again = project.command("studio.prepare", "FOLDER", "--name")
+        raise DataError(f"{project.settings}: no JSON ({error}); run {again} again") from None
     cleaner = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
     if not isinstance(cleaner, str):
         raise DataError(f"{project.settings}: text_cleaners: {cleaner!r}, expected the name of a cleaner")
@@ -71,10 +68,8 @@ def read_text_options(project: Project) -> dict[str, str]:
         return {}
     if not settings.get("symbols_file"):
         return {"text_cleaners": cleaner}
-    return {
-        "text_cleaners": cleaner,
-        "symbols_file": str(project.require(project.symbols, "studio.prepare FOLDER --name")),
-    }
+    symbols = project.require(project.symbols, "studio.prepare FOLDER --name")
+    return {"text_cleaners": cleaner, "symbols_file": str(symbols)}
 
 
 def clip_length(path: Path) -> tuple[float, int]:

@@ -1,8 +1,7 @@
 """Propose the training of a project: python -m studio.plan NAME, after studio.prepare.
 
 Reads the clips, measures ten steps and a report of each model on this machine, and writes PROJECT/plan.json with the reason
-of each setting.
-The file may be edited; `python -m studio.train NAME` follows it.
+of each setting. The file may be edited; `python -m studio.train NAME` follows it.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ from common import precision
 from common.arguments import HelpFormatter, seed
 from common.audio.stft import AudioConfig
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.files import display_path
 from common.parser import Parser
 from common.spec import ModelSpec
 from models import REGISTRY
 from studio import proposal
-from studio.commands import data_words, display_path, option_words, report_options, train_words
+from studio.commands import data_words, option_words, report_options, train_words
 from studio.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
 from studio.material import Material, read_material
 from studio.plan_file import ModelPlan, Plan, write_plan
@@ -55,14 +55,14 @@ def main(argv: list[str] | None = None) -> None:
     for spec in REGISTRY.values():
         start = starts[spec.name]
         request = proposal.Request(
-            warm_start=_text(start),
+            warm_start=display_path(start) if start else None,
             weights=count_weights(start) if start else 0,
             hours=args.hours,
             cpu=args.cpu,
             half=half,
         )
         print(f"{spec.name}: measuring ten steps and a report …", flush=True)
-        settings, figures = propose(spec, material, request, plan, project, gpu, _audio(starts))
+        settings, figures = propose(spec, material, request, plan, project, gpu, _audio_of(starts))
         plan = replace(plan, models={**plan.models, spec.name: settings})
         if args.find_lr:
             plan = with_tested_rate(spec, plan, project)
@@ -74,19 +74,14 @@ def main(argv: list[str] | None = None) -> None:
 
 def check_rate(material: Material, starts: Starts) -> None:
     """Raise DataError where the clips have another rate than the warm start."""
-    rate = _audio(starts).get("sampling_rate", AudioConfig.sampling_rate)
+    rate = _audio_of(starts).get("sampling_rate", AudioConfig.sampling_rate)
     if material.sampling_rate != rate:
-        raise DataError(
-            f"the clips have {material.sampling_rate} Hz, expected {rate} Hz as the warm start has; prepare them anew"
-        )
+        expected = f"expected {rate} Hz as the warm start has; prepare them anew"
+        raise DataError(f"the clips have {material.sampling_rate} Hz, {expected}")
 
 
-def _audio(starts: Starts) -> dict[str, Any]:
+def _audio_of(starts: Starts) -> dict[str, Any]:
     return next((audio_of(path) for path in starts.values() if path), {})
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else display_path(path)
 
 
 def propose(

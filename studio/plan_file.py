@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from common.arguments import LARGEST_SEED
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.training.checkup import BEST_BY
@@ -86,7 +87,7 @@ MODEL_CHECKS: dict[str, Check] = {
     "reasons": OBJECT,
 }
 PLAN_CHECKS: dict[str, Check] = {
-    "seed": (lambda value: type(value) is int and 0 <= value < 2**32, "a whole number from 0 to 2^32 - 1"),
+    "seed": (lambda value: type(value) is int and 0 <= value <= LARGEST_SEED, "a whole number from 0 to 2^32 - 1"),
     "threads": _whole(1),
     "cpu": TRUTH,
     "models": (lambda value: isinstance(value, dict) and bool(value), "a JSON object with a model or more"),

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,13 @@ import numpy.typing as npt
 from common.arguments import actions_of
 from common.data.reports import read_png
 from common.errors import DataError
-from common.files import atomic_write
 from common.spec import ModelSpec
 from common.training_arguments import add_training_arguments
 from models import REGISTRY
 from studio.machine import Figures
 from studio.plan import LEARNING_RATE, Explanation, explain
-from studio.plan_file import Plan, parse_plan, read_plan
-from studio.project import Project, inside, list_projects
+from studio.plan_file import Plan, parse_plan, read_plan, write_plan
+from studio.project import Project, check_inside, list_projects
 from studio.start import EMBEDDED_NAME, NOTHING
 from synthesizer import EMBEDDED
 
@@ -46,7 +45,7 @@ def plan_words(project: Project, start: str, limit: str, unit: str, find_lr: boo
         raise DataError(f"start from {start!r}: there is no such voice any more; choose another one")
     if start.startswith("voice:"):
         other = Project(name=start.removeprefix("voice:"), projects=project.projects)
-        start = str(inside(other, other.voice))
+        start = str(check_inside(other, other.voice))
     words += ["--from", start]
     if limit.strip():
         words += ["--hours", str(parse_limit(limit, unit))]
@@ -68,7 +67,7 @@ def read_explanations(project: Project) -> dict[str, Explanation]:
     """Explain the models of a plan by name; {} without a plan. Raises DataError for a damaged one."""
     if not project.plan.exists():
         return {}
-    plan = read_plan(inside(project, project.plan))
+    plan = read_plan(check_inside(project, project.plan))
     return {name: explain(name, plan, project, figures_of(plan, name)) for name in REGISTRY if name in plan.models}
 
 
@@ -84,7 +83,7 @@ def figures_of(plan: Plan, name: str) -> Figures | None:
 
 def read_rate_plot(project: Project, name: str) -> npt.NDArray[np.uint8] | None:
     """Return the pixels of the plot of a model's learning-rate test; None without one."""
-    path = inside(project, project.root / LEARNING_RATE / f"learning_rate_{name}.png")
+    path = check_inside(project, project.root / LEARNING_RATE / f"learning_rate_{name}.png")
     try:
         return read_png(path.read_bytes())
     except OSError:
@@ -94,7 +93,7 @@ def read_rate_plot(project: Project, name: str) -> npt.NDArray[np.uint8] | None:
 def read_text(project: Project) -> str:
     """Return the text of plan.json; "" without one."""
     try:
-        return inside(project, project.plan).read_text(encoding="utf-8", errors="replace")
+        return check_inside(project, project.plan).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 
@@ -107,8 +106,7 @@ def save_plan(project: Project, text: str) -> None:
     plan = parse_plan(text, project.plan.name)
     if problems := [problem for name in plan.models for problem in path_problems(name, plan, project)]:
         raise DataError("\n".join(f"{project.plan.name}: {problem}" for problem in problems))
-    with atomic_write(inside(project, project.plan)) as file:
-        file.write(f"{json.dumps(asdict(plan), indent=1, ensure_ascii=False)}\n".encode())
+    write_plan(check_inside(project, project.plan), plan)
 
 
 def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:

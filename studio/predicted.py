@@ -62,12 +62,8 @@ def _write(path: Path, lines: Sequence[str]) -> str:
 
 def _run(module: str, words: Sequence[str]) -> None:
     print(f"python -m {module}", flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        module,
-        *(str(Path(word).resolve()) if Path(word).exists() else word for word in words),
-    ]
+    absolute = (str(Path(word).resolve()) if Path(word).exists() else word for word in words)  # as ROOT is its folder
+    command = [sys.executable, "-m", module, *absolute]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise DataError(f"{module} failed: {message_of(done.stderr)}")

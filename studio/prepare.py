@@ -16,7 +16,7 @@ from studio.alphabet import Alphabet, choose_alphabet, symbols_file
 from studio.clips import CutRecording, Job, cut_recording
 from studio.faults import Candidate, find_faults, is_usable
 from studio.ledger import Ledger
-from studio.lists import Options, training_problems, usable, write_lists
+from studio.lists import Options, select_usable, training_problems, write_lists
 from studio.prepare_arguments import VALIDATION, PrepareOptions, options_of
 from studio.project import Project, lock_project
 from studio.recognition import Sound, recognise
@@ -29,8 +29,8 @@ from studio.review import (
     read_proposals,
     read_review,
     share,
+    sort_worst_first,
     store_proposals,
-    worst_first,
     write_review,
 )
 from studio.sentences import WORDS, recognise_parts, remove_parts
@@ -70,7 +70,7 @@ def prepare(options: PrepareOptions) -> None:
     rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
     edits = carry_edits(rows, *_earlier(project))
     _write_settings(options, alphabet)
-    write_review(project.review, worst_first(edits.rows))
+    write_review(project.review, sort_worst_first(edits.rows))
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
     report.store_problems(project, cut.problems)
@@ -120,9 +120,9 @@ def proposals_of(project: Project) -> list[Row]:
 def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
     """Return the reasons by clip for which training would refuse rows in use."""
     settings = read_settings(project)
-    alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
+    alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
-    return {clip: f"text: {text}" for clip, text in training_problems(project, usable(rows), options).items()}
+    return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
 
 
 def apply_rows(project: Project, rows: Sequence[Row], validation: float | None = None) -> list[str]:
@@ -132,7 +132,7 @@ def apply_rows(project: Project, rows: Sequence[Row], validation: float | None =
     """
     settings = read_settings(project)
     settings["validation"] = validation or settings["validation"]
-    alphabet = choose_alphabet([row.text for row in usable(rows)], settings["texts"]["language"])
+    alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     _write_alphabet(project, settings, alphabet)
     parts = write_lists(project, rows, settings["validation"])
     proposals = proposals_of(project)
@@ -146,12 +146,9 @@ def cut_all(options: PrepareOptions) -> Material:
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
-        others = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
-        raise DataError(
-            join_problems(
-                [*listing.problems, f"{folder}: no recordings in it, but {others}; expected wav, flac, mp3, m4a …"]
-            )
-        )
+        found = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
+        problem = f"{folder}: no recordings in it, but {found}; expected wav, flac, mp3, m4a …"
+        raise DataError(join_problems([*listing.problems, problem]))
     if others := listing.describe_others():
         print(f"not read, for their endings are those of no recording: {others}")
     transcripts = find_transcripts(folder, listing.sources)
@@ -185,10 +182,8 @@ def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[Cli
     with Ledger(options.project.state / WORDS) as ledger:
         words |= recognise(sounds, config, ledger, options.workers)
         ledger.keep_only(sorted(ledger.values))
-    names = {recording.name for recording in chosen}
-    return {
-        r.name: texts_of(r, cut.transcripts.get(r.name), words if r.name in names else None) for r in cut.recordings
-    }
+    words_of = {recording.name: words for recording in chosen}
+    return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
 
 
 def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
@@ -257,13 +252,13 @@ def _training_options(alphabet: Alphabet, sampling_rate: int) -> Options:
 
 def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options) -> list[Row]:
     """Add a fault to the rows that training would refuse."""
-    problems = training_problems(project, usable(rows), options)
-    return [
-        row._replace(use=NO, faults="; ".join(filter(None, [row.faults, f"text ({problems[row.clip]})"])))
-        if row.clip in problems
-        else row
-        for row in rows
-    ]
+    problems = training_problems(project, select_usable(rows), options)
+
+    def refuse(row: Row) -> Row:
+        faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])
+        return row._replace(use=NO, faults="; ".join(faults))
+
+    return [refuse(row) if row.clip in problems else row for row in rows]
 
 
 def _earlier(project: Project) -> tuple[list[Row], list[Row]]:

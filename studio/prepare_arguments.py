@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from common.arguments import HelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
+from common.arguments import LineHelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
 from common.audio.loudness import NORMALIZATIONS
 from common.errors import UsageError
 from common.parser import Parser
@@ -55,17 +55,14 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="python -m studio.prepare", description=DESCRIPTION, formatter_class=_Formatter, allow_abbrev=False
+        prog="python -m studio.prepare", description=DESCRIPTION, formatter_class=LineHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
     add("folder", metavar="FOLDER", type=Path, nargs="?", help="the recordings, with the folders below it")
     add("--name", required=True, help="of the project: Latin letters, digits, - and _")
     add("--projects", type=Path, default=PROJECTS, help="folder of all projects")
-    add(
-        "--apply",
-        action="store_true",
-        help="read the edits of clips.tsv and write the filelists again; needs no FOLDER",
-    )
+    edits = "read the edits of clips.tsv and write the filelists again; needs no FOLDER"
+    add("--apply", action="store_true", help=edits)
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     _add_cutting(parser.add_argument_group("clips"))
     _add_texts(parser.add_argument_group("texts"))
@@ -73,29 +70,14 @@ def _parser() -> Parser:
     return parser
 
 
-class _Formatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keep the lines of the description, and append defaults."""
-
-
 def _add_cutting(group: argparse._ArgumentGroup) -> None:
     add, default = group.add_argument, CuttingConfig
     add("-sr", "--sampling-rate", type=sampling_rate, default=default.sampling_rate, help="Hz, of the clips")
     add("--min-duration", type=seconds, default=default.min_duration, metavar="S", help="shortest clip, in seconds")
     add("--max-duration", type=seconds, default=default.max_duration, metavar="S", help="longest clip, in seconds")
-    add(
-        "--min-pause",
-        type=seconds,
-        default=default.min_pause,
-        metavar="S",
-        help="shortest pause at which to cut, in seconds",
-    )
-    add(
-        "--margin",
-        type=seconds,
-        default=default.margin,
-        metavar="S",
-        help="silence that stays at either end, in seconds",
-    )
+    pause, margin = "shortest pause at which to cut, in seconds", "silence that stays at either end, in seconds"
+    add("--min-pause", type=seconds, default=default.min_pause, metavar="S", help=pause)
+    add("--margin", type=seconds, default=default.margin, metavar="S", help=margin)
     levels = "level of the clips: as recorded, of one peak, or of one loudness"
     add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=levels)
     fill = f"fill digital silence, as noise gates leave it, with noise {BELOW_SPEECH:g} dB below the speech"
@@ -123,18 +105,12 @@ def _add_texts(group: argparse._ArgumentGroup) -> None:
 def _add_faults(group: argparse._ArgumentGroup) -> None:
     add, default = group.add_argument, FaultLimits
     add("--clipping-runs", type=positive, default=default.clipping_runs, help="runs of samples at full scale")
-    add(
-        "--min-snr", type=float, default=default.min_snr, metavar="DB", help="speech above noise, estimated from pauses"
-    )
+    ratio = "speech above noise, estimated from pauses"
+    add("--min-snr", type=float, default=default.min_snr, metavar="DB", help=ratio)
     bandwidth = "highest frequency; speech by telephone ends at 4000"
     add("--min-bandwidth", type=float, default=default.min_bandwidth, metavar="HZ", help=bandwidth)
-    add(
-        "--loudness",
-        type=float,
-        default=default.loudness,
-        metavar="DB",
-        help="distance from the median level of all clips",
-    )
+    distance = "distance from the median level of all clips"
+    add("--loudness", type=float, default=default.loudness, metavar="DB", help=distance)
     wrong = "share of a transcript's words that were not recognised; such clips are not used"
     add("--max-words-wrong", type=float, default=default.max_words_wrong, metavar="SHARE", help=wrong)
     add("--pace", type=float, default=default.pace, metavar="X", help="letters a second, in medians of all clips")
@@ -147,12 +123,8 @@ def options_of(argv: list[str] | None = None) -> PrepareOptions:
     args = parse_args(argv)
     project = Project(name=args.name, projects=args.projects)
     if args.apply == (args.folder is not None):
-        wanted = (
-            "no FOLDER with --apply, which reads clips.tsv alone"
-            if args.apply
-            else "FOLDER, the recordings, or --apply"
-        )
-        raise UsageError(f"expected {wanted}")
+        without = "no FOLDER with --apply, which reads clips.tsv alone"
+        raise UsageError(f"expected {without if args.apply else 'FOLDER, the recordings, or --apply'}")
     if args.apply:
         _refuse_without_effect(sys.argv[1:] if argv is None else argv)
     if args.folder is not None:

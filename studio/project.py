@@ -157,7 +157,7 @@ def create_project(projects: Path, name: str | None) -> Project:
     return project
 
 
-def inside(project: Project, path: Path) -> Path:
+def check_inside(project: Project, path: Path) -> Path:
     """Return a path of a project. Raises DataError where links or `..` lead out of the project."""
     if "\0" in str(path) or not path.resolve().is_relative_to(project.root.resolve()):
         raise DataError(f"{path.name}: leads out of the project {project.name}")

@@ -64,9 +64,8 @@ def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> 
     advice = spec.advise(material.minutes, request.weights, gpu)
     if material.text_options and "freeze" in advice.options:
         options = {name: value for name, value in advice.options.items() if name != "freeze"}
-        advice = advice._replace(
-            options=options, reason="the texts are not English: their reading is trained as well as the voice"
-        )
+        reason = "the texts are not English: their reading is trained as well as the voice"
+        advice = advice._replace(options=options, reason=reason)
     if request.half:
         options = {**advice.options, "amp": True}
         advice = advice._replace(options=options, reason=f"{advice.reason}; half precision is fast on this device")
@@ -125,10 +124,9 @@ def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[s
         reason = f"usual for this much data; {each}"
         return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, REPORTS)}
     room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds)
-    report = figures.report_seconds
-    reports = (
-        REPORTS if REPORTS * report <= REPORT_SHARE * room else max(FEWEST_REPORTS, int(REPORT_SHARE * room / report))
-    )
+    report, reports = figures.report_seconds, REPORTS
+    if REPORTS * report > REPORT_SHARE * room:
+        reports = max(FEWEST_REPORTS, int(REPORT_SHARE * room / report))
     epochs = int((room - reports * report) / (steps * seconds))
     if epochs >= advised:
         reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
@@ -170,12 +168,9 @@ def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> C
     """Choose the measure that selects the best checkpoint and ends the run."""
     if counts_words and not material.text_options:
         return Choice("wer", WORDS_WIN)
-    measure = WITHOUT_PACKAGES[spec.role]
-    cause = (
-        "the recogniser reads English alone"
-        if counts_words
-        else "no recogniser is installed (`bash scripts/evaluation.sh`)"
-    )
+    measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"
+    if counts_words:
+        cause = "the recogniser reads English alone"
     return Choice(measure, f"{cause}: {measure.replace('_', ' ')} in place of words")
 
 

@@ -39,9 +39,8 @@ def recognise(sounds: Sequence[Sound], config: TextConfig, ledger: Ledger, worke
         DataError: packages are missing, or the endpoint refuses.
     """
     keys = {sound.digest: f"{config.recogniser} {sound.digest}" for sound in sounds}
-    todo = [
-        sound for sound in {sound.digest: sound for sound in sounds}.values() if ledger.get(keys[sound.digest]) is None
-    ]
+    by_digest = {sound.digest: sound for sound in sounds}
+    todo = [sound for digest, sound in by_digest.items() if ledger.get(keys[digest]) is None]
     for sound, text in zip(todo, _recognise_all([sound.path for sound in todo], config, workers), strict=True):
         ledger.add(keys[sound.digest], plain_text(text))
     return {digest: ledger.get(key) for digest, key in keys.items()}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from common.errors import DataError, printable
 from common.files import make_folder, parse_json
 from studio.prepare_config import TextConfig
-from studio.project import Project, inside
+from studio.project import Project, check_inside
 from studio.sources import ENDINGS, TRANSCRIPTS, file_digest
 
 
@@ -27,7 +27,7 @@ def store_files(project: Project, files: Sequence[Path]) -> Storage:
 
     Raises DataError where the folder leads out of the project.
     """
-    folder = inside(project, project.recordings)
+    folder = check_inside(project, project.recordings)
     make_folder(folder)
     new, repeated, problems = [], [], []
     for path in files:
@@ -79,7 +79,7 @@ def prepare_words(project: Project, language: str, several_speakers: bool) -> li
 
     Raises DataError where there are none, and where the project's clips come from another folder, since a run would remove them.
     """
-    folder = inside(project, project.recordings)
+    folder = check_inside(project, project.recordings)
     if not list_recordings(project):
         raise DataError(f"{project.name}: no recordings yet; drop some files first")
     if (other := recorded_folder(project)) and Path(other) != folder.resolve():

@@ -85,9 +85,8 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     if edits.n_edited:
         lines.append(f"  edited by hand: {clips(edits.n_edited)}")
     if edits.lost:
-        lines.append(
-            f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {', '.join(edits.lost[:5])}"
-        )
+        lost = ", ".join(edits.lost[:5])
+        lines.append(f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {lost}")
     return lines
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import DataError, join_problems
-from common.files import atomic_write, decode_lines, parse_json
+from common.files import atomic_write, decode_lines, locate_problems, parse_json
 
 YES, NO = "yes", "no"
 COLUMNS = ("use", "clip", "recording", "start", "end", "text", "source", "recognised", "words_wrong", "faults")
@@ -39,7 +39,7 @@ class Row(NamedTuple):
         return f"{self.clip} {self.start} {self.end}"
 
 
-def worst_first(rows: Sequence[Row]) -> list[Row]:
+def sort_worst_first(rows: Sequence[Row]) -> list[Row]:
     """Sort rows: those with faults first, by the share of wrong words, then by the number of faults, then by name."""
 
     def badness(row: Row) -> tuple[bool, float, int, str]:
@@ -79,9 +79,8 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
     rows, faults = parse_review(path)
     faults = faults | check_rows(rows, proposals)
     if faults:
-        raise DataError(
-            join_problems([f"{path}:{line}: {problem}" for line in sorted(faults) for problem in faults[line]])
-        )
+        lines = [f"{path}:{line}: {problem}" for line in sorted(faults) for problem in faults[line]]
+        raise DataError(join_problems(lines))
     return accept_rows(rows, proposals)
 
 
@@ -124,8 +123,7 @@ def _open_table(path: Path) -> tuple[Iterator[tuple[int, list[str]]], list[str]]
     """Return a table's rows by line, and its heading. Raises DataError for bytes that are no table, and missing columns."""
     lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
     if problems:
-        reasons = [f"{path}:{index + 1}: {problem}; save it as UTF-8" for index, problem in problems.items()]
-        raise DataError(join_problems(reasons))
+        raise DataError(join_problems([f"{place}; save it as UTF-8" for place in locate_problems(path, problems)]))
     reader = _cells(path, lines)
     heading = [name.strip() for name in next(reader, (1, []))[1]]
     if missing := ", ".join(name for name in COLUMNS if name not in heading):
@@ -208,11 +206,8 @@ def carry_edits(rows: Sequence[Row], edited: Sequence[Row], proposals: Sequence[
         original = originals.get(row.key)
         if original is None:
             continue
-        changes = {
-            name: getattr(row, name)
-            for name in EDITABLE
-            if getattr(row, name) != " ".join(getattr(original, name).split())
-        }
+        pairs = {name: (getattr(row, name), " ".join(getattr(original, name).split())) for name in EDITABLE}
+        changes = {name: new_cell for name, (new_cell, old_cell) in pairs.items() if new_cell != old_cell}
         if changes and row.key in new:
             new[row.key] = new[row.key]._replace(**changes)
             n_edited += 1

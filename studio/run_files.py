@@ -39,14 +39,9 @@ def read_run(path: Path) -> Run | None:
         run = Run(**{field.name: content[field.name] for field in fields(Run)}) if content else None
     except (KeyError, TypeError):
         return None
-    good = (
-        run
-        and isinstance(run.pid, int)
-        and isinstance(run.started, float)
-        and isinstance(run.words, list)
-        and run.words
-    )
-    return run if good else None
+    if not run or not isinstance(run.pid, int) or not isinstance(run.started, float):
+        return None
+    return run if run.words and isinstance(run.words, list) else None
 
 
 def find_process(run: Run) -> psutil.Process | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from common import precision
+from common.arguments import LARGEST_SEED
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
@@ -28,7 +28,7 @@ from studio.project import Project
 from synthesizer import Choice, Line, Synthesizer
 
 MOST_CHARACTERS = 1000  # of a text
-LARGEST = {"seed": 2**32 - 1, "sigma": 10.0, "strength": 10.0}
+LARGEST = {"seed": LARGEST_SEED, "sigma": 10.0, "strength": 10.0}
 NICE = 10  # the priority of the thread below that of a training, on Linux
 ATTEMPTS = 5  # to read checkpoints that a training replaces
 
@@ -156,9 +156,8 @@ def load_voice(files: Files, device: torch.device) -> tuple[Synthesizer, str]:
     choice = Choice(files.acoustic, files.vocoder, files.acoustic_name)
     voice = Synthesizer.from_choice(choice, config=config, device=device)
     names = [(files.acoustic_name, files.acoustic), (files.vocoder_name, files.vocoder)]
-    return voice, " with ".join(
-        name_with_epoch(name, checkpoint.path if checkpoint else None) for name, checkpoint in names
-    )
+    parts = [name_with_epoch(name, checkpoint.path if checkpoint else None) for name, checkpoint in names]
+    return voice, " with ".join(parts)
 
 
 def name_with_epoch(name: str, path: Path | None) -> str:
@@ -210,16 +209,3 @@ def lower_priority() -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
-
-
-def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expected: str) -> Any:
-    """Return the number in a field, None where it is empty. Raises UsageError for another text."""
-    if not (text := (text or "").strip()):
-        return None
-    try:
-        value = kind(text)
-    except ValueError:
-        value = math.nan
-    if value != value:
-        raise UsageError(f"{name}: {text!r}, expected {expected}, or nothing")
-    return value

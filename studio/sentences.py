@@ -32,11 +32,7 @@ def recognise_parts(jobs: Sequence[Job], project: Project, config: TextConfig, w
     wanting = [job for job in jobs if job.recogniser]
     folder = project.state / PARTS
     work = partial(cut_parts, folder=folder)
-    recordings = [
-        recording
-        for recording in stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)
-        if recording
-    ]
+    recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
     sounds = [Sound(folder / f"{part.name}.wav", part.digest) for recording in recordings for part in recording.clips]
     with Ledger(project.state / WORDS) as ledger:
         words = recognise(sounds, config, ledger, workers)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
-from common.files import atomic_write
+from common.files import atomic_write, display_path
 from common.inference.voice_folder import read_voice_folder
 from common.parser import Parser
 from models import REGISTRY
-from studio.commands import display_path
 from studio.project import PROJECTS, Project
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of every file: that of writing would make equal voices differ

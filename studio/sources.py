@@ -20,26 +20,12 @@ import soundfile
 from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
 from common.errors import DataError, printable
 
-SOUNDS = (
-    ".wav",
-    ".wave",
-    ".w64",
-    ".rf64",
-    ".flac",
-    ".ogg",
-    ".oga",
-    ".opus",
-    ".mp3",
-    ".mp2",
-    ".mpga",
-    ".aif",
-    ".aiff",
-    ".aifc",
-)
+WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
+STREAMS = (".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mpga")
 COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ac3", ".eac3", ".dts")
 RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", ".sph")
 VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
-ENDINGS = frozenset(SOUNDS + COMPRESSED + RARE + VIDEOS)
+ENDINGS = frozenset(WAVES + STREAMS + COMPRESSED + RARE + VIDEOS)
 TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".csv", ".tsv"})
 BLOCK = 2**18  # samples of all channels together that are read at once
 LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips

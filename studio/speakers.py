@@ -36,7 +36,8 @@ class Voices(NamedTuple):
 
 def describe_voices(sounds: Sequence[Sound], ledger: Ledger, workers: int) -> np.ndarray:
     """Return the embedding (K, D) of each clip; those in the ledger are not computed again."""
-    todo = [sound for sound in {sound.digest: sound for sound in sounds}.values() if ledger.get(sound.digest) is None]
+    by_digest = {sound.digest: sound for sound in sounds}
+    todo = [sound for digest, sound in by_digest.items() if ledger.get(digest) is None]
     if todo:
         VoiceEmbedder()  # reports missing packages here and not in a worker
     embeddings = stream_parallel(describe_voice, [sound.path for sound in todo], workers, "comparing voices")

@@ -46,9 +46,8 @@ def check_audio(starts: Starts) -> None:
     paths = [path for path in starts.values() if path]
     for first, other in itertools.pairwise(paths):
         if audio_of(first) != audio_of(other):
-            raise UsageError(
-                f"--from: {first} and {other} have different settings of audio; choose checkpoints of one voice"
-            )
+            problem = "have different settings of audio; choose checkpoints of one voice"
+            raise UsageError(f"--from: {first} and {other} {problem}")
 
 
 def audio_of(path: Path) -> dict[str, Any]:

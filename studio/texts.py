@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from common.quality.words import character_errors, normalise, word_errors
+from common.quality.words import Errors, character_errors, normalise, word_errors
 from studio.alignment import assign_words
 from studio.clips import CutRecording
 from studio.transcripts import Transcript
@@ -66,8 +66,10 @@ def _texts_of_transcript(recording: CutRecording, transcript: Transcript, recogn
 
 def shares_wrong(text: str, recognised: str) -> tuple[float, float]:
     """Return the shares of the text's words and of its letters that differ, at most 1; nan for a text without words."""
-    words, letters = (
-        word_errors(text, recognised),
-        character_errors(*("".join(normalise(t).split()) for t in (text, recognised))),
-    )
-    return tuple(min(1.0, errors.rate) if errors.count else math.nan for errors in (words, letters))  # type: ignore[return-value]
+    wanted, found = ("".join(normalise(words).split()) for words in (text, recognised))
+    words, letters = word_errors(text, recognised), character_errors(wanted, found)
+    return _share(words), _share(letters)
+
+
+def _share(errors: Errors) -> float:
+    return min(1.0, errors.rate) if errors.count else math.nan

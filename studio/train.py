@@ -15,16 +15,18 @@ import argparse
 import math
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
+from common.files import display_path
 from common.parser import Parser
 from common.training.checkpoint import find_last, load_checkpoint
 from common.training.interrupt import StopRequest
 from models import REGISTRY
-from studio.commands import display_path, option_words, train_words
+from studio.commands import option_words, train_words
 from studio.machine import counts_words
 from studio.plan_file import ModelPlan, Plan, read_plan
 from studio.predicted import predict_mels
@@ -86,8 +88,8 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     ending = Ending.BUDGET
     if left > 0 or not find_last(folder, name):
         print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
-        spend = lambda seconds: progress.spend(name, seconds)  # noqa: E731
-        ending = run_training(limited_words(name, plan, project, left), plan.threads, max(left, 1.0), stop, spend)
+        words, spend = limited_words(name, plan, project, left), partial(progress.spend, name)
+        ending = run_training(words, plan.threads, max(left, 1.0), stop, spend)
     if ending is Ending.STOPPED:
         return False
     reason = reason_of(ending, settings, place_of(folder, name))
@@ -139,10 +141,8 @@ def describe_budget(settings: ModelPlan, spent: float) -> str:
 
 def describe_time(seconds: float, steps: float) -> str:
     """Describe the time that a model has taken in all its runs, of which `steps` seconds were those of steps."""
-    rest = max(0.0, seconds - steps)
-    return (
-        f"{duration(seconds)} in all: {duration(steps)} of steps, {duration(rest)} of starts, reports and checkpoints"
-    )
+    rest = duration(max(0.0, seconds - steps))
+    return f"{duration(seconds)} in all: {duration(steps)} of steps, {rest} of starts, reports and checkpoints"
 
 
 def step_time(folder: Path) -> float:

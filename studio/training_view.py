@@ -18,7 +18,7 @@ from models import REGISTRY
 from studio.measures import describe_measures
 from studio.plan_file import ModelPlan, read_plan
 from studio.progress import ModelProgress, Progress
-from studio.project import Project, inside
+from studio.project import Project, check_inside
 from studio.run_log import RunLog
 from studio.run_pictures import ALIGNMENT, MEL, Picture, RunPictures, Speech, evaluation_texts
 from studio.wording import HOUR, duration
@@ -84,7 +84,7 @@ class TrainingView:
     def look(self, project: Project, name: str, seen: Keys = NOTHING_SEEN) -> Sight:
         """Read the run of a model; pictures whose keys are `seen` already are left out."""
         with self._lock:
-            folder = inside(project, project.run(name))
+            folder = check_inside(project, project.run(name))
             new = RunView(RunLog(folder / LOG), RunPictures(folder / TENSORBOARD / name))
             view = self._views.setdefault(folder, new)
             view.log.update()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from common.data.transliteration import compose
 from common.errors import DataError
-from common.files import decode_lines
+from common.files import decode_lines, locate_problems
 from studio.sources import Source, readable_name
 
 SUBTITLES = (".srt", ".vtt")
@@ -109,7 +109,7 @@ def read_transcript(path: Path, name: str) -> Transcript:
     if not text and not problems:
         problems[0] = "no words in it; remove the file, or write the words of the recording into it"
     if problems:
-        raise DataError("\n".join(f"{path}:{index + 1}: {problem}" for index, problem in sorted(problems.items())))
+        raise DataError("\n".join(locate_problems(path, problems)))
     return Transcript(name, text, tuple(cues))
 
 
@@ -176,7 +176,7 @@ def _from_tables(folder: Path, sources: Sequence[Source], problems: list[str]) -
         if path.name != "metadata.csv" and not any(names.values()):
             continue  # a table of something else
         for number, (_, text) in rows.items():
-            problem = _problem_of_row(names[number], text, found, path)
+            problem = _problem_of_row(names[number], text, found)
             if problem:
                 problems.append(f"{path}:{number}: {problem}")
             elif names[number]:
@@ -184,7 +184,7 @@ def _from_tables(folder: Path, sources: Sequence[Source], problems: list[str]) -
     return found
 
 
-def _problem_of_row(names: Sequence[str], text: str, found: Mapping[str, Transcript], path: Path) -> str:
+def _problem_of_row(names: Sequence[str], text: str, found: Mapping[str, Transcript]) -> str:
     """Return the problem of a row, or "". Rows that name no recording here are none: many corpora are used in part."""
     if len(names) > 1:
         return f"names several recordings: {', '.join(names[:3])}"
@@ -244,7 +244,7 @@ def read_table(path: Path) -> dict[int, tuple[str, str]]:
     except csv.Error as error:
         problems[reader.line_num - 1] = str(error)
     if problems:
-        raise DataError("\n".join(f"{path}:{index + 1}: {problem}" for index, problem in sorted(problems.items())))
+        raise DataError("\n".join(locate_problems(path, problems)))
     return rows
 
 

@@ -13,6 +13,7 @@ from common.audio.audio_processing import load_audio
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError
 from common.files import atomic_write, remove_leftovers
+from common.inference.arguments import vocoder_flags
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM, SynthesisConfig
 from common.inference.evaluation import Evaluators, HeldOutLine, evaluate_system, renditions_from_texts
 from common.inference.outputs import write_sound
@@ -51,7 +52,7 @@ def write_voice(project: Project, plan: Plan, progress: Progress) -> None:
     rows = read_filelist(project.validation_list)
     lines = spread(rows, max(settings.report_lines for settings in plan.models.values()))
     systems = evaluate(project, lines, plan)
-    vocoder = clearest(systems, plan)
+    vocoder = choose_vocoder(systems, plan)
     config = {"name": project.name, "vocoder": vocoder, "models": {}}
     config["models"] = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
     write_text(project.voice / CONFIG, f"{json.dumps(config, indent=1)}\n")
@@ -101,10 +102,8 @@ def start_strength(settings: ModelPlan) -> float | None:
 def load_voice(project: Project, plan: Plan, vocoder: str | None = None) -> Synthesizer:
     """Load the voice of a project."""
     found = read_voice_folder(project.voice, REGISTRY.values())
-    chosen = vocoder or next(
-        (spec.flag for spec in REGISTRY.values() if spec.role == "vocoder" and spec.flag in found), GRIFFIN_LIM
-    )
-    choice = choose_checkpoints(found, chosen)
+    own = [flag for flag in vocoder_flags(REGISTRY.values()) if flag in found]
+    choice = choose_checkpoints(found, vocoder or next(iter(own), GRIFFIN_LIM))
     return Synthesizer.from_choice(choice, config=SynthesisConfig(), device=precision.pick_device(cpu=plan.cpu))
 
 
@@ -112,11 +111,9 @@ def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, S
     """Measure the voice on validation lines through its vocoder and Griffin-Lim, with words where the recogniser is installed."""
     voice = load_voice(project, plan)
     audio = voice.audio
+    sounds = (load_audio(project.root / row.path, audio.sampling_rate) for row in rows)
     items = [
-        HeldOutLine(
-            row.text, load_audio(project.root / row.path, audio.sampling_rate), "".join(voice.symbols(row.text))
-        )
-        for row in rows
+        HeldOutLine(row.text, sound, "".join(voice.symbols(row.text))) for row, sound in zip(rows, sounds, strict=True)
     ]
     vocoders: dict[str, Vocoder] = {GRIFFIN_LIM: GriffinLimVocoder(audio, voice.device, 0)}
     if voice.vocoding:
@@ -130,10 +127,10 @@ def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, S
     }
 
 
-def clearest(systems: dict[str, System], plan: Plan) -> str:
+def choose_vocoder(systems: dict[str, System], plan: Plan) -> str:
     """Return the vocoder with the fewest wrong words, each line's capped at its number of words.
 
-    Without a count: Griffin-Lim in place of the embedded vocoder's heir.
+    Without a count: Griffin-Lim in place of a vocoder that was trained from the embedded one.
     """
     wrong = {
         name: sum(line.counts["wer"].cap().errors for line in system.lines if "wer" in line.counts)

@@ -1,4 +1,4 @@
-"""Settings for an amount of data; docs/training.md tells which of them are measured and which are rules of thumb."""
+"""Settings for an amount of data; docs/training.md separates measured ones from rules of thumb."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, mel_seconds, too_long
+from common.data.clip_limits import audio_seconds, check_clips, length_problem, mel_seconds
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
@@ -139,7 +139,7 @@ class TextMelDataset:
                 f"{path}: a text of {symbols} symbols for {seconds:.2f} s, expected at most {most:.0f} "
                 f"({self.config.symbols_per_second:g} a second, --symbols-per-second): is it the text of this clip?"
             )
-        return too_long(path, seconds, self.config.longest_clip)
+        return length_problem(path, seconds, self.config.longest_clip)
 
     def __len__(self) -> int:
         return len(self.utterances)

@@ -28,24 +28,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.txt"
 PRELOADED = (
-    *(
-        "torch",
-        "torch._dynamo",
-        "torch.onnx",
-        "torch.distributed.fsdp",
-        "torch.distributed.tensor",
-        "torch.utils.tensorboard",
-    ),
-    *(
-        "numpy",
-        "scipy.signal",
-        "scipy.io.wavfile",
-        "soundfile",
-        "librosa.filters",
-        "hypothesis",
-        "matplotlib.figure",
-        "pytest",
-    ),
+    *("torch", "torch._dynamo", "torch.onnx", "torch.utils.tensorboard"),
+    *("torch.distributed.fsdp", "torch.distributed.tensor"),
+    *("numpy", "scipy.signal", "scipy.io.wavfile", "soundfile", "librosa.filters", "matplotlib.figure"),
+    *("hypothesis", "pytest"),
 )
 FACTOR, MARGIN = 3, 10.0  # a mutant may take so many times as long as the file without it, and so many seconds more
 PASSED, FAILED, SLOW = "passed", "failed", "took too long"
@@ -65,7 +51,7 @@ class Mutant(NamedTuple):
 
 
 def read_mutants(path: Path = LIST) -> list[Mutant]:
-    """Read a list of mutants."""
+    """Read a list of mutants, in its order."""
     mutants: list[Mutant] = []
     file, old = "", ""
     tests: tuple[str, ...] = ()

@@ -32,17 +32,8 @@ MAY_IMPORT = {
     "multiproc": {"common"},
 }
 PACKAGES = {
-    "torch",
-    "numpy",
-    "soundfile",
-    "librosa",
-    "inflect",
-    "unidecode",
-    "matplotlib",
-    "tqdm",
-    "scipy",
-    "jinja2",
-    "psutil",
+    *("torch", "numpy", "scipy", "soundfile", "librosa", "matplotlib", "tqdm", "jinja2", "psutil"),
+    *("inflect", "unidecode"),  # of the text front end
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "onnxruntime", "distillmos", "pyworld", "resemblyzer"}

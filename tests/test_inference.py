@@ -82,17 +82,10 @@ def quickstart(tmp_path_factory) -> Quickstart:
     speak = ["-i", phrases(folder, PHRASES), "--tacotron2", folder / "output/checkpoint_Tacotron2_last.pt"]
     prepare = ["--audio-filelist", *audio_lists, "--mel-filelist", *mel_lists, "-d", ROOT, "--num-workers", 2]
     vocoder = ["--waveglow", folder / "output/checkpoint_WaveGlow_last.pt", "--wn-channels", 8]
+    train_tacotron2 = ["train.py", "-m", "Tacotron2", "--load-mel-from-disk"]
     commands = {
         "mels": ["-m", "common.data.mels", *prepare, "--n-mel-channels", 10],
-        "Tacotron2": [
-            "train.py",
-            "-m",
-            "Tacotron2",
-            "--load-mel-from-disk",
-            *mels,
-            *shared,
-            *MODELS["Tacotron2"].split(),
-        ],
+        "Tacotron2": [*train_tacotron2, *mels, *shared, *MODELS["Tacotron2"].split()],
         "WaveGlow": ["train.py", "-m", "WaveGlow", *audio, *shared, *MODELS["WaveGlow"].split()],
         "waveglow": ["inference.py", *speak, "-o", folder / "waveglow", *vocoder, "--cpu"],
         "griffin-lim": ["inference.py", *speak, "-o", folder / "griffin-lim", "--vocoder", "griffin-lim", "--fp16"],

@@ -111,15 +111,8 @@ def test_precompute_is_a_flag_without_effect(tmp_path: Path, script: str, capsys
         return
     clips(tmp_path)
     lines = ["-i", tmp_path / "validation.txt", "--dataset-path", ROOT, "-o", tmp_path / "report", "--lines", 1]
-    models = [
-        "--tacotron2",
-        train_tiny_model("Tacotron2"),
-        "--vocoder",
-        "griffin-lim",
-        "--max-decoder-steps",
-        8,
-        "--cpu",
-    ]
+    models = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim"]
+    models += ["--max-decoder-steps", 8, "--cpu"]
     out = succeed(script, *lines, *models, "--without", "asr", "mos", "likeness", "--precompute")
     assert "note: --precompute has no effect here" in out
 

@@ -14,35 +14,15 @@ pytestmark = pytest.mark.slow
 
 OPTIONS = {
     # the LSTMs' masks are drawn in another order
-    "Tacotron2": [
-        "--learning-rate",
-        1e-3,
-        "--p-attention-dropout",
-        0,
-        "--p-decoder-dropout",
-        0,
-        "--drop-frame-rate",
-        0.1,
-    ],
+    "Tacotron2": "--learning-rate 1e-3 --p-attention-dropout 0 --p-decoder-dropout 0 --drop-frame-rate 0.1",
     # tiles start at 256 channels; at this size a rate of 1e-3 diverges, and rounding grows with it
-    "WaveGlow": [
-        "--learning-rate",
-        1e-4,
-        "--wn-channels",
-        256,
-        "--flows",
-        2,
-        "--early-every",
-        1,
-        "--segment-length",
-        2048,
-    ],
+    "WaveGlow": "--learning-rate 1e-4 --wn-channels 256 --flows 2 --early-every 1 --segment-length 2048",
 }
 
 
 def losses(model: str, folder: Path, *words: object) -> np.ndarray:
     """Of 200 steps."""
-    succeed("train.py", *flags(model, folder, 4), *OPTIONS[model], "--epochs", 100, *words)
+    succeed("train.py", *flags(model, folder, 4), *OPTIONS[model].split(), "--epochs", 100, *words)
     return np.array([data["train_loss"] for step, data in read_steps(folder / "nvlog.json") if len(step) == 2])
 
 

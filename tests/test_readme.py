@@ -44,17 +44,8 @@ FOREIGN_FLAGS = {
     *("--rm", "--require-hashes", "--no-deps", "--disable-pip", "--upgrade"),  # docker, pip, uv
 }
 FOLDERS_OF_USERS = (
-    "LJSpeech-1.1/",
-    "output/",
-    "OUT/",
-    "wavs/",
-    "recordings/",
-    "clips.tsv",
-    "state/",
-    "checkpoints/",
-    "spoken/",
-    "FOLDER/",
-    "mels/",
+    *("LJSpeech-1.1/", "output/", "OUT/", "FOLDER/", "wavs/", "mels/", "recordings/", "checkpoints/", "spoken/"),
+    *("clips.tsv", "state/"),  # of a project of the studio
 )
 RUNNABLE = r"([A-Z_]+=\S+ )?(python3?|bash|torchrun|sbatch) "
 

@@ -156,13 +156,8 @@ def test_another_batch_size_goes_on_after_the_clips_that_are_done(tmp_path: Path
         assert run("train.py", *words, "--epochs", 2, "--resume-from-last").code == 130
     steps.clear()
     succeed("train.py", *words, "--epochs", 3, "--resume-from-last", "-bs", 3)
-    assert [step for step, _ in read_steps(tmp_path / "nvlog.json") if len(step) == 2][-5:] == [
-        (1, 0),
-        (1, 1),
-        (1, 2),
-        (2, 0),
-        (2, 1),
-    ]
+    places = [step for step, _ in read_steps(tmp_path / "nvlog.json") if len(step) == 2]
+    assert places[-5:] == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
     assert [len(names) for names in steps] == [3, 3]
 
 
@@ -309,19 +304,8 @@ def test_loader_processes_and_cached_mels_change_nothing(tmp_path: Path) -> None
         mels = [f"{tmp_path}/mels/{row.split('/')[-1].replace('.ogg', '.pt')}" for row in rows]
         audio, path = path.rename(tmp_path / f"{part}_audio.txt"), path
         path.write_text("\n".join(mels) + "\n")
-        prepare = [
-            "--audio-filelist",
-            audio,
-            "--mel-filelist",
-            path,
-            "-d",
-            ROOT,
-            "--n-mel-channels",
-            10,
-            "--num-workers",
-            1,
-        ]
-        succeed("common/data/mels.py", *prepare)
+        lists = ["--audio-filelist", audio, "--mel-filelist", path]
+        succeed("common/data/mels.py", *lists, "-d", ROOT, "--n-mel-channels", 10, "--num-workers", 1)
     words = flags("Tacotron2", tmp_path / "b")
     succeed("train.py", *words, *mel_words, "--epochs", 1, "--load-mel-from-disk", "--num-workers", 2)
     a, b = (load_checkpoint(tmp_path / name / "checkpoint_Tacotron2_last.pt") for name in "ab")
@@ -432,14 +416,8 @@ def test_a_learning_rate_that_blows_up_ends_with_the_place_and_the_files(tmp_pat
 
 
 def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> None:
-    words = [
-        *flags("WaveGlow", tmp_path),
-        "--checkpoint-path",
-        train_tiny_model("WaveGlow"),
-        "--resume-from-last",
-        "--epochs",
-        4,
-    ]
+    words = [*flags("WaveGlow", tmp_path), "--resume-from-last", "--epochs", 4]
+    words += ["--checkpoint-path", train_tiny_model("WaveGlow")]
     first = succeed("train.py", *words)
     assert f"{train_tiny_model('WaveGlow')}: resuming at epoch 2" in first
     assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "best", "last")]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, too_long
+from common.data.clip_limits import audio_seconds, check_clips, length_problem
 from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel, mel_path_of
@@ -96,7 +96,7 @@ class MelAudioDataset:
 
     def _problem(self, item: int, path: Path) -> str | None:
         seconds = audio_seconds(path, self.audio, shortest=self.audio.hop_length)
-        return too_long(path, seconds, self.config.longest_clip)
+        return length_problem(path, seconds, self.config.longest_clip)
 
     def __len__(self) -> int:
         return len(self.utterances)

@@ -33,7 +33,7 @@ FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # ending of a fi
 SAMPLE_FORMATS = ("int16", "float32")
 ENCODED_SAMPLES = 2**16  # samples that are encoded at once: libsndfile's Vorbis encoder fails on minutes of audio
 READ_SAMPLES = 2**20  # that are read at once
-STREAMED_SIZE = 0x7FFF0000  # writers into a pipe do not know the size of the data and state a huge one
+STREAMED_SIZE = 0x7FFF0000  # at least; into a pipe, writers state a huge size, as that of the data is unknown yet
 
 
 class AudioFile(NamedTuple):
@@ -45,7 +45,7 @@ class AudioFile(NamedTuple):
 
 
 def load_audio(path: str | os.PathLike[str], sampling_rate: int) -> Tensor:
-    """Read a mono file of any format and bit depth that libsndfile knows as float32 (N,) in [-1, 1].
+    """Read a mono file of any format and bit depth that libsndfile reads, as float32 (N,) in [-1, 1].
 
     Args:
         path: wav, flac, ogg, …
@@ -179,7 +179,7 @@ def to_pcm(audio: Tensor) -> np.ndarray:
 def save_audio(
     path: str | os.PathLike[str], audio: Tensor, sampling_rate: int, sample_format: str = SAMPLE_FORMATS[0]
 ) -> None:
-    """Write audio (N,) as a mono file; values out of [-1, 1] are clipped. A reader never sees half a file.
+    """Write audio (N,) as a mono file; values out of [-1, 1] are clipped. No reader gets half a file.
 
     Args:
         path: the file, whose name ends in one of FORMATS; its folder is made where missing.
@@ -299,7 +299,7 @@ def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) ->
     """
     basis = stft.mel_basis.float()
     mels = log_mels.float().exp()
-    weight = basis.sum(0)[:, None].clamp(min=1e-12)  # how much the filters see of each bin
+    weight = basis.sum(0)[:, None].clamp(min=1e-12)  # sum of the filters at each bin
     magnitude = torch.matmul(basis.T, mels) / weight
     for _ in range(n_iters):
         ratio = mels / torch.matmul(basis, magnitude).clamp(min=1e-10)

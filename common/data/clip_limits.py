@@ -51,8 +51,8 @@ def check_clips(paths: Iterable[Path], problem_of: Callable[[int, Path], str | N
         raise BadRows(problems)
 
 
-def too_long(path: Path, seconds: float, longest: float) -> str | None:
-    """Return the problem of a clip of more than `longest` seconds; None for others."""
+def length_problem(path: Path, seconds: float, longest: float) -> str | None:
+    """Return the problem of a clip of more than `longest` seconds; None for shorter ones."""
     if seconds <= longest:
         return None
     return f"{path}: {seconds:.1f} s, expected at most {longest:g} s (--longest-clip): cut it, or raise the limit"

@@ -18,7 +18,7 @@ import soundfile
 from common.audio import silence
 from common.audio.audio_processing import load_audio
 from common.data.filelist import sift_filelist
-from common.data.parallel import in_parallel
+from common.data.parallel import run_parallel
 from common.errors import DataError
 
 # N samples, C clips
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 FULL_SCALE = 32767 / 32768  # the largest sample of 16 bits
 CLIPPED_RUN = 3  # samples at full scale in a row: one or two may be a peak that just fits
 OUTLIER_DEVIATIONS = 5.0  # in median absolute deviations
-HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars, so that the others are told apart
+HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars, so that the others stay apart
 
 
 class Place(NamedTuple):
@@ -153,7 +153,7 @@ def survey(
 
 
 def read_rows(path: Path, dataset_path: Path) -> tuple[list[Row], list[tuple[Place, str]]]:
-    """The rows `path|text` of a filelist, and what is wrong with the lines that are none.
+    """Read the rows `path|text` of a filelist, and the problems of its other lines.
 
     Raises:
         DataError: the filelist is missing or empty, or its files are mels.
@@ -172,11 +172,11 @@ def read_rows(path: Path, dataset_path: Path) -> tuple[list[Row], list[tuple[Pla
 
 
 def _measure_files(files: list[str], sampling_rate: int, workers: int) -> list[tuple[Header | None, Sound | str]]:
-    return in_parallel(partial(measure_file, sampling_rate=sampling_rate), files, workers, "report")
+    return run_parallel(partial(measure_file, sampling_rate=sampling_rate), files, workers, "report")
 
 
 def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | str]:
-    """The header of an audio file, None if it has none, and its sound or what keeps it from being used."""
+    """Return the header of an audio file, None if it has none, and its sound or the problem with it."""
     try:
         info = soundfile.info(file)
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a headerless .raw
@@ -211,7 +211,7 @@ def _decibels(power: float) -> float:
 
 
 def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """Lengths of the runs of at least CLIPPED_RUN samples (N,) at full scale."""
+    """Return the lengths of the runs of at least CLIPPED_RUN samples (N,) at full scale."""
     at_limit = np.abs(samples) >= FULL_SCALE
     edges = np.diff(np.concatenate(([0], at_limit.astype(np.int8), [0])))
     lengths = np.flatnonzero(edges == -1) - np.flatnonzero(edges == 1)
@@ -230,7 +230,7 @@ def outliers(values: Floats) -> Outliers:
     median = float(np.median(values))
     distances = np.abs(values - median)
     deviation = float(np.median(distances))
-    # Where over half of the values are equal, whatever differs is infinitely far.
+    # Where over half of the values are equal, all others are infinitely far.
     far = np.full_like(distances, np.inf)
     deviations = np.divide(distances, deviation, out=far, where=deviation > 0)
     deviations[distances == 0] = 0
@@ -240,10 +240,10 @@ def outliers(values: Floats) -> Outliers:
     )
 
 
-def kept_in_view(values: Floats) -> tuple[Floats, int]:
-    """The finite values (C,), far ones moved to HISTOGRAM_DEVIATIONS from the median, and how many were moved.
+def move_into_view(values: Floats) -> tuple[Floats, int]:
+    """Return the finite values (C,), far ones moved to HISTOGRAM_DEVIATIONS from the median, and the number of moved ones.
 
-    None is where that would not at least halve the range they span.
+    None moves unless that halves the range of the values.
     """
     finite = values[np.isfinite(values)]
     median = np.median(finite)
@@ -254,17 +254,17 @@ def kept_in_view(values: Floats) -> tuple[Floats, int]:
     return clipped_values, int((clipped_values != finite).sum())
 
 
-def same(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[list[Clip]]:
-    """Groups of clips that share a key, the largest first; a clip alone is no group."""
+def group_by(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[list[Clip]]:
+    """Group clips that share a key, the largest group first; a clip alone is no group."""
     groups: dict[Hashable, list[Clip]] = defaultdict(list)
     for clip in clips:
         groups[key(clip)].append(clip)
     return sorted((group for group in groups.values() if len(group) > 1), key=len, reverse=True)
 
 
-def same_audio(clips: Sequence[Clip]) -> list[list[Clip]]:
-    """Groups of clips whose samples are the same though their files are not."""
-    groups = same(clips, lambda clip: clip.sound.digest)
+def group_same_audio(clips: Sequence[Clip]) -> list[list[Clip]]:
+    """Group clips whose samples are the same though their files are not."""
+    groups = group_by(clips, lambda clip: clip.sound.digest)
     return [group for group in groups if len({clip.row.file for clip in group}) > 1]
 
 

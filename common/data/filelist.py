@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from common.errors import DataError, join_problems
-from common.files import decode_lines
+from common.files import decode_lines, locate_problems
 
 Item = TypeVar("Item")
 
@@ -39,8 +39,7 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except BadRows as error:
-        lines = [f"{os.fspath(path)}:{index + 1}: {problem}" for index, problem in error.problems.items()]
-        raise DataError(join_problems(lines)) from None
+        raise DataError(join_problems(locate_problems(path, error.problems))) from None
 
 
 def read_filelist(path: str | os.PathLike[str]) -> list[Utterance]:

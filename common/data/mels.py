@@ -19,7 +19,7 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import check_files, read_filelist
 from common.data.mel_settings import check_settings, is_labelled, write_settings
-from common.data.parallel import in_parallel
+from common.data.parallel import run_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
 from common.parser import Parser
@@ -33,7 +33,7 @@ SAME_MEL = 0.05  # nats: two implementations of one transform differ by less in 
 
 
 def load_mel(path: Path, n_mel_channels: int) -> Tensor:
-    """A cached log-mel (M, T), float32. DataError if the file is missing, damaged, or of another shape."""
+    """Read a cached log-mel (M, T), float32. Raises DataError if the file is missing, damaged, or of another shape."""
     try:
         mel = load_tensors(path)
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def _transform(config: AudioConfig) -> TacotronSTFT:
 
 
 def prepare_mel(paths: tuple[Path, Path], config: AudioConfig) -> str | None:
-    """Make one mel from one audio file; returns what was wrong with the audio, or None."""
+    """Make one mel from one audio file. Returns the problem with the audio, or None."""
     audio_path, mel_path = paths
     try:
         save_mel(mel_path, _compute(audio_path, config))
@@ -94,9 +94,9 @@ def _is_current(audio: Path, mel: Path) -> bool:
 
 
 def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
-    """See that the mels that are there were made with these settings, and say so in each folder.
+    """Compare the settings of the mels that are there with these, and write the settings into each folder.
 
-    Of a folder that does not say, made before folders did, one mel is computed again and compared.
+    In a folder without settings, as the published recipe makes it, one mel is computed again and compared.
     """
     first_there = {mel.parent: (audio, mel) for audio, mel in reversed(pairs) if _is_current(audio, mel)}
     folders = {mel.parent for _, mel in pairs}
@@ -111,7 +111,7 @@ def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
 
 
 def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: int) -> list[str]:
-    """Make the mels that are not there or older than their audio, in parallel; returns every problem.
+    """Make the mels that are not there or older than their audio, in parallel. Returns every problem.
 
     Raises:
         DataError: mels that are there were made with other audio settings.
@@ -120,11 +120,11 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
     todo = [(audio, mel) for audio, mel in pairs if not _is_current(audio, mel)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
     make = partial(prepare_mel, config=config)
-    return [problem for problem in in_parallel(make, todo, workers, "mels") if problem]
+    return [problem for problem in run_parallel(make, todo, workers, "mels") if problem]
 
 
 def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> list[tuple[Path, Path]]:
-    """Audio and mel paths of two filelists whose rows correspond."""
+    """Return the audio and mel paths of two filelists whose rows correspond. Raises DataError where they do not."""
     audio, mels = read_filelist(audio_filelist), read_filelist(mel_filelist)
     check_files(audio, audio_filelist, dataset_path)
     if [row.text for row in audio] != [row.text for row in mels]:
@@ -133,7 +133,7 @@ def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> 
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command's flags."""
+    """Parse the command's flags."""
     parser = Parser(
         prog="python -m common.data.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )

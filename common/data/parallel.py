@@ -18,15 +18,15 @@ Done = TypeVar("Done")
 PARENT_CHECK = 0.5  # seconds
 
 
-def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
-    """The results of `work` for each job, in order, on several processes of one thread each, with a bar."""
+def run_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
+    """Return the results of `work` for each job, in order, on several processes of one thread each, with a bar."""
     return list(stream_parallel(work, jobs, workers, title))
 
 
 def stream_parallel(
     work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str, unit: str = "clip", chunk: int = 8
 ) -> Iterator[Done]:
-    """Yield the results of in_parallel one by one, in order, as they are ready.
+    """Yield the results of run_parallel one by one, in order, as they are ready.
 
     Args:
         work: a function that can be pickled.

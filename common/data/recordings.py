@@ -1,4 +1,4 @@
-"""Recordings from anywhere: the rows that name them, whether each can be trained on, and copies that can."""
+"""Recordings from anywhere: the rows that name them, the problems of each for training, and copies without these."""
 
 # N samples, C channels
 
@@ -21,7 +21,7 @@ import torch
 from common.audio import silence
 from common.audio.audio_processing import read_audio, save_audio
 from common.audio.stft import AudioConfig
-from common.data.parallel import in_parallel
+from common.data.parallel import run_parallel
 from common.errors import DataError
 from common.files import atomic_write, read_lines
 
@@ -69,14 +69,14 @@ class Clip(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The length of what is kept."""
+        """The length of the samples to keep."""
         return (self.end - self.start) / self.rate
 
 
 def read_layout(folder: Path) -> Rows:
-    """Rows of folder/metadata.csv, `id|raw text|normalised text` or `id|text`, whose audio is folder/wavs/ID.wav, .flac or .ogg.
+    """Read folder/metadata.csv, rows `id|raw text|normalised text` or `id|text`; audio is folder/wavs/ID.wav, .flac or .ogg.
 
-    Where there is a normalised text it is taken. DataError if metadata.csv is missing, empty or not UTF-8.
+    Where there is a normalised text it is taken. Raises DataError if metadata.csv is missing, empty or not UTF-8.
     """
     recordings, problems = [], {}
     for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
@@ -92,9 +92,9 @@ def read_layout(folder: Path) -> Rows:
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:
-    """Rows `path|text`; paths start at the list's own folder or, where none of the files is there, at `dataset_path`.
+    """Read rows `path|text`; paths start at the list's own folder or, where none of the files is there, at `dataset_path`.
 
-    DataError if the list is missing, empty or not UTF-8.
+    Raises DataError if the list is missing, empty or not UTF-8.
     """
     lines = _read_fields(path)
     beside = any(os.path.isfile(path.parent / fields[0]) for fields in lines if fields[0])
@@ -116,14 +116,14 @@ def _read_fields(path: Path) -> list[list[str]]:
 
 
 def _audio_file(stem: Path) -> Path:
-    """The file of an id, which may name its ending; one that does not exist where there is none."""
+    """Return the file of an id, which may name its ending; one that does not exist where there is none."""
     named = [stem] if stem.suffix in ENDINGS else []
     candidates = named + [stem.with_name(stem.name + ending) for ending in ENDINGS]
     return next((path for path in candidates if os.path.isfile(path)), candidates[0])
 
 
 def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
-    """Rows, with what is wrong with their texts and names; two clips of one name would share a copy and a mel."""
+    """Add the problems of texts and names; two clips of one name would share a copy and a mel."""
     first: dict[str, int] = {}
     for recording in recordings:
         earlier = first.setdefault(recording.name, recording.row)
@@ -135,21 +135,21 @@ def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
 
 
 def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
-    """Note what is wrong with a row beside what else is wrong with it."""
+    """Add a problem of a row to its others."""
     problems[row] = f"{problems[row]}; {problem}" if row in problems else problem
 
 
 def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
-    """Samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and what it was.
+    """Return the samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and its properties.
 
-    DataError as common.audio.audio_processing has it; with `treatment.resample` any rate and any number of channels will do.
+    Raises DataError as read_audio does; with `treatment.resample` any rate and any number of channels will do.
     """
     audio = read_audio(path, None if treatment.resample else treatment.sampling_rate)
     return audio.samples.numpy(), Clip(audio.rate, audio.channels, 0, len(audio.samples))
 
 
 def check_clip(path: Path, treatment: Treatment) -> Clip | str:
-    """Properties of a recording and the samples to keep, or the problem with it."""
+    """Return the properties of a recording and the samples to keep, or the problem with it."""
     try:
         samples, clip = read_mono(path, treatment)
     except DataError as error:
@@ -164,10 +164,10 @@ def check_clip(path: Path, treatment: Treatment) -> Clip | str:
 
 
 def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
-    """Row → what its recording is, for all that are there and good; adds what is wrong to the rows' problems."""
+    """Return the clips of all good recordings by row; adds the problems of others to the rows' problems."""
     there = [recording for recording in rows.recordings if os.path.isfile(recording.path)]
     check = partial(check_clip, treatment=treatment)
-    found = in_parallel(check, [recording.path for recording in there], workers, "checking")
+    found = run_parallel(check, [recording.path for recording in there], workers, "checking")
     clips = {}
     for recording, result in zip(there, found, strict=True):
         if isinstance(result, str):
@@ -183,37 +183,36 @@ def needs_copies(clips: Iterable[Clip], treatment: Treatment) -> bool:
 
 
 def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
-    """Make the 16-bit copy of a recording that is trained on; returns what was wrong, or None."""
+    """Make the 16-bit copy of a recording that is trained on. Returns the problem with it, or None."""
     source, clip, target = job
+    rate = treatment.sampling_rate
     try:
         samples = read_mono(source, treatment)[0][clip.start : clip.end]
-        if clip.rate != treatment.sampling_rate:
-            # soxr comes with librosa; its band-limited "high quality" keeps what 16 bits can say
-            samples = librosa.resample(
-                samples, orig_sr=clip.rate, target_sr=treatment.sampling_rate, res_type="soxr_hq"
-            )
-        save_audio(target, torch.from_numpy(samples), treatment.sampling_rate)
+        if clip.rate != rate:
+            # soxr comes with librosa; its "high quality" is exact to 20 bits, and the copy has 16
+            samples = librosa.resample(samples, orig_sr=clip.rate, target_sr=rate, res_type="soxr_hq")
+        save_audio(target, torch.from_numpy(samples), rate)
     except DataError as error:
         return str(error)
     return None
 
 
 def convert_clips(jobs: Sequence[tuple[Path, Clip, Path]], treatment: Treatment, folder: Path, workers: int) -> int:
-    """Make the copies that are not in `folder`, or older than their recording, or made otherwise; returns how many.
+    """Make the copies that are not in `folder`, or older than their recording, or made otherwise. Returns their number.
 
     Raises:
         DataError: recordings that changed since they were checked, or copies that cannot be written, all of them.
     """
     labelled = _label(folder, treatment, [source for source, _, _ in jobs])
     todo = [job for job in jobs if not _is_current(job[2], labelled, job[0])]
-    problems = in_parallel(partial(convert, treatment=treatment), todo, workers, "converting")
+    problems = run_parallel(partial(convert, treatment=treatment), todo, workers, "converting")
     if any(problems):
         raise DataError("\n".join(problem for problem in problems if problem))
     return len(todo)
 
 
 def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
-    """Write what the copies are made of and how, unless it stands there: copies older than this file were made otherwise."""
+    """Write the sources and settings of the copies, unless the file has them: copies older than it were made otherwise."""
     path = folder / SETTINGS
     common = os.path.commonpath([source.resolve().parent for source in sources])
     settings = asdict(treatment) | {"trim_db": silence.DEPTH, "margin": MARGIN, "recordings": common}
@@ -235,10 +234,10 @@ def _is_current(copy: Path, *sources: Path) -> bool:
     return os.path.isfile(copy) and all(copy.stat().st_mtime_ns >= source.stat().st_mtime_ns for source in sources)
 
 
-def held_out(names: Sequence[str], validation: float) -> set[str]:
-    """The clips for validation, a number of them or a share below 1: those whose names have the lowest hashes.
+def choose_held_out(names: Sequence[str], validation: float) -> set[str]:
+    """Choose the clips for validation, a number of them or a share below 1: those whose names have the lowest hashes.
 
-    Clips that come or go later change few of the others' places. DataError if none would be left for training.
+    Clips that come or go later change few of the others' places. Raises DataError if none would be left for training.
     """
     count = max(1, round(validation * len(names))) if validation < 1 else int(validation)
     if count >= len(names):
@@ -247,7 +246,7 @@ def held_out(names: Sequence[str], validation: float) -> set[str]:
 
 
 def changes(clips: Mapping[str, Clip], treatment: Treatment) -> list[str]:
-    """In words, how many clips are changed and in which way."""
+    """Describe the changes of clips, each with its number of clips."""
     rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
     phrases = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
     mixed = sum(clip.channels > 1 for clip in clips.values())

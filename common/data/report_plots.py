@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.audio import silence
-from common.data.clip_report import (
-    OUTLIER_DEVIATIONS,
-    Clip,
-    Floats,
-    Outliers,
-    kept_in_view,
-    outliers,
-)
+from common.data.clip_report import OUTLIER_DEVIATIONS, Clip, Floats, Outliers, move_into_view, outliers
 from common.data.reports import DPI
 
 if TYPE_CHECKING:
@@ -56,7 +49,7 @@ def plot_clips(clips: Sequence[Clip], title: str) -> Figure:
 
 
 def _draw_histogram(axes: Axes, values: Floats, far: Outliers, label: str) -> None:
-    values_in_view, moved = kept_in_view(values)
+    values_in_view, moved = move_into_view(values)
     _bars(axes, values_in_view, _edges(values_in_view))
     axes.axvline(far.median, color=DARK, linewidth=1.2, ymax=BARS_END, label=f"median {far.median:.2f}")
     limits = far.median + OUTLIER_DEVIATIONS * far.deviation * np.array([-1, 1])
@@ -122,7 +115,7 @@ def _draw_scatter(axes: Axes, durations: Floats, characters: Floats, by_duration
 def _draw_silences(axes: Axes, clips: Sequence[Clip]) -> None:
     leading = np.array([clip.sound.leading_silence for clip in clips])
     trailing = np.array([clip.sound.trailing_silence for clip in clips])
-    values_in_view, moved = kept_in_view(np.concatenate([leading, trailing]))
+    values_in_view, moved = move_into_view(np.concatenate([leading, trailing]))
     # a bin holds whole frames of measurement, and they lie in its middle
     width = silence.FRAME * max(1, np.ceil(values_in_view.max() / BINS / silence.FRAME))
     edges = np.arange(-0.5, np.ceil(values_in_view.max() / width) + 1) * width
@@ -140,7 +133,7 @@ def _finite(values: Sequence[float]) -> Floats:
 
 
 def _edges(values: Floats) -> Floats:
-    """Borders of BINS bins; around a single value a bin's width of room, where numpy would take a whole unit."""
+    """Return the borders of BINS bins; around a single value a bin's width of room, where numpy would take a whole unit."""
     low, high = float(values.min()), float(values.max())
     room = 0.0 if high > low else max(abs(low) * 0.05, 0.05)
     return np.linspace(low - room, high + room, BINS + 1)
@@ -151,7 +144,7 @@ def _bars(axes: Axes, values: Floats, edges: Floats, label: str = "") -> None:
 
 
 def _outline(axes: Axes, values: Floats, edges: Floats, label: str) -> None:
-    """A histogram that leaves the bars behind it in sight."""
+    """Draw a histogram that leaves the bars behind it in sight."""
     axes.hist(
         values, bins=edges.tolist(), histtype="stepfilled", facecolor=SECOND + "40", edgecolor=SECOND, label=label
     )

@@ -1,4 +1,4 @@
-"""The report of a corpus as text: tables and histograms of what common.data.clip_report measured."""
+"""The report of a corpus as text: tables and histograms of the measurements of common.data.clip_report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from common.data.clip_report import (
     Clip,
     Floats,
     Survey,
-    kept_in_view,
+    group_by,
+    group_same_audio,
     lists_of,
+    move_into_view,
     outliers,
-    same,
-    same_audio,
 )
+from common.errors import shorten
 from common.tables import text_table
 
 WORST = 10  # rows of a table that names clips
@@ -58,8 +59,8 @@ def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]])
 
 
 def histogram(values: Floats) -> str:
-    """Bars of how many values (C,) lie in each step of a round width; those far out are in the first and the last."""
-    values_in_view, moved = kept_in_view(values)
+    """Draw a bar for the number of values (C,) in each step of a round width; those far out are in the first and the last."""
+    values_in_view, moved = move_into_view(values)
     width = _round_width((values_in_view.max() - values_in_view.min()) / MOST_BINS)
     first = np.floor(values_in_view.min() / width)
     counts = np.bincount((np.floor(values_in_view / width) - first).astype(int))
@@ -77,7 +78,7 @@ def histogram(values: Floats) -> str:
 
 
 def _round_width(width: float) -> float:
-    """The next of 1, 2 and 5 times a power of ten."""
+    """Return the next of 1, 2 and 5 times a power of ten."""
     if width < 1e-9:  # one value, or rounding of one
         return 1.0
     power = 10.0 ** np.floor(np.log10(width))
@@ -143,7 +144,7 @@ def _histograms(clips: Sequence[Clip]) -> Iterator[str]:
 
 
 def _name_clips(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:
-    """A table of the first WORST clips of a finding, each with what was measured; one line where there is none."""
+    """Write a table of the first WORST clips of a finding, each with its measurements; one line where there is none."""
     if not found:
         return f"{title}: none"
     clips = "clip" if len(found) == 1 else "clips"
@@ -163,9 +164,9 @@ def _clipping(clips: Sequence[Clip]) -> str:
 
 def _repetitions(clips: Sequence[Clip]) -> str:
     kinds = {
-        "path": same(clips, lambda clip: clip.row.file),
-        "text": same(clips, lambda clip: clip.row.text),
-        "audio, other path": same_audio(clips),
+        "path": group_by(clips, lambda clip: clip.row.file),
+        "text": group_by(clips, lambda clip: clip.row.text),
+        "audio, other path": group_same_audio(clips),
     }
     if not any(kinds.values()):
         return "Repetitions of a path, a text or the samples of a clip: none"
@@ -184,13 +185,9 @@ def _groups(kind: str, groups: Sequence[Sequence[Clip]]) -> str:
     rows = []
     for group in groups[:WORST]:
         places = [str(clip.row.place) for clip in group[:3]] + (["…"] if len(group) > 3 else [])
-        shared = repr(_shorten(group[0].row.text)) if kind == "text" else group[0].row.path
+        shared = repr(shorten(group[0].row.text, SHOWN_TEXT)) if kind == "text" else group[0].row.path
         rows.append((len(group), shared, ", ".join(places)))
     return table("><<", ("clips", f"same {kind}", "rows"), rows)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_TEXT else text[: SHOWN_TEXT - 1] + "…"
 
 
 def _outliers(clips: Sequence[Clip]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Pictures and numbers that tell whether a model is learning: spectrograms, alignments, gates, the focus of attention.
+"""Pictures and numbers that show a model's progress: spectrograms, alignments, gates, the focus of attention.
 
 Pictures use matplotlib's objects and its Agg canvas, never pyplot: no display, no global state. matplotlib is imported
 where a picture is made, since most uses of the code draw none and its import takes most of a second.
@@ -184,9 +184,8 @@ def save_figure(path: Path, figure: Figure) -> None:
         with atomic_write(path) as file, _without_glyph_warnings():
             FigureCanvasAgg(figure).print_png(file)
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot write the picture ({error.strerror}); free the disk or choose another --output"
-        ) from error
+        advice = "free the disk or choose another --output"
+        raise DataError(f"{path}: cannot write the picture ({error.strerror}); {advice}") from error
 
 
 @contextmanager
@@ -264,7 +263,7 @@ def _limits(mels: list[np.ma.MaskedArray]) -> tuple[float, float]:
 
 
 def _mask_outside(values: Array) -> np.ma.MaskedArray:
-    """The values as a float32 array in which NaN and infinity, which a diverged run brings, are left blank."""
+    """Return the values as a float32 array in which NaN and infinity, which a diverged run brings, are left blank."""
     array = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, np.float32)
     return np.ma.masked_invalid(array)
 
@@ -278,5 +277,5 @@ def _time_label(hop_length: int | None, sampling_rate: int | None) -> str:
 
 
 def _spell(symbol: str) -> str:
-    """A symbol as a tick label: a space made visible, ARPAbet without the mark that tells it from letters."""
+    """Return a symbol as a tick label: a space as a dot, ARPAbet without the mark that distinguishes it from letters."""
     return "·" if symbol == " " else symbol.removeprefix("@") or symbol

@@ -89,9 +89,8 @@ class Evaluators:
 
 def fewest_errors(count: Callable[[str, str], Errors], item: HeldOutLine, transcript: str) -> Errors:
     """Count errors against the text as written and as read aloud; return the lower count: spellings of a transcript vary."""
-    return min(
-        (count(text, transcript) for text in (item.text, item.spoken_form) if text), key=lambda errors: errors.rate
-    )
+    counts = [count(text, transcript) for text in (item.text, item.spoken_form) if text]
+    return min(counts, key=lambda errors: errors.rate)
 
 
 def evaluate_system(
@@ -109,14 +108,14 @@ def evaluate_system(
 
 
 def recordings(items: Sequence[HeldOutLine]) -> list[Rendition]:
-    """The first anchor: the recordings themselves. DataError where a line has none."""
+    """Return the first anchor: the recordings themselves. Raises DataError where a line has none."""
     return [Rendition(recording_of(item), {}, {}) for item in items]
 
 
 def renditions_from_true_mels(
     items: Sequence[HeldOutLine], vocoder: Vocoder, audio: AudioConfig, device: torch.device, seed: int
 ) -> tuple[list[Rendition], float]:
-    """Copy-synthesis: the recordings' own mels through a vocoder; and seconds of audio per second of its work."""
+    """Vocode the recordings' own mels (copy-synthesis). Returns the renditions, and seconds of audio per second of work."""
     stft = TacotronSTFT.from_config(audio)
     mels = [stft.mel_spectrogram(recording_of(item)[None])[0] for item in items]
     renditions: list[Rendition] = []
@@ -143,7 +142,7 @@ def renditions_from_texts(
     half: bool,
     seed: int,
 ) -> dict[str, tuple[list[Rendition], float]]:
-    """Texts free running, once, each in one piece, and the mels through each vocoder; by the vocoders' names.
+    """Synthesise texts free running, once, each in one piece, and vocode the mels by each vocoder; by the vocoders' names.
 
     A line's random numbers depend on the seed and on its place among the items alone.
     """
@@ -175,7 +174,7 @@ def describe_items(batch: MelBatch) -> Iterator[tuple[dict[str, float], dict[str
 
 
 def recording_of(item: HeldOutLine) -> Tensor:
-    """The recording (N,) of a line; DataError where it has none."""
+    """Return the recording (N,) of a line. Raises DataError where it has none."""
     if item.recording is None:
         raise DataError(f"no recording of {item.text!r}, expected one")
     return item.recording

@@ -15,7 +15,7 @@ from common.errors import DataError
 class Live:
     """Writes sound to a pipe or file as it is made: samples of 16 bits, low byte first, one channel, no header.
 
-    A pipe waits here until someone reads it. Where the reader leaves, the rest is not written, and `left` says so.
+    A pipe waits here until someone reads it. Where the reader leaves, the rest is not written, and `left` is True.
 
     Raises:
         DataError: a path that cannot be written to; sound that is not finite.

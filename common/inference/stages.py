@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +28,6 @@ from common.spec import AcousticInference
 PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # endings of the numbers in the log
 TEXT_PAUSE = 0.5  # seconds of silence after each of several lines in a stream
 CHECKED_TEXTS = 64  # texts that are encoded together to find mistakes
-
-OnAudio = Callable[[Tensor], None]  # takes the next audio (n,) as soon as it is ready
 
 
 class Line(NamedTuple):
@@ -110,7 +108,7 @@ class Part(NamedTuple):
 SpeechesAndNumbers = tuple[list[Speech], Numbers]
 PartStream = Generator[
     Tensor, None, tuple[Speech, Numbers]
-]  # yields audio (n,); returns its speech and the log's numbers
+]  # yields audio (n,); returns its speech, and numbers of the log
 
 
 def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
@@ -122,7 +120,7 @@ def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
 def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) -> LoadedModel:
     """Convert a model by its first fast way for inference that applies, or leave it plain, the reference of the fast ways.
 
-    Raises UsageError where the options ask for a decoding that cannot be, and for int8 in a plain model.
+    Raises UsageError for options that no decoding can have, and for int8 in a plain model.
     """
     if isinstance(stages := loaded.spec.inference, AcousticInference):
         stages.guard(loaded.model, loaded.options)
@@ -152,7 +150,7 @@ def mels_from_texts(
     return MelBatch(mels, lengths, alignments, steps, text_lengths, finished), numbers
 
 
-def plan_batches(lines: Sequence[Line], batch_size: int) -> list[list[int]]:
+def plan_batches(lines: Sequence[Line | Part], batch_size: int) -> list[list[int]]:
     """Sort lines by length, the longest first, into batches of at most `batch_size` (0: all), as positions in `lines`."""
     order = sorted(range(len(lines)), key=lambda position: -len(lines[position].text))
     size = batch_size or max(1, len(lines))
@@ -175,9 +173,7 @@ def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0
 
 def synthesise_parts(parts: Sequence[Part], pipeline: Pipeline, batch_size: int = 0) -> Batch:
     """Parts -> a speech each, in their order, at most `batch_size` (0: all) at once; where memory is short, in halves."""
-    order = sorted(range(len(parts)), key=lambda number: -len(parts[number].text))
-    size = batch_size or max(1, len(order))
-    queue = [order[start : start + size] for start in range(0, len(order), size)]
+    queue = plan_batches(parts, batch_size)
     speeches: dict[int, Speech | None] = {}
     numbers, halved = [], False
     while queue:
@@ -383,6 +379,5 @@ def _fill_padding_with_silence(mels: Tensor, lengths: Tensor) -> Tensor:
 
 def trim(audio: Tensor, lengths: Tensor, hop_length: int) -> list[Tensor]:
     """Audio (B, N) and lengths (B,) in frames -> each item's own samples."""
-    return [
-        sound[: int(frames) * hop_length] for sound, frames in zip(audio, lengths, strict=True)
-    ]  # frames to samples
+    n_samples = (lengths * hop_length).tolist()  # frames to samples
+    return [sound[:count] for sound, count in zip(audio, n_samples, strict=True)]

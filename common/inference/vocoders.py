@@ -41,7 +41,7 @@ class LoadedModel(NamedTuple):
 
 
 def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:
-    """Return the audio settings of both models; DataError where one's mels do not fit the other."""
+    """Return the audio settings of both models. Raises DataError where one's mels do not fit the other."""
     audio = from_options(AudioConfig, acoustic.options)
     others = from_options(AudioConfig, vocoding.options) if vocoding else audio
     differences = [
@@ -147,7 +147,7 @@ class NeuralVocoder:
 
     @torch.inference_mode()
     def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
-        """The next part, computed in the modes of inference, which the consumer of the parts does not run in."""
+        """Return the next part, computed in the modes of inference, which the consumer of the parts does not run in."""
         with precision.autocast(self.device, self.half):
             return next(steps, None)
 
@@ -212,7 +212,7 @@ class GriffinLimVocoder:
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
     def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
-        """Each item's mels (1, M, t); n + 1 frames make n hops of sound."""
+        """Return each item's mels (1, M, t); n + 1 frames make n hops of sound."""
         padded = F.pad(mels, (0, 1), value=SILENCE)
         return [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
 

@@ -20,9 +20,8 @@ def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, P
     found = {spec.flag: path for spec in specs if (path := find_checkpoint(folder, spec))}
     acoustic = [spec for spec in specs if spec.role == "acoustic"]
     if not any(spec.flag in found for spec in acoustic):
-        wanted = " or ".join(
-            f"{spec.flag}.safetensors, {spec.flag}.pt or checkpoint_{spec.name}_best.pt" for spec in acoustic
-        )
+        files = [f"{spec.flag}.safetensors, {spec.flag}.pt or checkpoint_{spec.name}_best.pt" for spec in acoustic]
+        wanted = " or ".join(files)
         missing = "" if folder.is_dir() else "no such folder, so "
         raise DataError(f"{folder}: {missing}no acoustic model, expected {wanted}")
     return found

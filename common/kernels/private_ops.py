@@ -1,6 +1,6 @@
 """The only file that names operators which PyTorch does not document.
 
-Each group has a probe that tries it once. Callers ask the probe, and take a documented operator where it says no.
+Each group has a probe that tries it once. Callers use it, or a documented operator where the probe is False.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ INSTALL = "`bash scripts/evaluation.sh` installs what is missing"
 
 @contextmanager
 def optional_import(**stand_ins: Mapping[str, Any]) -> Iterator[None]:
-    """Import an evaluator inside: a missing one becomes a DataError that says what installs it.
+    """Import an evaluator inside: a missing one becomes a DataError that names its installer.
 
     Args:
         stand_ins: modules that an evaluator imports and does not use here, name → attributes. One that cannot be found is

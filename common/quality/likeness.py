@@ -64,7 +64,7 @@ def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
 
 
 def analyse(audio: np.ndarray, rate: int) -> Analysis:
-    """Pitch and mel-cepstra of audio (N,) at `rate` Hz."""
+    """Compute pitch and mel-cepstra of audio (N,) at `rate` Hz."""
     with optional_import(pkg_resources={"get_distribution": _Version}):
         import pyworld
     samples = np.asarray(audio, dtype=np.float64)
@@ -85,7 +85,7 @@ def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.nd
     slope = (1 - alpha**2) / (1 + alpha**2 - 2 * alpha * np.cos(omega))  # dv/dw
     share = np.full(
         len(omega), 2.0
-    )  # of a bin in the trapezoidal rule; twice, but for c0, as the series is one of cosines
+    )  # of a bin in the trapezoidal rule; twice, as the series is one of cosines, but for c0
     share[[0, -1]] = 1.0
     basis = np.cos(np.outer(_warp(omega, alpha), np.arange(order + 1))) * (slope * share / (len(omega) - 1))[:, None]
     basis[:, 0] /= 2
@@ -94,7 +94,7 @@ def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.nd
 
 @cache
 def mel_warping(rate: int) -> float:
-    """The all-pass constant whose warping is nearest to the mel scale at `rate` Hz: 0.41 at 16 kHz, 0.455 at 22.05 kHz."""
+    """Find the all-pass constant whose warping is nearest to the mel scale at `rate` Hz: 0.41 at 16 kHz, 0.455 at 22.05 kHz."""
     omega = np.linspace(0, np.pi, 1000)
     mels = np.log1p(omega / np.pi * rate / 2 / 1000)
     alphas = np.arange(0, 1, 0.001)
@@ -103,7 +103,7 @@ def mel_warping(rate: int) -> float:
 
 
 def _warp(omega: np.ndarray, alpha: float) -> np.ndarray:
-    """The all-pass's phase: 0 at 0, pi at pi, steep for low frequencies."""
+    """Return the all-pass's phase: 0 at 0, pi at pi, steep for low frequencies."""
     return omega + 2 * np.arctan2(alpha * np.sin(omega), 1 - alpha * np.cos(omega))
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.quality.report import MEASURES, Array, Line, System, columns_of, format_row, legend, worst_first
+from common.quality.report import MEASURES, Array, Line, System, columns_of, format_row, legend, rank_lines
 
 # M mels, T frames, S symbols, K decoder steps, N samples
 
@@ -61,7 +61,7 @@ def page(title: str, systems: Sequence[System], main_system: System, rate: int) 
         rows=[format_row(system, keys) for system in systems],
         legend=legend(),
         ranked_by=main_system.name,
-        sections=[_section(number, systems, rate) for number in worst_first(main_system)],
+        sections=[_section(number, systems, rate) for number in rank_lines(main_system)],
     )
 
 

@@ -57,7 +57,7 @@ class Recogniser:
         self.tokenizer = moonshine_onnx.load_tokenizer()
 
     def __call__(self, audio: np.ndarray, rate: int) -> str:
-        """The words in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
+        """Return the words in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
 
         A clip of more than 25 s is transcribed in pieces, cut where it is quietest.
         """
@@ -82,11 +82,11 @@ def _session(path: Path, threads: int) -> Any:
 
 
 def packaged_folder(name: str) -> Path:
-    """The folder of the weights that the package brings."""
+    """Return the folder of the weights that the package brings. Raises DataError for another size than tiny."""
     if name != "tiny":
         raise DataError(f"the recogniser's package has no weights of the size {name}, name the folder that has them")
     with optional_import():
-        # found and not imported, which would want a microphone library
+        # found and not imported, which would need a microphone library
         return Path(str(distribution("moonshine-voice").locate_file("moonshine_voice/assets/tiny-en")))
 
 

@@ -150,7 +150,7 @@ def _plain(number: float) -> float | None:
     return None if math.isnan(number) else float(np.round(number, 6))
 
 
-def worst_first(system: System) -> list[int]:
+def rank_lines(system: System) -> list[int]:
     """Order the indices of a system's lines: most wrong words first, then the lowest opinion score."""
 
     def badness(number: int) -> tuple[float, float]:

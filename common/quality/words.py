@@ -47,7 +47,7 @@ class Errors(NamedTuple):
 
 
 class Edits(NamedTuple):
-    """The fewest edits (Levenshtein 1966) that make the hypothesis of the reference, by kind, and what is left as it is."""
+    """The fewest edits (Levenshtein 1966) that turn the reference into the hypothesis, by kind, and the unchanged items."""
 
     substituted: int
     deleted: int
@@ -56,31 +56,32 @@ class Edits(NamedTuple):
 
     @property
     def errors(self) -> Errors:
+        """All three kinds of edits, and the length of the reference."""
         return Errors(self.substituted + self.deleted + self.inserted, self.unchanged + self.substituted + self.deleted)
 
 
 def word_errors(reference: str, hypothesis: str) -> Errors:
-    """Words of a hypothesis that are wrong, both sides normalised. DataError where jiwer is not installed."""
+    """Count the wrong words of a hypothesis, both sides normalised. Raises DataError where jiwer is not installed."""
     return word_edits(reference, hypothesis).errors
 
 
 def character_errors(reference: str, hypothesis: str) -> Errors:
-    """Characters of a hypothesis that are wrong, both sides normalised; the spaces between words count as characters.
+    """Count the wrong characters of a hypothesis, both sides normalised; the spaces between words count as characters.
 
-    DataError where jiwer is not installed.
+    Raises DataError where jiwer is not installed.
     """
     return character_edits(reference, hypothesis).errors
 
 
 def word_edits(reference: str, hypothesis: str) -> Edits:
-    """The edits of words behind word_errors."""
+    """Count the edits of words behind word_errors."""
     with optional_import():
         import jiwer
     return _edits(jiwer.process_words(normalise(reference), normalise(hypothesis)))
 
 
 def character_edits(reference: str, hypothesis: str) -> Edits:
-    """The edits of characters behind character_errors."""
+    """Count the edits of characters behind character_errors."""
     with optional_import():
         import jiwer
     return _edits(jiwer.process_characters(normalise(reference), normalise(hypothesis)))
@@ -126,7 +127,7 @@ def year_or_number(digits: str) -> str:
 
 
 def clock_time(match: re.Match[str]) -> str:
-    """Spell `6:45`, `6:05` and `6:00` as they are said: six forty five, six oh five, six."""
+    """Spell `6:45`, `6:05` and `6:00` as they are spoken: six forty five, six oh five, six."""
     minute = int(match[2])
     spoken = "" if minute == 0 else f"oh {cardinal(match[2][1])}" if minute < 10 else cardinal(match[2])
     return f" {cardinal(match[1])} {spoken} "

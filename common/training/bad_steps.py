@@ -68,7 +68,7 @@ def skip_if_bad(
         for buffer, before in zip(state.model.buffers(), statistics, strict=True):
             buffer.copy_(before)
     if state.scaler.is_enabled():
-        state.scaler.update()  # forgets this step's gradients
+        state.scaler.update()  # drops this step's gradients
     state.optimizer.zero_grad()
     return f"step skipped, {done + 1} of at most {most} in an epoch: {described}"
 

@@ -156,7 +156,7 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
         return _check_fields(checkpoint, path)
     if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
         return {"state_dict": checkpoint}
-    keys = some(map(str, checkpoint)) or "none"
+    keys = join_first(map(str, checkpoint)) or "none"
     raise DataError(f"{path}: wanted a state_dict among the keys, got {keys}; is it a model's checkpoint?")
 
 
@@ -190,11 +190,11 @@ def load_weights(
         if name in found and found[name] != shape
     ]
     counts = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
-    faults = [f"{len(names)} {kind} ({some(names)})" for kind, names in counts.items() if names]
+    faults = [f"{len(names)} {kind} ({join_first(names)})" for kind, names in counts.items() if names]
     if faults:
         raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
     if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
-        raise DataError(f"{path}: NaN or infinite weights: {some(broken)}; go back to an older checkpoint")
+        raise DataError(f"{path}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
     load(model, dict(state_dict))
 
 
@@ -206,7 +206,7 @@ def _form(value: Any) -> Any:
     return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
 
 
-def some(items: Iterable[str]) -> str:
+def join_first(items: Iterable[str]) -> str:
     """Join the first few of some names, and the number of the others."""
     names = list(items)
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
@@ -305,7 +305,7 @@ def _missing(path: Path) -> str:
 
 def _checkpoints(folder: Path) -> str:
     files = (entry.name for entry in folder.iterdir() if entry.suffix in (".pt", SAFETENSORS) and entry.is_file())
-    return some(sorted(files)) or "no .pt file"
+    return join_first(sorted(files)) or "no .pt file"
 
 
 def _unreadable(path: Path, error: Exception) -> str:

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-PROBLEMS_SHOWN = 8
+from common.errors import shorten
+
 DEEPEST, MOST_SETTINGS = 20, 100_000  # levels of nested settings, and values in all of them
 MOST = 2**62  # of a count
+LONGEST_VALUE = 40  # characters of a value in a message
 COUNTS = {"iterations", "clips", "skipped", "dropped"}  # of EpochTotals
 
 
@@ -199,6 +201,5 @@ def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
     if isinstance(value, (str, bytes, bool, Real)):
-        text = repr(value)
-        return text if len(text) <= 40 else f"{text[:39]}…"
+        return shorten(repr(value), LONGEST_VALUE)
     return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, (Mapping, list, tuple)) else "")

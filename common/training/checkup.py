@@ -33,7 +33,7 @@ from common.training.loop import TrainState
 from common.training.nvlog import Log
 
 Row = TypeVar("Row")
-# measures that select checkpoints, with the sign that makes lower better
+# Measures that select checkpoints, with the sign that makes lower better.
 BEST_BY = {
     "loss": 1.0,
     "wer": 1.0,  # by the capped rate; see selecting_measures
@@ -64,14 +64,11 @@ class Checkup:
                 f"{next(row.path for row in rows if is_mel(row))}: name audio there, or choose --best-by wer or mos"
             )
         if is_main:
-            self.items = [held_out(row, args.dataset_path, self.audio) for row in rows]
-            with precision.separate_rng(
-                torch.device("cpu"), SEED
-            ):  # an evaluator draws random weights before it loads its own
-                measures = [name for name in MEASURED if name not in args.evaluate_without]
-                self.evaluators = Evaluators(
-                    measures
-                )  # raises DataError at once, not after an epoch, if a package is missing
+            self.items = [make_held_out_line(row, args.dataset_path, self.audio) for row in rows]
+            measures = [name for name in MEASURED if name not in args.evaluate_without]
+            # An evaluator draws random weights before it loads its own. A missing package is an error here, not after an epoch.
+            with precision.separate_rng(torch.device("cpu"), SEED):
+                self.evaluators = Evaluators(measures)
 
     def due(self, epoch: int, last: bool) -> bool:
         """Return True if a checkup follows the validation after this epoch."""
@@ -83,20 +80,18 @@ class Checkup:
         if self.evaluators is not None:
             found |= selecting_measures(self._measure(state, options, log))
         values = torch.tensor([found[name] if self.evaluators else 0.0 for name in BEST_BY], dtype=torch.float64)
-        agreed = distributed.all_sum(
-            values.to(state.dist.device), state.dist
-        ).tolist()  # only the main process adds non-zero values
-        return dict(zip(BEST_BY, agreed, strict=True))
+        # Only the main process adds values other than 0.
+        sums = distributed.all_sum(values.to(state.dist.device), state.dist).tolist()
+        return dict(zip(BEST_BY, sums, strict=True))
 
     @torch.no_grad()
     def _measure(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
         assert self.evaluators is not None
         state.eval_model.eval()
         try:
+            loaded = LoadedModel(state.spec, state.eval_model, vars(options))
             with precision.separate_rng(state.dist.device, SEED):
-                outputs, speed = self._speak(
-                    LoadedModel(state.spec, state.eval_model, vars(options)), state.dist.device
-                )
+                outputs, speed = self._speak(loaded, state.dist.device)
         except DataError as error:  # mels of an untrained model may overflow a transform
             log.say(f"no evaluation this time: {error}")
             return {}
@@ -146,12 +141,12 @@ def mel_distance(renditions: Sequence[Rendition], audio: AudioConfig) -> float:
 
 
 def spread(rows: Sequence[Row], count: int) -> list[Row]:
-    """Select at most `count` rows, spread evenly spaced over all."""
+    """Select at most `count` rows, evenly spaced over all."""
     count = min(count, len(rows))
     return [rows[number * len(rows) // count] for number in range(count)]
 
 
-def held_out(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOutLine:
+def make_held_out_line(row: Utterance, dataset_path: str, audio: AudioConfig) -> HeldOutLine:
     """Return a row's text, with its recording unless the row names a cached mel."""
     return HeldOutLine(row.text, None if is_mel(row) else load_audio(Path(dataset_path, row.path), audio.sampling_rate))
 

@@ -28,10 +28,7 @@ TIMEOUT = timedelta(minutes=30)
 # Words of Gloo's messages; it raises plain RuntimeErrors.
 PEER_IS_GONE = ("closed by peer", "Connection reset by peer")
 TIMED_OUT = ("Timed out waiting", "Application timeout caused pair closure")
-ROLL_CALL, SHORT_ROLL_CALL = (
-    10.0,
-    3.0,
-)  # seconds that a process waits for the others after a timeout, after a lost connection
+ROLL_CALL, SHORT_ROLL_CALL = 10.0, 3.0  # seconds of waiting for the others, after a timeout and after a lost connection
 LOOK = 0.1  # seconds between two looks at the store
 
 
@@ -101,16 +98,14 @@ def find_loss(error: BaseException, dist: Dist) -> Loss | None:
     timed_out = timed_out or b"timed out" in present.values()
     # Without an answer from the store, its host is lost: the main process, or the launcher beside it.
     ranks = [rank for rank in range(dist.world_size) if rank not in present] if present else [0]
-    names = " and ".join(map(str, ranks))
-    absent = (
-        f"process{'es' if ranks[1:] else ''} {names} of {dist.world_size}" if ranks else "another process of this run"
-    )
+    absent = "another process of this run"
+    if ranks:
+        absent = f"process{'es' if ranks[1:] else ''} {' and '.join(map(str, ranks))} of {dist.world_size}"
     if not timed_out:
         return Loss(f"{absent} ended for the reason above, or with a machine that is lost", False)
     minutes = f"{dist.timeout / timedelta(minutes=1):g} minutes (--timeout-minutes)"
-    return Loss(
-        f"{absent} did not answer for {minutes}: stopped, waiting for a disk, or on a machine that is lost", True
-    )
+    reasons = "stopped, waiting for a disk, or on a machine that is lost"
+    return Loss(f"{absent} did not answer for {minutes}: {reasons}", True)
 
 
 def _call_roll(dist: Dist, timed_out: bool) -> dict[int, bytes]:

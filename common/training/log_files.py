@@ -47,9 +47,8 @@ def prepare(path: Path, tensorboard: Path, model_name: str, steps_done: int) -> 
         if not steps_done or (own and own != logs[0]):  # the folder belongs to the model's newest log
             renames.append((tensorboard, move_aside(tensorboard)))
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot move an older log aside ({error.strerror}); choose another --output"
-        ) from error
+        message = f"cannot move an older log aside ({error.strerror}); choose another --output"
+        raise DataError(f"{path}: {message}") from error
     moved = ", ".join(f"{before} is now {after}" for before, after in renames if after)
     return f"older logs: {moved}" if moved else ""
 
@@ -79,7 +78,7 @@ def read_head(path: Path) -> Head:
 
 
 def holds_step(path: Path, steps_done: int) -> bool:
-    """Return whether a log has the record of the optimizer step with this number, counted from 1."""
+    """Return True if a log has the record of the optimizer step with this number, counted from 1."""
     record = re.compile(rb'"glob_iter/iters_per_epoch": "%d/' % (steps_done - 1))
     with path.open("rb") as file:
         return any(line.startswith(PREFIX.encode()) and record.search(line) for line in file)

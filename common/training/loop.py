@@ -281,7 +281,7 @@ def train_step(
     stop, save and fault are requests of this process; the result has those of all. Raises DataError where the loss or the gradient
     is not finite, beyond --max-skipped.
     """
-    statistics = copy_statistics(state)
+    buffers = copy_statistics(state)
     set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
     parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
     terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
@@ -289,7 +289,7 @@ def train_step(
     state.scaler.unscale_(state.optimizer)
     grad_norm = clip_gradients(state.model, state.optimization.grad_clip_thresh)
     result = _reduce(state, loss, terms, grad_norm, batches, (stop, save, fault))
-    if dropped := skip_if_bad(state, result, loss, batches, statistics):
+    if dropped := skip_if_bad(state, result, loss, batches, buffers):
         state.iteration += 1
         return result._replace(dropped=dropped)
     state.scaler.step(state.optimizer)

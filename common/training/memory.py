@@ -36,7 +36,7 @@ class StateBytes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the sum of all three."""
+        """The sum of all three."""
         return sum(self)
 
 
@@ -192,9 +192,9 @@ def advice(batch_size: int, accumulation: int, suggested: int, hint: str = "") -
     before = batch_size * accumulation
     batch, steps = split_batch(before, suggested)
     after = batch * steps
-    same = (
-        f"the global batch ({before}" if after == before else f"about the same global batch ({after} against {before}"
-    )
+    same = f"the global batch ({before}"
+    if after != before:
+        same = f"about the same global batch ({after} against {before}"
     change = f"lower --batch-size from {batch_size} to {batch} and set --grad-accumulation-steps {steps}"
     return f"{change}, which keeps {same} clips a process)" + (f"; or {hint}" if hint else "")
 

@@ -131,9 +131,7 @@ class NvLog(Log):
         self._bars: list[tqdm] = []
         self._metrics: dict[str, Metric] = {}
         self._start = time.monotonic()
-        if (
-            tensorboard_dir and tensorboard_dir.is_symlink()
-        ):  # as for the file: it may lead to the folder of something else
+        if tensorboard_dir and tensorboard_dir.is_symlink():  # as for the file: it may lead to another program's folder
             raise DataError(f"{tensorboard_dir}: is a symbolic link, expected a folder; remove it")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

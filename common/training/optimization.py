@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from common.errors import UsageError
 from common.layers import flatten_lstms
-from common.training.selection import RateFactor, factor_of, matching
+from common.training.selection import RateFactor, factor_of, select_names
 from common.training.sharding import gather_full, shard_like
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
@@ -95,7 +95,8 @@ def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.
     Groups contain the names of their weights; restore_averages matches by them. Raises UsageError where Apex is requested but not
     installed.
     """
-    matching((name for name, _ in model.named_parameters()), [item.pattern for item in config.lr_scale], "--lr-scale")
+    names = [name for name, _ in model.named_parameters()]
+    select_names(names, [item.pattern for item in config.lr_scale], "--lr-scale")  # an error for one without a match
     named: dict[float, list[tuple[str, nn.Parameter]]] = {}
     for name, weight in model.named_parameters():
         if weight.requires_grad:

@@ -147,4 +147,4 @@ def memory_advice(state: TrainState, args: argparse.Namespace) -> str:
     fitting = min(memory.smaller_batch(args.batch_size, state_size, used, room), args.batch_size // 2)
     hint = "" if args.amp else "add --amp"
     advice = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
-    return f"{advice}; the same command with --dry-run says what a step needs"
+    return f"{advice}; the same command with --dry-run prints the needs of a step"

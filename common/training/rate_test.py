@@ -119,7 +119,7 @@ def write(result: RangeTest, path: Path, title: str) -> None:
 
 
 def level_losses(loss_at: Callable[[T, float], float], turns: Sequence[T]) -> Callable[[float], float]:
-    """Return a step of a range test whose batches take turns, and whose loss tells nothing of the batch.
+    """Return a step of a range test whose batches take turns, and whose loss does not depend on the batch.
 
     Clips differ in length and difficulty, and so do the losses of batches, by more than a step changes them. So each batch takes a
     step at a rate of 0 first; of later losses that first one is subtracted, and the mean of all first ones is added.

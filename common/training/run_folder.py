@@ -17,7 +17,7 @@ from typing import Any
 
 from common.errors import DataError, UsageError, printable
 from common.files import make_folder, move_aside, parse_json
-from common.training.checkpoint import best_path, find_all, find_final_weights, some
+from common.training.checkpoint import best_path, find_all, find_final_weights, join_first
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
 
@@ -137,7 +137,7 @@ def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = F
         print(printable(f"{best} has no optimizer to go on with: it is now {moved}"))
         return
     if found:
-        names = some(path.name for path in found)
+        names = join_first(path.name for path in found)
         raise UsageError(
             f"-o {folder}: has checkpoints of another run of {model_name} ({names}), which this run would replace: "
             "add --resume-from-last to go on from the newest, or choose another -o"

@@ -78,14 +78,12 @@ class EpochBatches(Sampler[list[Key]]):
         if not self.bucket_batches:
             return self._cut_into_batches(order)[: self.batches_per_epoch()]
         pool = self.bucket_batches * self.global_size
-        clip_order = order[
-            : self.batches_per_epoch() * self.global_size
-        ]  # before sorting, so that the dropped clips are random, not the longest
+        # Cut before sorting, so that the dropped clips are random, not the longest.
+        clip_order = order[: self.batches_per_epoch() * self.global_size]
         batches: list[list[int]] = []
         for start in range(0, len(clip_order), pool):
-            batches += self._cut_into_batches(
-                sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index])
-            )
+            by_length = sorted(clip_order[start : start + pool], key=lambda index: self.lengths[index])
+            batches += self._cut_into_batches(by_length)
         return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
     def _cut_into_batches(self, order: list[int]) -> list[list[int]]:

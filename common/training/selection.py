@@ -47,7 +47,7 @@ def factor_of(name: str, factors: Sequence[RateFactor]) -> float:
     return next((item.factor for item in factors if re.search(item.pattern, name)), 1.0)
 
 
-def matching(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[str]:
+def select_names(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[str]:
     """Return the names that match any pattern. Raises UsageError that lists the patterns without a match."""
     names = list(names)
     by_pattern = {expression: {name for name in names if re.search(expression, name)} for expression in patterns}
@@ -64,7 +64,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
     """Exclude the weights whose names match from training. Raises UsageError where no weight remains to train."""
     if not patterns:
         return
-    names = matching((name for name, _ in model.named_parameters()), patterns, "--freeze")
+    names = select_names((name for name, _ in model.named_parameters()), patterns, "--freeze")
     for name, weight in model.named_parameters():
         weight.requires_grad_(name not in names)
     if not any(weight.requires_grad for weight in model.parameters()):

@@ -24,13 +24,13 @@ from common.training.checkpoint import (
     final_weights_path,
     find_all,
     has_safetensors,
+    join_first,
     last_link,
     load_checkpoint,
     load_weights,
     prune,
     save_checkpoint,
     save_copy,
-    some,
 )
 from common.training.distributed import Dist
 from common.training.loop import Best, EpochTotals, TrainState
@@ -90,8 +90,9 @@ def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Raise DataError for NaN or infinite weights: no run can go on from them, and older checkpoints may be deleted for them."""
     weights = [*checkpoint["state_dict"].items(), *checkpoint.get("ema_state_dict", {}).items()]
     if broken := [name for name, value in weights if not value.isfinite().all()]:
+        names, step = join_first(broken), checkpoint["iteration"]
         raise DataError(
-            f"{path}: not written, since the weights are NaN or infinite after step {checkpoint['iteration']}: {some(broken)}; "
+            f"{path}: not written, since the weights are NaN or infinite after step {step}: {names}; "
             "older checkpoints are untouched: lower --learning-rate or --grad-clip-thresh, then --resume-from-last"
         )
 
@@ -154,9 +155,9 @@ def _newest(args: argparse.Namespace, model_name: str) -> Start:
                 if checkpoint.get("launch") == launch:
                     return Start(path, checkpoint)
                 break
-    return (
-        Start(args.checkpoint_path, load_checkpoint(args.checkpoint_path)) if args.checkpoint_path else Start(None, {})
-    )
+    if args.checkpoint_path:
+        return Start(args.checkpoint_path, load_checkpoint(args.checkpoint_path))
+    return Start(None, {})
 
 
 def _newest_that_loads(folder: Path, model_name: str) -> Start | None:

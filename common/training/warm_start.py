@@ -11,7 +11,7 @@ from torch import nn
 from common.errors import DataError
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.checkpoint import current_layout, load_checkpoint, load_weights
-from common.training.selection import matching
+from common.training.selection import select_names
 from common.training.snapshot import config_difference
 
 
@@ -23,7 +23,7 @@ def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, 
     checkpoint = load_checkpoint(path)
     averaged = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
     weights = current_layout({"state_dict": averaged}, spec.upgrade_state_dict)
-    left_out = matching([*model.state_dict(), *weights], ignored, "--ignore-layers") if ignored else set()
+    left_out = select_names([*model.state_dict(), *weights], ignored, "--ignore-layers") if ignored else set()
     weights = {name: value for name, value in weights.items() if name not in left_out}
     start = WarmStart(weights, checkpoint.get("data", {}), options, model)
     fresh = {name: value for name, value in model.state_dict().items() if name in left_out}

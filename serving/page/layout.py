@@ -28,7 +28,7 @@ HEADING = "# Text to speech\nThis page plays speech while the server computes it
 HOLD_TIME = (3600, 3600)  # seconds between two removals of files, and their age
 PLAY = "(token) => { window.ttsPlayer.play(token); }"
 STOP = "() => { window.ttsPlayer.stop(); }"
-# The event that would say so is cancelled.
+# The event that would replace COMPUTING is cancelled.
 STOP_PANEL = f"""(message) => {{
   window.ttsPlayer.stop();
   return message === "{COMPUTING}" ? "{STOPPED}" : message;

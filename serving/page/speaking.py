@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import gradio as gr
 import numpy as np
 import numpy.typing as npt
 
+from common.errors import UsageError
 from common.inference.pictures import draw_speech
-from common.web_page import make_error
+from common.web_page import make_error, parse_number
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError
@@ -21,12 +22,8 @@ from serving.page.relay import Channel, Relay
 from serving.stream import SpeechRequest, SpeechStream
 
 COMPUTING, STOPPED = "Computing …", "Stopped."  # in place of a result
-Number = TypeVar("Number", int, float)
-NAMES = {
-    "input: text:": "text:",
-    "input:": "text:",
-    "denoising_strength:": "denoiser strength:",
-}  # of the API: the page's
+# Names of the API, and the page's.
+NAMES = {"input: text:": "text:", "input:": "text:", "denoising_strength:": "denoiser strength:"}
 FLAG = re.compile(r" \(--[a-z-]+\)")  # of the server: a visitor cannot set it
 
 
@@ -41,7 +38,7 @@ class Settings(NamedTuple):
     speed: float | None
 
     def request(self, text: str, number: int = 0) -> SpeechRequest:
-        """Return the engine's request for a text. Raises RequestError for fields that are not numbers."""
+        """Return the engine's request for a text. Raises UsageError for fields that are not numbers."""
         return SpeechRequest(
             text=text,
             number=number,
@@ -51,16 +48,6 @@ class Settings(NamedTuple):
             sigma=self.sigma,
             denoising_strength=parse_number(self.strength, "denoiser strength", float, "a number"),
         )
-
-
-def parse_number(text: str | None, name: str, kind: Callable[[str], Number], expected: str) -> Number | None:
-    """Return the number in a field, None where it is empty. Raises RequestError 400 for another text."""
-    if not (text := (text or "").strip()):
-        return None
-    try:
-        return kind(text)
-    except ValueError:
-        raise RequestError(400, f"{name}: {text!r}, expected {expected}, or nothing") from None
 
 
 class Outcome(NamedTuple):
@@ -143,7 +130,7 @@ class Speaker:
                     drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
                 pictures = (gr.update(value=picture, visible=True) for picture in drawn)
                 yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
-        except RequestError as error:
+        except (RequestError, UsageError) as error:
             raise error_of(error) from None
 
     def start(self, rate: int, plays: bool = True) -> Recording:

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from common.audio.audio_processing import read_audio
-from common.errors import DataError
+from common.errors import DataError, UsageError
 from serving.answers import Turn
 from serving.conversation import Conversation
 from serving.conversation_settings import ConversationConfig
 from serving.errors import RequestError
 from serving.page.speaking import Settings, Speaker, error_of
+from serving.sentences import PAUSE
 from serving.visit import Visit
 
 NO_RECORDING = "There is no question: record one with the microphone, or choose a sound file."
-PAUSE = 0.35  # seconds of silence after each sentence of an answer
 
 
 class Talk(NamedTuple):
@@ -55,7 +55,7 @@ class Talker:
                 async with contextlib.aclosing(self.speak(question, list(turns), settings, visit)) as talks:
                     async for talk in talks:
                         yield talk
-        except (DataError, RequestError) as error:
+        except (DataError, RequestError, UsageError) as error:
             raise error_of(error) from None
 
     async def speak(

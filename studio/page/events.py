@@ -57,7 +57,7 @@ def message(context: Context, text: str) -> gr.Error:
 
 
 def shorten(context: Context, text: str) -> str:
-    """Name files as the page's visitors know them: from the folder of projects on, others without folders."""
+    """Name files without the folders of this machine: from the folder of projects on, others by their names alone."""
     return without_folders(text, context.projects)
 
 

@@ -51,14 +51,8 @@ class Exporter:
             job = self._newest(found)
             state = shorten(self.context, job.message) if job else "Nothing has been exported yet."
             log = shorten(self.context, job.tail(LINES)) if job else ""
-            commands = "\n".join(describe_commands(found))
-            return [
-                state,
-                log,
-                links(found),
-                f"The same by commands:\n\n```\n{commands}\n```",
-                gr.Timer(active=bool(job and job.is_active)),
-            ]
+            commands = "\n".join(["The same by commands:\n\n```", *describe_commands(found), "```"])
+            return [state, log, links(found), commands, gr.Timer(active=bool(job and job.is_active))]
 
     def _start(self, project: Project, name: str, targets: list[str]) -> None:
         project.require(project.voice, "studio.train")

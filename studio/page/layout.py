@@ -22,7 +22,7 @@ from studio.project import list_projects
 
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
 HOLD_TIME = (600, 3600)  # seconds between two removals of pictures and sounds, and their age
-HOLD_STREAM = 20.0  # seconds between two looks whether the page is still open
+HOLD_STREAM = 20.0  # seconds between two events that show that the page is still open
 # The page's address names the project, so that a reload or a bookmark shows it again.
 READ_ADDRESS = "() => new URLSearchParams(location.search).get('project')"
 WRITE_ADDRESS = """(name) => {

@@ -218,7 +218,7 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
     ]
     page = tmp_path / "page.md"
     page.write_text(f"a\n{gpu_page.BEGIN}\nold\n{gpu_page.END}\nb\n")
-    gpu_page.write(page, page, rows, tmp_path)
+    gpu_page.write(page, page, rows)
     text = page.read_text()
     assert "| Tacotron2, float16 | 104 | 10,000 | 25,000 | 2.50 | 31,499 | 8.00 | 8.40 | +5 % | 25 % |" in text
     assert "| Tacotron2, `--graphs`, float16 | 50,000 | 25,000 | 2.00 | 10,000 | 5.00 | 4.00 | 8.00 | 4.0 |" in text

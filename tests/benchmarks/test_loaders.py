@@ -8,8 +8,7 @@ import math
 import pytest
 
 from benchmarks import loaders
-from benchmarks.gpu import MARK
-from benchmarks.gpu_page import LOADER_GOALS
+from benchmarks.gpu_page import LOADER_GOALS, MARK
 from models import REGISTRY
 
 pytestmark = pytest.mark.slow

@@ -31,7 +31,7 @@ def test_the_servers_say_how_to_install_their_packages(module: str, script: str)
     assert f"uvicorn; `bash scripts/{script} --install-only` installs" in done.stderr
 
 
-# Python's finder of installed packages, but for those whose names are the program's arguments; then pytest lists all tests.
+# A program that lists all tests with a finder of installed packages that omits those in its arguments.
 WITHOUT = """
 import importlib.machinery, sys
 class Finder(importlib.machinery.PathFinder):
@@ -42,21 +42,10 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
 import pytest
 sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", "tests"]))
 """
-
-
 # Those that neither PyTorch nor another package of the recipe or its tests needs.
 EXTRAS = (
-    *(
-        "fastapi",
-        "fastapi_offline",
-        "starlette",
-        "uvicorn",
-        "websockets",
-        "prometheus_client",
-        "gradio",
-        "av",
-        "wyoming",
-    ),
+    *("fastapi", "fastapi_offline", "starlette", "uvicorn", "websockets", "prometheus_client"),
+    *("gradio", "av", "wyoming"),
     *("onnx", "onnxscript", "onnxruntime", "tritonclient"),
     *("moonshine_voice", "moonshine_onnx", "jiwer", "rapidfuzz", "distillmos", "pyworld", "resemblyzer"),
 )

@@ -1,4 +1,4 @@
-"""The theme of the pages: its colours have the contrast that WCAG 2 asks for at level AA."""
+"""The shared parts of the pages: the theme has the contrasts of WCAG 2 at level AA, and fields are numbers or empty."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 import pytest
 
 pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
-from common.web_page import make_theme
+from common.errors import UsageError
+from common.web_page import make_theme, parse_number
 
 NAMES = {"white": "#ffffff", "black": "#000000"}
 PAIRS = (
@@ -60,3 +61,11 @@ def test_texts_have_enough_contrast(mode: str, text: str, background: str) -> No
     if mode == "dark":
         variables |= variables_of(dark)
     assert contrast(colour(text, variables), colour(background, variables)) >= 4.5
+
+
+def test_fields_are_numbers_or_empty() -> None:
+    assert parse_number(" 5 ", "seed", int, "a whole number") == 5
+    assert parse_number("", "seed", int, "a whole number") is parse_number(None, "seed", int, "a whole number") is None
+    for text, kind in (("many", int), ("nan", float), ("1.5", int)):
+        with pytest.raises(UsageError, match=f"seed: '{text}', expected a number, or nothing"):
+            parse_number(text, "seed", kind, "a number")

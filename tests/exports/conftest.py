@@ -14,8 +14,7 @@ from torch import nn
 from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
 from exports.targets import Source
-from exports.voice import default_options
-from synthesizer import Synthesizer
+from synthesizer import Synthesizer, default_options
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC as ACOUSTIC
 from waveglow.model import WaveGlow

@@ -20,7 +20,7 @@ from common.errors import DataError, UsageError
 from exports import web
 from exports.__main__ import main
 from exports.manifest import read_manifest
-from exports.voice import default_options
+from synthesizer import default_options
 from tacotron2.data_function import encode, spell
 from tacotron2.text import symbols
 from tests.exports.conftest import skip_without_packages

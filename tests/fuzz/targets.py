@@ -26,12 +26,12 @@ from exports.voice import default_options
 from models import REGISTRY, restore_model
 from serving.answers import read_entries
 from serving.sentences import SentenceCutter
-from studio.lists import usable
+from studio.lists import select_usable
 from studio.material import clip_length, read_text_options
 from studio.plan_file import read_plan, write_plan
 from studio.prepare import read_settings
 from studio.project import Project
-from studio.review import Row, read_proposals, read_review, store_proposals, worst_first
+from studio.review import Row, read_proposals, read_review, sort_worst_first, store_proposals
 from studio.transcripts import TABLES, read_table, read_transcript
 from tacotron2.data_function import TEXT_READINGS
 from tacotron2.spec import SPEC
@@ -181,8 +181,8 @@ def read_clips(content: bytes, folder: Path) -> None:
     """clips.tsv after people have edited it, and the rows that are chosen for training."""
     rows = read_review(_write(folder / "clips.tsv", content), PROPOSALS)
     chosen = list(rows.values())
-    usable(chosen)
-    worst_first(chosen)
+    select_usable(chosen)
+    sort_worst_first(chosen)
     store_proposals(folder / "proposals.jsonl", chosen)
     assert read_proposals(folder / "proposals.jsonl") == chosen
 

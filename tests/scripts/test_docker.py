@@ -121,14 +121,8 @@ def test_dockerfile_keeps_the_pytorch_of_its_image(tmp_path):
     """Run the commands of the image's build, up to the installation, in this environment."""
     command = next(words for name, words in instructions() if name == "RUN")
     listing, constraining, installing = (part.strip() for part in command.split("&&"))
-    assert installing.split()[3:] == [
-        "install",
-        "--no-cache-dir",
-        "-r",
-        "requirements.txt",
-        "-c",
-        "/tmp/constraints.txt",
-    ]
+    words = installing.split()
+    assert words[3:] == ["install", "--no-cache-dir", "-r", "requirements.txt", "-c", "/tmp/constraints.txt"]
     script = f"{listing} && {constraining}".replace("/tmp/", f"{tmp_path}/").replace("python ", f"{sys.executable} ")
     subprocess.run(["/bin/sh", "-c", script], check=True, capture_output=True)
     pins = [Requirement(line) for line in (tmp_path / "constraints.txt").read_text().split()]

@@ -159,20 +159,8 @@ def test_missing_mels_are_named_with_the_script_that_makes_them(project, tmp_pat
     ],
 )
 def test_the_last_flag_wins(project, script):
-    given = [
-        "-o",
-        "my output",
-        "--dataset-path",
-        "/data/a b",
-        "--epochs",
-        "1",
-        "--anneal-steps",
-        "7",
-        "--seed",
-        "3",
-        "-bs",
-        "2",
-    ]
+    given = ["-o", "my output", "--dataset-path", "/data/a b", "--epochs", "1", "--anneal-steps", "7"]
+    given += ["--seed", "3", "-bs", "2"]
     _, settings = launch(project, script, *given, "--training-files", "one.txt")
     expected = {
         "output": Path("my output"),

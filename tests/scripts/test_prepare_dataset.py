@@ -323,27 +323,13 @@ def test_an_edited_list_stays_unchanged(project, server):
 
 
 def test_one_error_names_all_bad_rows_of_the_metadata(tmp_path):
-    rows = [
-        "LJ001-0001|a|a",
-        "LJ001-0002|a|b|c",
-        "",
-        "LJ001-0001|b|b",
-        "LJ001-0003||",
-        "LJ1-3|a|a",
-        'LJ001-0004|"|"',
-        "x",
-    ]
+    rows = ["LJ001-0001|a|a", "LJ001-0002|a|b|c", "", "LJ001-0001|b|b", "LJ001-0003||", "LJ1-3|a|a"]
+    rows += ['LJ001-0004|"|"', "x"]
     (tmp_path / "metadata.csv").write_text("\n".join(rows))
     with pytest.raises(DataError) as error:
         prepare_dataset.read_transcripts(tmp_path / "metadata.csv")
-    assert [line.split(": ")[0].rsplit(":")[-1] for line in str(error.value).split("\n")] == [
-        "2",
-        "3",
-        "4",
-        "5",
-        "6",
-        "8",
-    ]
+    lines = [line.split(": ")[0].rsplit(":")[-1] for line in str(error.value).split("\n")]
+    assert lines == ["2", "3", "4", "5", "6", "8"]
 
 
 def test_the_split_is_a_part_of_the_whole_corpus():

@@ -6,6 +6,7 @@ import io
 import struct
 import wave
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from common.audio.audio_processing import load_audio, to_pcm
-from serving.encoding import CODECS, RATES, Encoder, Filter, tempo_factors, wav_header
+from serving.encoding import CODECS, Encoder, Filter, tempo_factors, wav_header
+from serving.schemas import Rate
 from tests.serving.conftest import decode
 
 RATE, SECONDS, PITCH = 22050, 2.0, 440.0
@@ -95,7 +97,7 @@ def test_speed_changes_the_duration_and_not_the_pitch(speed: float) -> None:
     assert all(factor >= 0.5 for factor in tempo_factors(speed))
 
 
-@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("rate", get_args(Rate))
 def test_the_rate_of_the_file_can_be_chosen(rate: int) -> None:
     encoder = Encoder("wav", RATE, 1.0, rate)
     data = encoder.encode(tone()) + encoder.finish()

@@ -32,9 +32,8 @@ def sounds(sentences: list[str] = SENTENCES) -> list[bytes]:
 @pytest.fixture
 def socket_of() -> Iterator[Any]:
     """A function that opens a WebSocket to a server."""
-    websockets = pytest.importorskip(
-        "websockets.sync.client", reason="websockets, of requirements-serving.txt, is missing"
-    )
+    reason = "websockets, of requirements-serving.txt, is missing"
+    websockets = pytest.importorskip("websockets.sync.client", reason=reason)
     with ExitStack() as opened:
 
         def connect(server: ServerProcess) -> Any:
@@ -89,9 +88,7 @@ def test_a_socket_speaks_the_whole_text_and_a_new_one_is_refused(socket_of: Any)
 def test_a_socket_without_the_end_of_its_text_speaks_what_has_arrived(socket_of: Any) -> None:
     with serve("--seed", 3) as server:
         socket = socket_of(server)
-        socket.send(
-            json.dumps({"type": "text", "text": TEXT})
-        )  # without a word after it, the last sentence is incomplete
+        socket.send(json.dumps({"type": "text", "text": TEXT}))  # no word follows: the last sentence is incomplete
         first = stop_after_audio(server, socket)
         socket.send(json.dumps({"type": "text", "text": " Yes!"}))
         events, rest, code = read_to_end(socket)

@@ -172,10 +172,10 @@ def test_no_route_reads_a_file(local, projects):
         for route in (
             "/gradio_api/file=",
             "/gradio_api/file/",
+            "/gradio_api/stream/",
             "/file=",
             "/static/",
             "/assets/",
-            "/gradio_api/stream/",
         ):
             answer = ask(local, f"{route}{path}")
             assert answer.status in (403, 404, 405), (route, path, answer)

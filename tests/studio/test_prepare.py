@@ -145,18 +145,8 @@ def test_the_same_input_gives_the_same_bytes_and_the_source_stays(talk: tuple[Pa
 
 def test_a_killed_run_goes_on_to_the_same_bytes(talk: tuple[Path, Project], tmp_path: Path) -> None:
     folder, project = talk
-    words = [
-        sys.executable,
-        "-m",
-        "studio.prepare",
-        folder,
-        "--name",
-        "mine",
-        "--projects",
-        tmp_path,
-        "--num-workers",
-        2,
-    ]
+    words = [sys.executable, "-m", "studio.prepare", folder, "--name", "mine"]
+    words += ["--projects", tmp_path, "--num-workers", 2]
     mine = Project(name="mine", projects=tmp_path)
     signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are written
         lambda: len(list((mine.state / "parts").glob("*.wav"))) >= 3,

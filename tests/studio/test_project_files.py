@@ -11,12 +11,12 @@ import pytest
 from common.errors import DataError, UsageError
 from studio.alphabet import choose_alphabet, symbols_file
 from studio.ledger import Ledger
-from studio.lists import held_out_clips, usable
+from studio.lists import held_out_clips, select_usable
 from studio.prepare import read_settings
 from studio.prepare_arguments import options_of
 from studio.prepare_config import CuttingConfig
 from studio.project import PROJECTS, Project
-from studio.review import COLUMNS, Row, carry_edits, read_review, worst_first, write_review
+from studio.review import COLUMNS, Row, carry_edits, read_review, sort_worst_first, write_review
 from studio.sources import find_sources
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
@@ -69,7 +69,7 @@ def test_one_huge_recording_among_many_does_not_take_all() -> None:
 def test_the_worst_rows_come_first() -> None:
     rows = [row("a"), row("b", words_wrong="0.900"), row("c", words_wrong="", faults="noise; pace")]
     rows.append(row("d", words_wrong="0.500", faults="words"))
-    assert [r.clip for r in worst_first(rows)] == ["d", "c", "b", "a"]
+    assert [r.clip for r in sort_worst_first(rows)] == ["d", "c", "b", "a"]
 
 
 def test_edits_move_to_the_same_clip_alone(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_numbers_that_a_spreadsheet_has_formatted_keep_their_proposed_form(tmp_p
     write_review(tmp_path / "clips.tsv", [row._replace(start="0,5", end="1,250", text="Hello there.")])
     rows = list(read_review(tmp_path / "clips.tsv", [row]).values())
     assert rows == [row._replace(text="Hello there.")]
-    assert usable(rows) == rows
+    assert select_usable(rows) == rows
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,8 @@ def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
 
 
 def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
-    names = [
-        "a b.wav",
-        "a_b.wav",
-        "A-B.flac",
-        "über/日本.wav",
-        "日本.mp3",
-        "c.wav",
-        "c.ogg",
-        ".hidden.wav",
-        "notes.txt",
-    ]
+    names = ["a b.wav", "a_b.wav", "A-B.flac", "über/日本.wav", "日本.mp3", "c.wav", "c.ogg"]
+    names += [".hidden.wav", "notes.txt"]
     random.Random(0).shuffle(names)
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)

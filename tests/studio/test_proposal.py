@@ -157,13 +157,7 @@ def test_a_budget_limits_the_epochs() -> None:
     ("minutes", "report", "start", "epochs", "every"),
     [
         (60, 10, 40, 60, 4),  # (3240 - 40 - 20 x 10) / 50; 16 reports
-        (
-            60,
-            100,
-            40,
-            48,
-            7,
-        ),  # a quarter of 3200 s has 8 reports: (3200 - 800) / 50
+        (60, 100, 40, 48, 7),  # a quarter of 3200 s has 8 reports: (3200 - 800) / 50
         (5, 30, 20, 3, 2),  # 270 - 20 = 250 s: two reports, (250 - 60) / 50
         (2, 30, 30, 1, 1),  # 108 - 30 - 60 < 50: one epoch, whose report is the only one
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.project import Project, create_project, find_project, inside, list_projects
+from studio.project import Project, check_inside, create_project, find_project, list_projects
 from studio.recordings import describe_storage, list_recordings, prepare_words, store_files
 
 
@@ -87,7 +87,7 @@ def test_projects_are_folders_with_names(tmp_path):
             find_project(projects, name)
     project = find_project(projects, "mine")
     with pytest.raises(DataError, match=r"x: leads out of the project"):
-        inside(project, project.root / ".." / "x")
+        check_inside(project, project.root / ".." / "x")
 
 
 def test_the_words_of_prepare(project, tmp_path):

@@ -17,7 +17,7 @@ from common.errors import DataError, UsageError
 from common.training.checkpoint import load_checkpoint, save_checkpoint
 from studio.choices import find_files, list_vocoders, list_voices
 from studio.project import Project
-from studio.samples import Request, Speaker, parse_number, read_unchanged
+from studio.samples import Request, Speaker, read_unchanged
 from studio.wording import without_folders
 from synthesizer import SynthesisConfig, Synthesizer
 from tests.recipe import ROOT, succeed
@@ -193,14 +193,6 @@ def test_values_out_of_range_are_named(tmp_path: Path, values: dict, message: st
 def test_texts_that_cannot_be_read_are_named(project: Project, speaker: Speaker) -> None:
     with pytest.raises(DataError, match=r"^text: .*no ARPAbet symbol 'XX'"):
         speaker.speak(Request(project=project, text="{XX}", voice="voice"))
-
-
-def test_fields_are_numbers_or_empty() -> None:
-    assert parse_number(" 5 ", "seed", int, "a whole number") == 5
-    assert parse_number("", "seed", int, "a whole number") is parse_number(None, "seed", int, "a whole number") is None
-    for text, kind in (("many", int), ("nan", float), ("1.5", int)):
-        with pytest.raises(UsageError, match=f"seed: '{text}', expected a number, or nothing"):
-            parse_number(text, "seed", kind, "a number")
 
 
 def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from common.data.clip_report import (
     Row,
     clipped_runs,
     end_silences,
-    kept_in_view,
+    group_by,
+    group_same_audio,
     measure,
     measure_file,
+    move_into_view,
     outliers,
     read_rows,
-    same,
-    same_audio,
     survey,
 )
 from common.data.report_plots import plot_clips
@@ -109,9 +109,9 @@ def test_the_same_samples_in_other_files(tmp_path: Path) -> None:
         _, sound = measure_file(str(tmp_path / name), RATE)
         assert not isinstance(sound, str)
         clips.append(Clip(Row(Place("x", line), name, "One." if name == "c.wav" else name, name), sound))
-    assert [[c.row.place.line for c in group] for group in same_audio(clips)] == [[1, 2, 4]]
-    assert [[c.row.place.line for c in group] for group in same(clips, lambda c: c.row.file)] == [[1, 4]]
-    assert same_audio([clips[0], clips[3]]) == []  # one file named twice is a repetition of its path
+    assert [[c.row.place.line for c in group] for group in group_same_audio(clips)] == [[1, 2, 4]]
+    assert [[c.row.place.line for c in group] for group in group_by(clips, lambda c: c.row.file)] == [[1, 4]]
+    assert group_same_audio([clips[0], clips[3]]) == []  # one file named twice is a repetition of its path
 
 
 @pytest.mark.parametrize("name", ["gone.wav", "junk.wav", "headerless.raw", "stereo.wav", "rate.wav", "cut.wav"])
@@ -156,13 +156,13 @@ def test_outliers_are_those_beyond_5_deviations() -> None:
 
 def test_far_values_are_moved_into_view() -> None:
     values = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 100.0, -np.inf])
-    values_in_view, moved = kept_in_view(values)  # of the finite ones: median 3.5, deviation 1.5
+    values_in_view, moved = move_into_view(values)  # of the finite ones: median 3.5, deviation 1.5
     np.testing.assert_allclose(values_in_view, [1, 2, 3, 4, 5, 3.5 + 8 * 1.5])
     assert moved == 1
     equal_but_one = np.array([2.0] * 9 + [7.0])  # a deviation of 0 says nothing of what is far
-    values_in_view, moved = kept_in_view(equal_but_one)
+    values_in_view, moved = move_into_view(equal_but_one)
     assert (values_in_view.tolist(), moved) == (equal_but_one.tolist(), 0)
-    values_in_view, moved = kept_in_view(np.array([1.0, 2.0, 3.0, 16.0]))
+    values_in_view, moved = move_into_view(np.array([1.0, 2.0, 3.0, 16.0]))
     assert (values_in_view.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
 
 

@@ -233,14 +233,14 @@ def test_a_recording_that_changed_since_its_check_is_named(tmp_path: Path) -> No
 def test_the_clips_held_out_are_those_of_the_lowest_hashes() -> None:
     names = [f"clip{number}" for number in range(200)]
     ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    assert recordings.held_out(names, 0.05) == set(ranked[:10])
-    assert recordings.held_out(names[::-1], 7.0) == set(ranked[:7])
-    assert len(recordings.held_out(names[:3], 0.05)) == 1
+    assert recordings.choose_held_out(names, 0.05) == set(ranked[:10])
+    assert recordings.choose_held_out(names[::-1], 7.0) == set(ranked[:7])
+    assert len(recordings.choose_held_out(names[:3], 0.05)) == 1
     # of a corpus that grows, no clip comes back from validation to training but those that are pushed out by new ones
-    grown = recordings.held_out([*names, "one more"], 10)
-    assert len(recordings.held_out(names, 10) - grown) <= 1
+    grown = recordings.choose_held_out([*names, "one more"], 10)
+    assert len(recordings.choose_held_out(names, 10) - grown) <= 1
     with pytest.raises(DataError, match="3 clips, expected more than the 3 for validation"):
-        recordings.held_out(names[:3], 3)
+        recordings.choose_held_out(names[:3], 3)
 
 
 def test_what_was_changed_in_words() -> None:

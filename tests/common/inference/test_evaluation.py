@@ -29,7 +29,7 @@ from common.inference.evaluation import (
 from common.inference.stages import MelBatch
 from common.inference.vocoders import GriffinLimVocoder
 from common.quality.words import word_errors
-from common.training.checkup import held_out, spread
+from common.training.checkup import make_held_out_line, spread
 from tests.common.inference.test_stages import Outputs, Reader, acoustic
 from tests.recipe import ROOT
 
@@ -162,8 +162,9 @@ def test_lines_are_spread_over_the_list() -> None:
 
 
 def test_cached_mels_are_no_recordings() -> None:
-    assert held_out(Utterance("corpus/mels/a.pt", "One."), str(ROOT), AudioConfig()) == HeldOutLine("One.", None)
-    item = held_out(Utterance("corpus/clock/clock_0022.ogg", "One."), str(ROOT), AudioConfig())
+    mel, sound = (Utterance(f"corpus/{path}", "One.") for path in ("mels/a.pt", "clock/clock_0022.ogg"))
+    assert make_held_out_line(mel, str(ROOT), AudioConfig()) == HeldOutLine("One.", None)
+    item = make_held_out_line(sound, str(ROOT), AudioConfig())
     assert item.recording is not None and 1 < len(item.recording) / RATE < 4
 
 

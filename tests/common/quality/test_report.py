@@ -15,7 +15,7 @@ import soundfile
 from matplotlib.image import imread
 
 from common.quality.page import page
-from common.quality.report import MEASURES, Line, System, as_json, legend, summary, table, worst_first
+from common.quality.report import MEASURES, Line, System, as_json, legend, rank_lines, summary, table
 from common.quality.words import Errors
 
 RATE = 22050
@@ -74,7 +74,7 @@ def test_json_holds_all_numbers_and_no_nan() -> None:
 
 
 def test_the_worst_lines_come_first() -> None:
-    assert worst_first(system()) == [1, 2, 0]  # 3 of 4 words wrong; then the lower score
+    assert rank_lines(system()) == [1, 2, 0]  # 3 of 4 words wrong; then the lower score
 
 
 def test_a_clip_of_minutes_has_a_place_on_the_page() -> None:

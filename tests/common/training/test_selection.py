@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from common.errors import UsageError
-from common.training.selection import RateFactor, factor_of, freeze, matching, pattern, rate_factor, train_mode
+from common.training.selection import RateFactor, factor_of, freeze, pattern, rate_factor, select_names, train_mode
 
 
 def model() -> nn.Sequential:
@@ -20,12 +20,8 @@ def test_what_is_frozen_stays_with_its_statistics() -> None:
     net = model()
     freeze(net, [r"^[01]\."])
     train_mode(net)
-    assert [name for name, weight in net.named_parameters() if weight.requires_grad] == [
-        "2.weight",
-        "2.bias",
-        "3.weight",
-        "3.bias",
-    ]
+    trained = [name for name, weight in net.named_parameters() if weight.requires_grad]
+    assert trained == ["2.weight", "2.bias", "3.weight", "3.bias"]
     before = {name: value.clone() for name, value in net.state_dict().items()}
     optimizer = torch.optim.SGD([weight for weight in net.parameters() if weight.requires_grad], lr=0.1)
     net(torch.randn(4, 2, 5)).square().sum().backward()
@@ -64,7 +60,7 @@ def test_expressions_that_cannot_be_meant(patterns: list[str], message: str) -> 
 
 
 def test_matching_is_a_search() -> None:
-    assert matching(["a.weight", "a.bias", "b.weight"], ["bias", "^b"], "--flag") == {"a.bias", "b.weight"}
+    assert select_names(["a.weight", "a.bias", "b.weight"], ["bias", "^b"], "--flag") == {"a.bias", "b.weight"}
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,8 @@ def test_ten_steps_and_the_memory_of_a_clip(tmp_path: Path, model: str) -> None:
 
 def test_the_time_of_a_report_is_measured_and_nothing_is_written(tmp_path: Path) -> None:
     path, began = tmp_path / "figures.json", time.time()
-    reports = [
-        "--epochs-per-validation",
-        1,
-        "--evaluate-every",
-        1,
-        "--evaluate-lines",
-        2,
-        "--evaluate-without",
-        "asr",
-        "mos",
-        "likeness",
-    ]
+    reports = ["--epochs-per-validation", "1", "--evaluate-every", "1", "--evaluate-lines", "2"]
+    reports += ["--evaluate-without", "asr", "mos", "likeness"]
     succeed("train.py", *flags("Tacotron2", tmp_path), *reports, "--dry-run", "--measure", path)
     figures = json.loads(path.read_text())
     passed = time.time() - figures["began"]
