@@ -52,7 +52,7 @@ from common.inference.manifest import (
     remove_manifests,
     settings_digest,
 )
-from common.inference.outputs import write_picture, write_sound
+from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, write_sound
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.parser import Parser
@@ -66,11 +66,8 @@ from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choo
 SPECS = REGISTRY.values()
 MOST_PICTURES = 64  # lines up to which alignments are drawn by default: drawing takes longer than synthesis
 # The problems of lines without sound
-UNFIT = "does not fit into memory, not even as the only line of a batch; the other lines are written"
-SILENT = (
-    "no sound, since the voice stopped before its first frame: add words or a full stop, or check the settings that end a line, "
-    "which the log has; the other lines are written"
-)
+UNFIT = f"does not fit into memory, not even as the only line of a batch; {OTHERS_WRITTEN}"
+STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {OTHERS_WRITTEN}"
 LONGEST_WAIT = timedelta(days=7)  # of a process for the others, which may have slower GPUs or longer lines
 
 
@@ -279,7 +276,7 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> dict[int, 
     Lines without a frame get no files. Returns their problems, by their numbers.
     """
     args = job.args
-    silent = {line.number: SILENT for line, speech in spoken if not speech.mel.shape[1]}
+    silent = {line.number: STOPPED for line, speech in spoken if not speech.mel.shape[1]}
     spoken = [(line, speech) for line, speech in spoken if line.number not in silent]
     for line, speech in spoken:
         job.log.say(write_sound(args.output / file_name(line, args), line.text, speech, args.sample_format))

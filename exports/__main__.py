@@ -15,11 +15,11 @@ from pathlib import Path
 
 from common.arguments import HelpFormatter, given_options, seed
 from common.audio.loudness import NORMALIZATIONS
-from common.data.filelist import lines_of, read_phrases
+from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
-from common.inference.outputs import write_picture, write_sound
+from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, write_sound
 from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
@@ -47,7 +47,7 @@ def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
 
 
 def run(args: argparse.Namespace, config: SynthesisConfig) -> None:
-    """Speak the lines of a file with an export."""
+    """Speak the lines of a file with an export. Raises DataError for lines without sound, after all others are written."""
     texts = read_phrases(args.input)
     if args.sigma_infer is None:
         config = replace(config, sigma_infer=read_manifest(args.directory).sigma_infer)
@@ -55,9 +55,13 @@ def run(args: argparse.Namespace, config: SynthesisConfig) -> None:
     print(f"voice: {voice.description}", flush=True)
     with lines_of(args.input):
         speeches = voice.speak(texts)
-    for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
-        print(write_sound(args.output / f"audio_{i}{args.suffix}.wav", text, speech))
-        write_picture(args.output / f"alignment_{i}{args.suffix}.png", text, speech, voice.symbols(text))
+        silent = {i: f"{SILENT}; {OTHERS_WRITTEN}" for i, speech in enumerate(speeches) if not len(speech.audio)}
+        for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
+            if i not in silent:
+                print(write_sound(args.output / f"audio_{i}{args.suffix}.wav", text, speech))
+                write_picture(args.output / f"alignment_{i}{args.suffix}.png", text, speech, voice.symbols(text))
+        if silent:
+            raise BadRows(silent)
 
 
 Command = Callable[[argparse.Namespace, SynthesisConfig], None]

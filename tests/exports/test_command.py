@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.io import wavfile
 
 from common.errors import DataError, UsageError
@@ -43,6 +44,22 @@ def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path, capsys) 
         assert len(ours) == len(theirs) > 0
         assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 4
         assert (tmp_path / "ours" / f"alignment_{i}.png").exists()
+
+
+def test_a_line_without_sound_is_an_error_and_gets_no_files(tmp_path) -> None:
+    """The gate of this model fires before the first frame."""
+    checkpoint = torch.load(train_tiny_model("Tacotron2"), weights_only=True)
+    checkpoint["state_dict"]["decoder.gate_layer.linear_layer.bias"].fill_(100.0)
+    torch.save(checkpoint, tmp_path / "tacotron2.pt")
+    models = ["--tacotron2", tmp_path / "tacotron2.pt", "--waveglow", train_tiny_model("WaveGlow")]
+    main([str(word) for word in ["torchscript", *models, "-o", tmp_path / "export"]])
+    (tmp_path / "phrases.txt").write_text(PHRASES)
+    words = ["run", tmp_path / "export", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "speech"]
+    with pytest.raises(DataError) as caught:
+        main([str(word) for word in words])
+    problem = "no sound, since the voice stopped before its first frame: add words or a full stop; the other lines are written"
+    assert str(caught.value) == "\n".join(f"{tmp_path}/phrases.txt:{line}: {problem}" for line in (1, 2))
+    assert not (tmp_path / "speech").exists()
 
 
 def test_the_manifest_describes_every_file(export_of, source) -> None:
