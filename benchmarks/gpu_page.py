@@ -206,11 +206,14 @@ def draw(done: Results, path: Path) -> bool:
 
     from common.data.reports import save_figure
 
-    figure = Figure(figsize=(6, 4))
+    figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for numbers, points in found.items():
         axes.plot(*zip(*sorted(points), strict=True), marker="o", label=numbers)
     axes.set(xscale="log", yscale="log", xlabel="texts in a batch", ylabel="seconds from text to wav")
+    batches = sorted({batch for points in found.values() for batch, _ in points})
+    axes.set_xticks(batches, [str(batch) for batch in batches])
+    axes.minorticks_off()
     axes.legend()
     save_figure(path, figure)
     return True
