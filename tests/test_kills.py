@@ -19,7 +19,7 @@ KILLS, EPOCHS = 2, 12
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_killed_runs_are_resumed_to_the_bits_of_an_undisturbed_one(setting: str) -> None:
     """The command forks, which this process must not: PyTorch's threads do not pass to a fork."""
-    command = [sys.executable, *"-m tests.kills --settings".split(), setting]
+    command = [sys.executable, "-m", "tests.kills", "--settings", setting]
     command += f"--kills {KILLS} --epochs {EPOCHS}".split()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
