@@ -25,4 +25,4 @@ docs:  ## write docs/cli.md from the parsers
 	$(python) -m scripts.write_cli_docs
 
 corpus-check:  ## make the embedded corpus again and compare it byte for byte (needs festival)
-	$(python) scripts/make_corpus.py --check
+	$(python) corpus/make.py --check

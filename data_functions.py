@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 from common.data.filelist import check_files, lines_of, read_filelist
 from common.errors import DataError
+from common.run.distributed import Dist
 from common.spec import Key, Options, SpeechDataset
-from common.training.distributed import Dist
 from common.training.sampler import EpochBatches
 from models import get_spec
 

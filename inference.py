@@ -56,9 +56,9 @@ from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, writ
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.parser import Parser
+from common.run.distributed import Dist, broadcast, gather, session
+from common.run.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
 from common.threads import ThreadBalance
-from common.training.distributed import Dist, broadcast, gather, session
-from common.training.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
 from exports.torchscript import script_voice
 from models import REGISTRY
 from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints

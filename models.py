@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 import tacotron2.spec
 import waveglow.spec
+from common.checkpoint.files import current_layout, load_checkpoint, load_weights
 from common.errors import DataError, UsageError
 from common.spec import ModelSpec
-from common.training.checkpoint import current_layout, load_checkpoint, load_weights
 
 REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (tacotron2.spec.SPEC, waveglow.spec.SPEC)}
 

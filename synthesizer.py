@@ -25,6 +25,7 @@ from common import precision
 from common.arguments import actions_of, add_audio_arguments
 from common.audio.loudness import normalize
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import find_last, load_checkpoint
 from common.errors import DataError, UsageError
 from common.fast import Request
 from common.files import display_path
@@ -42,9 +43,8 @@ from common.inference.config import (
 )
 from common.inference.stages import Batch, Line, Part, PartStream, Speech, acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
+from common.run.memory import available_memory
 from common.spec import ModelSpec, config_of
-from common.training.checkpoint import find_last, load_checkpoint
-from common.training.memory import available_memory
 from models import REGISTRY, restore_model
 
 __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]

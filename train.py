@@ -22,13 +22,19 @@ from torch.utils.data import DataLoader
 from common import precision
 from common.arguments import log_path
 from common.audio.stft import AudioConfig, TacotronSTFT
+from common.checkpoint.files import best_path
 from common.errors import DataError, exit_on_user_error
-from common.spec import ModelSpec, from_options
-from common.training import distributed, log_files, snapshot
-from common.training.checkpoint import best_path
+from common.options import from_options
+from common.run import distributed, log_files
+from common.run.distributed import Dist
+from common.run.interrupt import SaveTimer, StopRequest, TimeLimit
+from common.run.memory import explain_out_of_memory
+from common.run.nvlog import Log, NullLog, NvLog
+from common.run.run_folder import occupy, refuse_checkpoints
+from common.spec import ModelSpec
+from common.training import snapshot
+from common.training.arguments import parse_training_arguments
 from common.training.checkup import BEST_BY, Checkup
-from common.training.distributed import Dist
-from common.training.interrupt import SaveTimer, StopRequest, TimeLimit
 from common.training.loop import (
     Best,
     Ending,
@@ -41,18 +47,14 @@ from common.training.loop import (
     log_epoch,
     train_epoch,
 )
-from common.training.memory import explain_out_of_memory
-from common.training.nvlog import Log, NullLog, NvLog
 from common.training.optimization import Pace, batch_factor, rate_at
 from common.training.plan import describe_plan, memory_advice, small_step_note
 from common.training.rate_test import find_rate
-from common.training.run_folder import occupy, refuse_checkpoints
 from common.training.sampler import sampler_of
 from common.training.selection import freeze
 from common.training.trial import measure_run, write_figures
 from common.training.validation import update_best, validate
 from common.training.warm_start import warm_start
-from common.training_arguments import parse_training_arguments
 from data_functions import Loaders, get_loaders
 from loss_functions import get_loss_function
 from models import REGISTRY, get_model

@@ -30,16 +30,16 @@ from benchmarks.machine import Work, count_flops
 from benchmarks.sizes import Setting
 from common import precision
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import save_checkpoint
 from common.fast import Request
 from common.inference.stages import mels_from_texts
 from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
 from common.kernels.int8 import can_multiply
+from common.run.distributed import Dist
 from common.spec import config_of
-from common.training.checkpoint import save_checkpoint
-from common.training.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
-from common.training_arguments import parse_training_arguments
 from exports.models import ScriptedTacotron2, exported_acoustic
 from exports.torchscript import script_acoustic
 from models import REGISTRY

@@ -29,13 +29,13 @@ from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
 from common.inference.vocoders import time_call
 from common.parser import Parser
+from common.run.distributed import Dist
+from common.run.memory import measure_peak
 from common.spec import ModelSpec
 from common.training import plan, snapshot
-from common.training.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.loop import TrainState, to_device, train_step
-from common.training.memory import measure_peak
 from common.training.optimization import Pace
-from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from train import make_state
 
@@ -237,7 +237,7 @@ def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch_dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     torch.save(_weights_after_two_steps(args, Dist(rank, rank, 2, device)), Path(folder, f"{rank}.pt"))
-    gc.collect()  # as in common.training.distributed: DistributedDataParallel must not be the last to hold the group
+    gc.collect()  # as in common.run.distributed: DistributedDataParallel must not be the last to hold the group
     torch_dist.destroy_process_group()
 
 

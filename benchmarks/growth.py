@@ -22,7 +22,7 @@ from benchmarks.sizes import CPU, Setting
 from common.fast import Request
 from common.inference.stages import mels_from_texts
 from common.inference.vocoders import NeuralVocoder, time_call
-from common.training import distributed
+from common.run import distributed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -54,9 +54,9 @@ from common.inference.config import problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.parser import Parser
+from common.run.nvlog import Log, NvLog
 from common.spec import ModelSpec
 from common.tables import markdown_table
-from common.training.nvlog import Log, NvLog
 from models import REGISTRY, get_model
 from synthesizer import Checkpoint, Synthesizer, load
 

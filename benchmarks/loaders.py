@@ -29,10 +29,10 @@ from common.arguments import HelpFormatter, positive
 from common.data.mels import prepare_mels
 from common.errors import exit_on_user_error
 from common.parser import Parser
+from common.run.distributed import Dist
 from common.tables import markdown_table
-from common.training.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.sampler import sampler_of
-from common.training_arguments import parse_training_arguments
 from data_functions import get_dataset, get_loader
 from models import REGISTRY
 

@@ -22,8 +22,8 @@ from common.arguments import positive
 from common.errors import exit_on_user_error
 from common.fast import Request, accelerate
 from common.parser import Parser
+from common.run.memory import measure_peak, state_bytes
 from common.tables import text_table
-from common.training.memory import measure_peak, state_bytes
 from loss_functions import get_loss_function
 from models import get_model, get_spec
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from common.audio.stft import MAX_RATE, AudioConfig
 from common.errors import DataError, UsageError
 from common.files import parse_json, read_content
+from common.options import add_fields
 from common.parser import Parser
 
 LARGEST_SEED = 2**32 - 1
-# Names of inference.py in the published recipe.
-ALIASES = {"--sampling-rate": ("-sr",), "--hop-length": ("--stft-hop-length",)}
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -92,22 +90,7 @@ def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str])
 
 def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of AudioConfig."""
-    helps = {
-        "sampling_rate": "Hz; audio of another rate is refused",
-        "filter_length": "samples of a Fourier transform",
-        "hop_length": "samples from frame to frame",
-        "win_length": "samples of a window",
-        "n_mel_channels": "mel filters",
-        "mel_fmin": "Hz, lower edge of the lowest filter",
-        "mel_fmax": "Hz, upper edge of the highest filter",
-        "max_wav_value": "of no effect: every bit depth is scaled by its own range",
-    }
-    group = parser.add_argument_group("audio")
-    for field in fields(AudioConfig):
-        kind, flag = type(field.default), "--" + field.name.replace("_", "-")
-        group.add_argument(
-            *ALIASES.get(flag, ()), flag, dest=field.name, type=kind, default=field.default, help=helps[field.name]
-        )
+    add_fields(parser.add_argument_group("audio"), AudioConfig)
 
 
 def log_path(output: Path, log_file: str) -> Path:

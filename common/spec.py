@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from common.data.filelist import Utterance
 
 Options = Mapping[str, Any]  # parsed flags by name
-Config = TypeVar("Config")
 
 
 class Key(NamedTuple):
@@ -215,9 +214,3 @@ class ModelSpec:
 def config_of(model: nn.Module) -> dict[str, Any]:
     """The keyword arguments that build a model again, `config` in its checkpoints."""
     return asdict(cast(Any, model).config)
-
-
-def from_options(cls: type[Config], options: Options) -> Config:
-    """Build a dataclass from the options that are among its fields; the others keep their defaults."""
-    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: value for name, value in options.items() if name in names})

@@ -11,7 +11,7 @@ from torch import Tensor
 from common.errors import DataError
 from exports.models import Part
 
-REQUIREMENTS = "requirements-exports.txt"
+REQUIREMENTS = "requirements/exports.txt"
 TENSORRT = "TensorrtExecutionProvider"
 BY_NAME_ONLY = (
     TENSORRT,

@@ -20,8 +20,8 @@ from common.errors import DataError
 from common.inference.stages import mels_from_texts
 from common.spec import config_of
 from exports import parts, torchscript, triton, web
+from exports.aotinductor import compile_package, missing_compiler
 from exports.manifest import ExportWriter, Manifest
-from exports.packages import compile_package, missing_compiler
 from exports.parts import Axes, Part
 from exports.programs import program
 from synthesizer import Synthesizer
@@ -58,7 +58,7 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
 
     Raises:
         UsageError: a directory that is no export's, or a voice that the target has no front end for.
-        DataError: a package of requirements-exports.txt or of npm is missing, or the system refuses to write.
+        DataError: a package of requirements/exports.txt or of npm is missing, or the system refuses to write.
     """
     check_packages(target)
     if target == "web":

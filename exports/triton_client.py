@@ -1,6 +1,6 @@
 """Speak through a Triton server: python -m exports.triton_client --url localhost:8001 "Good morning." -o morning.wav
 
-The server has loaded what `python -m exports triton` wrote. Needs the packages of requirements-triton.txt.
+The server has loaded what `python -m exports triton` wrote. Needs the packages of requirements/triton.txt.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
         else:
             audio, rate = speak(protocol, url, args.text, args.seed)
     except ImportError as error:
-        raise DataError(f"{error.name}: not installed; `pip install -r requirements-triton.txt`") from None
+        raise DataError(f"{error.name}: not installed; `pip install -r requirements/triton.txt`") from None
     save_audio(args.output, torch.from_numpy(audio.copy()), rate)
     print(f"{args.output}  {len(audio) / rate:.2f} s")
 

@@ -12,8 +12,9 @@ import torch
 from common import precision
 from common.errors import DataError, UsageError
 from common.inference.config import SynthesisConfig
-from common.spec import from_options
+from common.options import from_options
 from exports import engines, torchscript
+from exports.aotinductor import open_package
 from exports.manifest import Manifest, read_manifest
 from exports.models import (
     ExportedWaveGlow,
@@ -23,7 +24,6 @@ from exports.models import (
     exported_acoustic,
     exported_vocoder,
 )
-from exports.packages import open_package
 from synthesizer import Synthesizer, default_options
 from tacotron2.config import Tacotron2Config
 from tacotron2.guard import DecodingGuard

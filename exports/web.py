@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import DataError, UsageError
-from common.spec import from_options
+from common.options import from_options
 from tacotron2.data_function import Tacotron2DataConfig
 
 PAGE = Path(__file__).resolve().parent / "page"  # index.html and its style and scripts

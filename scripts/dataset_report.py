@@ -18,8 +18,9 @@ from common.data.clip_report import Survey, survey
 from common.data.filelist import BadRows, Utterance
 from common.data.report_tables import describe
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.options import from_options
 from common.parser import Parser
-from common.spec import AcousticInference, ModelSpec, Options, from_options
+from common.spec import AcousticInference, ModelSpec, Options
 from models import REGISTRY
 
 PICTURE = "dataset_report.png"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Install the packages of exports/ for ONNX: bash scripts/exports.sh. About 60 MB of downloads.
 #
-# Makes .venv first if it is not there, and adds requirements-exports.txt to it. Safe to run again: nothing is installed twice.
+# Makes .venv first if it is not there, and adds requirements/exports.txt to it. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 prepare_environment requirements.txt
-stamp=.venv/installed-exports-$(cksum <requirements-exports.txt | cut -d ' ' -f 1)
+stamp=.venv/installed-exports-$(cksum <requirements/exports.txt | cut -d ' ' -f 1)
 if [ ! -e "$stamp" ]; then
-  echo "exports: installing requirements-exports.txt"
-  .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps -r requirements-exports.txt
+  echo "exports: installing requirements/exports.txt"
+  .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps -r requirements/exports.txt
   touch "$stamp"
 fi
 echo "exports: .venv is ready to export"

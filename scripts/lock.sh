@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Renew the lock files in platform/locks: bash scripts/lock.sh [flags of uv pip compile]. Needs a package index.
+# Renew the lock files in requirements/locks: bash scripts/lock.sh [flags of uv pip compile]. Needs a package index.
 #
 # A lock lists the exact version and the SHA-256 of every package that a requirements file brings, for Python 3.10 and later on every
 # system. All locks have the same versions, so that any of them install together. Without flags, versions that still fit stay;
@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 prepare_environment requirements.txt tests/requirements.txt
-locks=platform/locks
+locks=requirements/locks
 common=$(mktemp)
 trap 'rm -f "$common"' EXIT
 
@@ -28,9 +28,10 @@ lock() {
 }
 
 cat $locks/*.txt >"$common" 2>/dev/null || true # versions to keep
-compile "$common" requirements.txt requirements-{exports,serving,studio,triton}.txt tests/requirements.txt "$@"
-lock requirements-eval.txt requirements-eval.txt --no-deps # as it is installed
-lock requirements-tests.txt tests/requirements.txt --constraints "$common"
-for name in requirements.txt requirements-{exports,serving,studio,triton}.txt; do
-  lock $name $name --constraints "$common"
+compile "$common" requirements.txt requirements/{exports,serving,studio,triton}.txt tests/requirements.txt "$@"
+lock eval.txt requirements/eval.txt --no-deps # as it is installed
+lock tests.txt tests/requirements.txt --constraints "$common"
+lock requirements.txt requirements.txt --constraints "$common"
+for name in exports serving studio triton; do
+  lock $name.txt requirements/$name.txt --constraints "$common"
 done

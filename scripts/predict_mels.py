@@ -23,14 +23,15 @@ from tqdm import tqdm
 
 from common.arguments import HelpFormatter, positive
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import load_checkpoint
 from common.data.filelist import check_files, lines_of, read_filelist
 from common.data.mel_settings import write_settings
 from common.data.mels import save_mel
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.options import from_options
 from common.parser import Parser
 from common.precision import pick_device, separate_rng
-from common.spec import Key, Options, from_options
-from common.training.checkpoint import load_checkpoint
+from common.spec import Key, Options
 from common.training.loop import to_device
 from models import restore_model
 from tacotron2.data_function import TextMelDataset

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.studio import asterisk
 from common.arguments import positive, sampling_rate, seconds, share_or_number
 from common.audio.stft import AudioConfig
 from common.data.mels import mel_path_of
@@ -38,7 +39,6 @@ from common.data.recordings import (
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import locate_problems
 from common.parser import Parser
-from scripts import asterisk
 from scripts.prepare_dataset import has_lines, shorten_list, write_filelist
 
 ASTERISK = "asterisk"

@@ -25,7 +25,7 @@ from common.errors import exit_on_user_error
 from common.files import read_lines
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH
 from common.parser import Parser
-from common.training.nvlog import read_log
+from common.run.nvlog import read_log
 
 VOICE = Path("voice/tacotron2.safetensors")
 VOCODER = Path("voice/waveglow.safetensors")

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The studio's page on 127.0.0.1:8010: bash scripts/studio.sh [flags of python -m studio]. About 200 MB of downloads at first, and PyTorch.
 #
-# Makes .venv first if it is not there, and adds requirements-eval.txt (a speech recogniser with its weights, a pitch tracker, which
-# needs a C++ compiler) and requirements-studio.txt. --install-only ends there; python -m studio.prepare, studio.plan and studio.train
+# Makes .venv first if it is not there, and adds requirements/eval.txt (a speech recogniser with its weights, a pitch tracker, which
+# needs a C++ compiler) and requirements/studio.txt. --install-only ends there; python -m studio.prepare, studio.plan and studio.train
 # then do the same on a terminal. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
-prepare_environment requirements.txt requirements-studio.txt
+prepare_environment requirements.txt requirements/studio.txt
 bash scripts/evaluation.sh
 if [ "${1:-}" = --install-only ]; then
   echo "next: . .venv/bin/activate && python -m studio.prepare FOLDER --name NAME"

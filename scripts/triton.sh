@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 venv=.venv-triton
 # numpy 2 corrupts the tensors of this server. One call, so that pip finds versions that fit each other.
 packages=(nvidia-pytriton==0.7.0 "numpy<2" "${TORCH:-torch==2.13.0}" pytest nbclient ipykernel)
-lists=(requirements.txt requirements-triton.txt)
+lists=(requirements.txt requirements/triton.txt)
 packages+=("${lists[@]/#/--requirement=}")
 stamp=$venv/installed-$(cat "${lists[@]}" scripts/triton.sh | cksum | cut -d ' ' -f 1)
 if [ ! -e "$stamp" ]; then

@@ -24,7 +24,7 @@ find_python() {
 
 # test_on PYTHON [pytest arguments], in the environment $venv
 test_on() {
-  PYTHON=$1 prepare_environment requirements.txt requirements-{exports,serving}.txt tests/requirements.txt &&
+  PYTHON=$1 prepare_environment requirements.txt requirements/{exports,serving}.txt tests/requirements.txt &&
     OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest -n auto --dist loadfile -m "not slow" "${@:2}"
 }
 

@@ -19,7 +19,7 @@ from common.arguments import help_text
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write
 from common.parser import Parser
-from common.training_arguments import parse_training_arguments
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,8 +42,8 @@ COMMANDS = {
     "evaluate.py": "evaluate",
     "python -m serving": "serving.arguments",
     "python -m studio": "studio.arguments",
-    "python -m studio.plan": "studio.plan",
-    "python -m studio.train": "studio.train",
+    "python -m studio.plan": "studio.plan.__main__",
+    "python -m studio.train": "studio.train.__main__",
     "python -m studio.share": "studio.share",
     "python -m studio.export": "studio.export",
     "python -m exports TARGET": "exports.__main__ onnx",
@@ -51,19 +51,19 @@ COMMANDS = {
     "python -m exports.triton_client": "exports.triton_client",
     "python -m serving.conversation": "serving.conversation",
     "bash scripts/prepare_dataset.sh --dataset": "scripts.prepare_recordings",
-    "python -m studio.prepare": "studio.prepare_arguments",
+    "python -m studio.prepare": "studio.prepare.arguments",
     "python -m common.data.mels": "common.data.mels",
     "python -m scripts.dataset_report": "scripts.dataset_report",
-    "python -m common.checkpoint inspect": "common.checkpoint inspect",
-    "python -m common.checkpoint convert": "common.checkpoint convert",
+    "python -m common.checkpoint inspect": "common.checkpoint.__main__ inspect",
+    "python -m common.checkpoint convert": "common.checkpoint.__main__ convert",
     "python -m scripts.predict_mels": "scripts.predict_mels",
-    "python -m scripts.make_corpus": "scripts.make_corpus",
+    "python -m corpus.make": "corpus.make",
     "python -m benchmarks.latency": "benchmarks.latency",
     "python -m benchmarks.speed": "benchmarks.speed",
-    "python -m benchmarks.wer": "benchmarks.wer",
+    "python -m benchmarks.studio.wer": "benchmarks.studio.wer",
     "python -m benchmarks.exports": "benchmarks.exports",
     "python -m benchmarks.load": "benchmarks.load",
-    "python -m benchmarks.prepare": "benchmarks.prepare",
+    "python -m benchmarks.studio.prepare": "benchmarks.studio.prepare",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common.packages import require
+    from common.extras import require
     from common.threads import limit_spinning
 
     require("bash scripts/serve.sh --install-only", "av", "fastapi", "prometheus_client", "uvicorn")
@@ -20,7 +20,7 @@ import uvicorn
 
 from common import precision
 from common.errors import DataError, exit_on_user_error
-from common.sockets import WAITING, listen, reason
+from common.web.sockets import WAITING, listen, reason
 from serving.app import make_app
 from serving.arguments import parse_args
 from serving.config import ServingConfig

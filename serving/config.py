@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common.errors import UsageError
 from common.inference.config import problems_below_zero
-from common.sockets import LARGEST_PORT
+from common.web.sockets import LARGEST_PORT
 from serving.conversation_settings import ConversationConfig
 
 API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, where --api-key is not given

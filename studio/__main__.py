@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ == "__main__":
-    from common.packages import require
+    from common.extras import require
     from common.threads import limit_spinning
 
     require("bash scripts/studio.sh --install-only", "fastapi", "gradio", "uvicorn")
@@ -20,11 +20,11 @@ import uvicorn
 
 from common.errors import exit_on_user_error
 from common.files import make_folder
-from common.sockets import listen
-from studio.access import PARAMETER, Access, is_loopback
+from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
-from studio.jobs import Jobs, machine_devices
+from studio.jobs.jobs import Jobs, machine_devices
 from studio.page import make_app
+from studio.page.access import PARAMETER, Access, is_loopback
 from studio.page.context import Context
 from studio.page.uploads import remove_old
 

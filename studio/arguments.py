@@ -13,7 +13,7 @@ from pathlib import Path
 from common.arguments import HelpFormatter
 from common.errors import UsageError
 from common.parser import Parser
-from common.sockets import LARGEST_PORT
+from common.web.sockets import LARGEST_PORT
 from studio.project import PROJECTS
 
 TOKEN_VARIABLE = "STUDIO_TOKEN"  # of the environment, where --token is not given

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from common.data.filelist import read_filelist
 from common.errors import DataError, join_problems
 from common.files import atomic_write, decode_lines, locate_problems, lock_folder
+from studio.page.samples import Sample
 from studio.project import Project, check_inside
-from studio.samples import Sample
 
 SIGNIFICANT = 0.05  # a result is clear below this probability of votes by chance
 

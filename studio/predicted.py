@@ -11,11 +11,11 @@ from pathlib import Path
 from common.data.filelist import read_filelist
 from common.errors import DataError
 from common.files import atomic_write
-from studio.commands import PREDICTED, option_words
-from studio.machine import ROOT, message_of
+from studio.plan.commands import PREDICTED, option_words
+from studio.plan.machine import ROOT, message_of
+from studio.plan.warm_starts import audio_of
+from studio.prepare.sources import file_digest
 from studio.project import Project
-from studio.sources import file_digest
-from studio.start import audio_of
 
 SOURCE = "source.txt"  # digest of the checkpoint and the filelists that the mels come from
 FOLDER = "data"  # of the wavs and mels, as scripts.predict_mels expects them

@@ -21,7 +21,8 @@ from common.data.mel_settings import check_settings
 from common.data.mels import load_mel
 from common.data.transliteration import compose
 from common.errors import DataError, UsageError, shorten
-from common.spec import Key, Options, Piece, from_options
+from common.options import from_options
+from common.spec import Key, Options, Piece
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
 from tacotron2.text.cleaners import get_cleaner

@@ -6,7 +6,8 @@ from dataclasses import fields
 from typing import Any
 
 from common.errors import UsageError
-from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults, from_options
+from common.options import from_options
+from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults
 from tacotron2.advice import advise
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig

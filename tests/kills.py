@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 import torch
 
 import train
+from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
 from common.files import TEMPORARY
-from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, flags, read_steps
 from tests.test_train import TIMES, differences
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from common.training.nvlog import read_log
+from common.run.nvlog import read_log
 
 ROOT = Path(__file__).resolve().parent.parent
 EVALUATORS = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
@@ -148,4 +148,4 @@ def skip_without_evaluators() -> None:
     """Skip a test if an evaluator is not installed."""
     for name in EVALUATORS:
         if find_spec(name) is None:  # find_spec, since importing one may need a module that only the evaluators install
-            pytest.skip(f"{name}, an evaluator of requirements-eval.txt, is not installed")
+            pytest.skip(f"{name}, an evaluator of requirements/eval.txt, is not installed")

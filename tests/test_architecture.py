@@ -37,10 +37,10 @@ PACKAGES = {
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "onnxruntime", "distillmos", "pyworld", "resemblyzer"}
-EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements-exports.txt, in exports/ alone
-TRITON_PACKAGES = {"tritonclient"}  # of requirements-triton.txt, there as well
+EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements/exports.txt, in exports/ alone
+TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
-# Of requirements-serving.txt, in serving/ alone.
+# Of requirements/serving.txt, in serving/ alone.
 SERVING_PACKAGES = {
     "av": "av",
     "fastapi": "fastapi",
@@ -53,14 +53,14 @@ SERVING_PACKAGES = {
     "uvicorn": "uvicorn",
     "wyoming": "wyoming",
 }
-ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements-eval.txt, in serving/ inside functions
-# Of requirements-studio.txt and requirements-eval.txt, in studio/ inside functions: some recordings need none of them.
+ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside functions
+# Of requirements/studio.txt and requirements/eval.txt, in studio/ inside functions: some recordings need none of them.
 STUDIO_PACKAGES = {"av", "httpx"}
 CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
-PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements-studio.txt, for the studio's page alone
-SHARED_PAGE = "common/web_page.py"  # of the pages of serving and of the studio, which alone import it
-PAGE_FILES = ("studio/page/", "studio/access.py", "studio/__main__.py")
+PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements/studio.txt, for the studio's page alone
+SHARED_PAGE = "common/web/page.py"  # of the pages of serving and of the studio, which alone import it
+PAGE_FILES = ("studio/page/", "studio/page/access.py", "studio/__main__.py")
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -161,7 +161,18 @@ def test_imports_point_down() -> None:
 
 
 def test_families_of_common_import_downward() -> None:
-    order = ["", "kernels", "audio", "data", "quality", "inference", "training"]  # "": the files beside the folders
+    order = [
+        "",
+        "kernels",
+        "audio",
+        "checkpoint",
+        "data",
+        "quality",
+        "run",
+        "inference",
+        "training",
+        "web",
+    ]  # "": the files beside the folders
 
     def family(module: str) -> str:
         parts = module.split(".")
@@ -211,15 +222,15 @@ def test_no_package_but_the_declared_ones() -> None:
         assert {module.split(".")[0] for module in guarded} <= known | optional | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()
     assert all(package in requirements for package in PACKAGES - {"torch"})
-    pinned = (ROOT / "requirements-eval.txt").read_text().lower()
+    pinned = (ROOT / "requirements/eval.txt").read_text().lower()
     assert all(f"{package.replace('_', '-')}==" in pinned for package in OPTIONAL)
-    pinned = (ROOT / "requirements-exports.txt").read_text().lower()
+    pinned = (ROOT / "requirements/exports.txt").read_text().lower()
     assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
-    pinned = (ROOT / "requirements-serving.txt").read_text().lower()
+    pinned = (ROOT / "requirements/serving.txt").read_text().lower()
     assert all(f"\n{package}==" in pinned or f"\n{package}[" in pinned for package in SERVING_PACKAGES.values())
-    pinned = (ROOT / "requirements-studio.txt").read_text().lower()
+    pinned = (ROOT / "requirements/studio.txt").read_text().lower()
     assert all(f"\n{package}==" in pinned for package in STUDIO_PACKAGES | PAGE_PACKAGES)
-    client = (ROOT / "requirements-triton.txt").read_text().lower()
+    client = (ROOT / "requirements/triton.txt").read_text().lower()
     assert all(f"{package}[" in client for package in TRITON_PACKAGES)
 
 
@@ -247,7 +258,7 @@ def test_only_one_file_names_cuda() -> None:
     keys = [
         place
         for place in found
-        if place.startswith(("common/training/snapshot.py:", "common/training/checkpoint_fields.py:"))
+        if place.startswith(("common/training/snapshot.py:", "common/checkpoint/fields.py:"))
         and place.endswith(": cuda_rng_state_all")
     ]
     assert [place for place in found if place not in keys] == []
@@ -295,7 +306,7 @@ def test_only_one_file_names_private_operators() -> None:
     # _int_mm has no public name; those of _foreach are to move to private_ops.
     exceptions = {"benchmarks/machine.py": {"torch._int_mm"}}
     exceptions["common/training/optimization.py"] = {f"torch._foreach_{name}" for name in ("sub", "mul_", "add_")}
-    exceptions["exports/packages.py"] = {  # documented under these names
+    exceptions["exports/aotinductor.py"] = {  # documented under these names
         f"torch._inductor{name}" for name in ("", ".aoti_compile_and_package", ".aoti_load_package")
     }
     sources = [source for source in SOURCES if source.name not in {"common/kernels/private_ops.py", *exceptions}]
@@ -333,7 +344,7 @@ def test_every_parser_is_of_the_class_that_spells_control_characters() -> None:
         calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
         return [(0, name) for name in calls if name.endswith("ArgumentParser")]
 
-    assert offences([source for source in SOURCES if source.name != "scripts/make_corpus.py"], plain_parsers) == []
+    assert offences([source for source in SOURCES if source.name != "corpus/make.py"], plain_parsers) == []
 
 
 def test_every_file_of_torch_is_loaded_without_code() -> None:
@@ -350,7 +361,7 @@ def test_every_file_of_torch_is_loaded_without_code() -> None:
 
     assert offences(SOURCES, unsafe) == []
     assert offences(SOURCES, lambda tree: [(n, m) for n, m in imports(tree) if m.split(".")[0] == "pickle"]) == []
-    (reader,) = [source for source in SOURCES if source.name == "common/tensor_files.py"]
+    (reader,) = [source for source in SOURCES if source.name == "common/checkpoint/tensors.py"]
     assert loads(reader.tree)  # the search finds it where it is
 
 

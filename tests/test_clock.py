@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.training.nvlog import read_log
+from common.run.nvlog import read_log
 from tests.recipe import flags, start, wait_for_epoch_1
 from tests.test_scale import ENVIRONMENT
 

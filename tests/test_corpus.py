@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from scripts import make_corpus
+from corpus import make as make_corpus
 from tacotron2.text import text_to_sequence
 
 pytestmark = pytest.mark.slow
@@ -210,7 +210,7 @@ def test_errors_name_file_and_line_of_malformed_sentences(tmp_path: Path, line: 
 
 
 def test_errors_name_missing_tools_with_their_packages(tmp_path: Path) -> None:
-    command = [sys.executable, "scripts/make_corpus.py", "--check"]
+    command = [sys.executable, "corpus/make.py", "--check"]
     result = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
     )

@@ -17,8 +17,8 @@ import torch
 
 import data_functions
 from common.errors import DataError
+from common.run.distributed import Dist
 from common.spec import Key
-from common.training.distributed import Dist
 from data_functions import get_dataset, get_loader
 
 RATE = 22050

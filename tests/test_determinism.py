@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from common import precision
+from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
-from common.training.checkpoint import load_checkpoint
 from tests.recipe import ROOT, flags, run, start, succeed, train_tiny_model
 from tests.test_scale import ENVIRONMENT, LAUNCHER
 from tests.test_train import BOTH, differences, losses

@@ -19,10 +19,10 @@ import pytest
 import soundfile
 import torch
 
+from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
+from common.run.interrupt import StopRequest
 from common.training import loop as engine
-from common.training.checkpoint import load_checkpoint
-from common.training.interrupt import StopRequest
 from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import evaluate
+from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
-from common.training.checkpoint import load_checkpoint
 from common.training.checkup import Checkup
 from models import REGISTRY
 from synthesizer import Synthesizer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from tests.recipe import ROOT, train_tiny_model
 from tests.test_errors import speech, stderr_of, training
 

@@ -16,9 +16,9 @@ import psutil
 import pytest
 import torch
 
+from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
-from common.training.checkpoint import load_checkpoint
-from common.training.nvlog import NvLog
+from common.run.nvlog import NvLog
 from common.training.steps import steps
 from tests.recipe import ROOT, flags, read_steps, start, wait_for_epoch_1
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from common.audio.audio_processing import save_audio
+from common.checkpoint.files import load_checkpoint, save_checkpoint, save_copy
 from common.data.mels import save_mel
 from common.data.reports import save_figure
 from common.errors import DataError
 from common.files import TEMPORARY
-from common.training.checkpoint import load_checkpoint, save_checkpoint, save_copy
-from common.training.nvlog import read_log
+from common.run.nvlog import read_log
 from tests.recipe import ROOT, flags, train_tiny_model
 from tests.test_scale import ENVIRONMENT
 

@@ -16,9 +16,9 @@ from matplotlib.image import imread
 from scipy.io import wavfile
 
 import models
+from common.checkpoint.files import load_checkpoint
 from common.draws import Draws
-from common.training.checkpoint import load_checkpoint
-from common.training.nvlog import read_log
+from common.run.nvlog import read_log
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, SHARED, clips, read_steps, succeed, train_tiny_model
 

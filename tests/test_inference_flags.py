@@ -11,7 +11,7 @@ from scipy.io import wavfile
 
 import inference
 from common.errors import UsageError
-from common.training.nvlog import NvLog, read_log
+from common.run.nvlog import NvLog, read_log
 from tacotron2.spec import SPEC
 from tacotron2.text import text_to_sequence
 from tests.recipe import ROOT, clips, flags, read_steps, run, succeed, train_tiny_model

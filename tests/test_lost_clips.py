@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from tests.recipe import ROOT, SHORT_CLIPS, flags, read_steps, start, succeed, wait_for_epoch_1
 from tests.test_faults_in_training import command
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from tests.recipe import flags, read_steps, start, succeed, wait_for_epoch_1
 from tests.test_scale import ENVIRONMENT, LAUNCHER, children, free_port
 

@@ -15,7 +15,7 @@ import soundfile
 import torch
 from torch.distributed.run import parse_args
 
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from multiproc import torchrun_arguments
 from tests.recipe import ROOT, flags, read_steps, skip_without_evaluators, start, succeed, wait_for_epoch_1
 

@@ -23,11 +23,11 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from common.audio.audio_processing import read_audio  # noqa: E402
+from common.checkpoint.files import load_checkpoint, save_checkpoint  # noqa: E402
 from common.data.filelist import BadRows, read_filelist, read_phrases  # noqa: E402
 from common.data.mels import load_mel, save_mel  # noqa: E402
 from common.errors import DataError, UsageError  # noqa: E402
-from common.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from common.training_arguments import parse_training_arguments  # noqa: E402
+from common.training.arguments import parse_training_arguments  # noqa: E402
 from exports.voice import default_options  # noqa: E402
 from models import REGISTRY  # noqa: E402
 from serving.sentences import SentenceCutter  # noqa: E402

@@ -15,16 +15,17 @@ from pathlib import Path
 
 import pytest
 
-import common.checkpoint
+import common.checkpoint.__main__
 import evaluate
 import exports.__main__
 import inference
 import serving.arguments
 from benchmarks import exports as exports_benchmark
-from benchmarks import latency, load, loaders, own_voice, speakers, speed, wer
-from benchmarks import prepare as prepare_benchmark
+from benchmarks import latency, load, loaders, speed
+from benchmarks.studio import own_voice, speakers, wer
+from benchmarks.studio import prepare as prepare_benchmark
 from common.data.mels import parse_args as parse_mel_arguments
-from common.training_arguments import parse_training_arguments
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from multiproc import torchrun_arguments
 from scripts import dataset_report, predict_mels, prepare_recordings, quickstart, write_cli_docs
@@ -107,16 +108,16 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "common.data.mels": parse_mel_arguments,
     "common.dataset_report": dataset_report.parse_args,
     "scripts.dataset_report": dataset_report.parse_args,
-    "common.checkpoint": common.checkpoint.parse_args,
+    "common.checkpoint": common.checkpoint.__main__.parse_args,
     "benchmarks.latency": latency.parse_args,
     "benchmarks.speed": speed.parse_args,
-    "benchmarks.wer": wer.parse_args,
+    "benchmarks.studio.wer": wer.parse_args,
     "benchmarks.exports": exports_benchmark.parse_args,
     "benchmarks.load": load.parse_args,
     "benchmarks.loaders": loaders.parse_args,
-    "benchmarks.own_voice": own_voice.parse_args,
-    "benchmarks.prepare": prepare_benchmark.parse_args,
-    "benchmarks.speakers": speakers.parse_args,
+    "benchmarks.studio.own_voice": own_voice.parse_args,
+    "benchmarks.studio.prepare": prepare_benchmark.parse_args,
+    "benchmarks.studio.speakers": speakers.parse_args,
     "exports": exports.__main__.parse_args,
     "serving": serving.arguments.parse_args,
     "scripts.predict_mels": predict_mels.parse_args,

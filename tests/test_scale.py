@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from tests import recipe
 from tests.recipe import flags, read_steps, succeed, wait_for_epoch_1
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 import models
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.spec import AcousticInference, Key, ModelSpec, Preview, TrainingDefaults, VocoderInference, from_options
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
+from common.options import from_options
+from common.spec import AcousticInference, Key, ModelSpec, Preview, TrainingDefaults, VocoderInference
 from tests.recipe import flags, read_steps, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow

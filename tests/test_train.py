@@ -14,8 +14,8 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import common.training.loop
-from common.training.checkpoint import load_checkpoint
-from common.training.nvlog import read_log
+from common.checkpoint.files import load_checkpoint
+from common.run.nvlog import read_log
 from tests.recipe import ROOT, clips, flags, read_steps, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import common.training.loop
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from models import load_model
 from tests.recipe import MODELS, ROOT, clips, flags, read_steps, run, succeed, train_tiny_model
 from tests.test_train import checkpoints, differences, events, losses, stop_at
@@ -146,7 +146,11 @@ def test_validation_and_inference_use_the_average_of_the_weights(tmp_path: Path,
     best = load_checkpoint(tmp_path / "checkpoint_WaveGlow_best.pt")
     assert differences(best["state_dict"], average) == []
     succeed(
-        "common/checkpoint.py", "convert", tmp_path / "checkpoint_WaveGlow_last.pt", tmp_path / "w.pt", "--weights-only"
+        "common/checkpoint/__main__.py",
+        "convert",
+        tmp_path / "checkpoint_WaveGlow_last.pt",
+        tmp_path / "w.pt",
+        "--weights-only",
     )
     assert differences(load_checkpoint(tmp_path / "w.pt")["state_dict"], average) == []
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")

@@ -14,9 +14,9 @@ import torch
 
 import models
 import synthesizer
-from common import checkpoint
-from common.training.checkpoint import load_checkpoint
-from common.training.nvlog import read_log
+from common.checkpoint import __main__ as checkpoint
+from common.checkpoint.files import load_checkpoint
+from common.run.nvlog import read_log
 from tests.recipe import MODELS, ROOT, Result, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow

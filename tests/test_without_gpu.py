@@ -23,14 +23,14 @@ from common.audio.stft import AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.fast import Request
 from common.inference.vocoders import LoadedModel, NeuralVocoder
+from common.run.distributed import Dist
+from common.run.nvlog import NullLog
 from common.training import snapshot
-from common.training.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.loop import TrainState, to_device, train_step
-from common.training.nvlog import NullLog
 from common.training.optimization import Pace
 from common.training.plan import describe_plan
 from common.training.validation import validate
-from common.training_arguments import parse_training_arguments
 from data_functions import get_loaders
 from models import REGISTRY
 from synthesizer import Synthesizer

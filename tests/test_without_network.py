@@ -144,7 +144,7 @@ def test_evaluation(tmp_path: Path) -> None:
 
 def test_an_export_and_its_run(tmp_path: Path) -> None:
     for name in ("onnx", "onnxruntime"):
-        pytest.importorskip(name, reason=f"{name}, of requirements-exports.txt, is not installed")
+        pytest.importorskip(name, reason=f"{name}, of requirements/exports.txt, is not installed")
     voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
     run(tmp_path, "-m", "exports", "onnx", "-o", tmp_path / "onnx", *voice)
     run(tmp_path, "-m", "exports", "run", tmp_path / "onnx", "-i", "phrases/phrase.txt", "-o", tmp_path / "speech")
@@ -152,7 +152,7 @@ def test_an_export_and_its_run(tmp_path: Path) -> None:
 
 def test_the_server_and_its_page(tmp_path: Path) -> None:
     for package in ("fastapi", "av", "prometheus_client", "gradio"):
-        pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+        pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
     answer, *sizes = run(tmp_path, "-c", SERVE, free_port()).splitlines()[-1].split()
     assert answer == "RIFF" and all(int(size) > 500 for size in sizes)
 

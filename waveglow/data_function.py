@@ -17,7 +17,8 @@ from common.data.filelist import BadRows, Utterance
 from common.data.mel_settings import check_settings
 from common.data.mels import load_mel, mel_path_of
 from common.errors import DataError, UsageError
-from common.spec import Key, Options, from_options
+from common.options import from_options
+from common.spec import Key, Options
 
 # Key of dither's random numbers, beside those of the segment's start; a string's hash differs from run to run.
 DITHER = 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from common.audio.stft import AudioConfig
-from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference, from_options
+from common.options import from_options
+from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference
 from waveglow.advice import advise
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset

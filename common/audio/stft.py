@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
+from common.options import option
 
 MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
 MAX_RATE, MAX_FILTER, MAX_MELS = 1_000_000, 2**20, 10_000  # larger numbers are mistakes that would fill the memory
@@ -26,14 +27,14 @@ class AudioConfig:
         UsageError: values that cannot work, all of them at once, each by its flag.
     """
 
-    sampling_rate: int = 22050
-    filter_length: int = 1024
-    hop_length: int = 256
-    win_length: int = 1024
-    n_mel_channels: int = 80
-    mel_fmin: float = 0.0
-    mel_fmax: float = 8000.0
-    max_wav_value: float = 32768.0  # of no effect: audio is read as fractions of full scale at any bit depth
+    sampling_rate: int = option(22050, "sampling rate in Hz; audio of any other rate is refused", "-sr")
+    filter_length: int = option(1024, "samples in each Fourier transform")
+    hop_length: int = option(256, "samples from one frame to the next", "--stft-hop-length")
+    win_length: int = option(1024, "samples in each window")
+    n_mel_channels: int = option(80, "mel filters")
+    mel_fmin: float = option(0.0, "lower edge of the lowest mel filter, in Hz")
+    mel_fmax: float = option(8000.0, "upper edge of the highest mel filter, in Hz")
+    max_wav_value: float = option(32768.0, "ignored: audio of any bit depth is read as fractions of full scale")
 
     def __post_init__(self) -> None:
         problems = _framing_problems(self.filter_length, self.hop_length, self.win_length)

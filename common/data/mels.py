@@ -17,14 +17,14 @@ from torch import Tensor
 from common.arguments import HelpFormatter, add_audio_arguments, positive
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
+from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import check_files, read_filelist
 from common.data.mel_settings import check_settings, is_labelled, write_settings
 from common.data.parallel import run_parallel
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import atomic_write
+from common.options import from_options
 from common.parser import Parser
-from common.spec import from_options
-from common.tensor_files import DamagedFileError, load_tensors, save_tensors
 
 # M mels, T frames
 

@@ -13,7 +13,8 @@ from common.audio.loudness import NORMALIZATIONS
 from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
-from common.spec import AcousticInference, ModelSpec, from_options
+from common.options import from_options
+from common.spec import AcousticInference, ModelSpec
 
 GRIFFIN_LIM = "griffin-lim"  # in place of a vocoder model
 TRAINED = Path("output")  # where training leaves its checkpoints by default

@@ -19,7 +19,8 @@ from common.audio.audio_processing import griffin_lim, griffin_lim_in_parts, pre
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.errors import DataError
-from common.spec import Denoiser, ModelSpec, VocoderInference, from_options
+from common.options import from_options
+from common.spec import Denoiser, ModelSpec, VocoderInference
 
 # B batch, T frames, M mels, N samples
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import find_last, load_checkpoint
 from common.errors import UsageError
 from common.spec import ModelSpec, Options
-from common.training.checkpoint import find_last, load_checkpoint
 
 ABSENT = object()
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from common.errors import DataError
+from common.run import distributed
 from common.spec import Batch
-from common.training import distributed
 
 if TYPE_CHECKING:
     from common.training.loop import StepResult, TrainState

@@ -26,11 +26,11 @@ from common.inference.evaluation import (
     renditions_from_true_mels,
 )
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder
+from common.options import from_options
 from common.quality.report import System, capped_error_rate, summary
-from common.spec import from_options
-from common.training import distributed
+from common.run import distributed
+from common.run.nvlog import Log
 from common.training.loop import TrainState
-from common.training.nvlog import Log
 
 Row = TypeVar("Row")
 # Measures that select checkpoints, with the sign that makes lower better.

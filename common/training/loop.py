@@ -21,13 +21,15 @@ from torch.utils.data import DataLoader
 from common import precision
 from common.errors import DataError, UsageError
 from common.fast import Request, accelerate
-from common.spec import Batch, Criterion, ModelSpec, Options, from_options
+from common.options import from_options
+from common.run import distributed
+from common.run.distributed import Dist
+from common.run.interrupt import SaveTimer, StopRequest
+from common.run.nvlog import Log
+from common.spec import Batch, Criterion, ModelSpec, Options
 from common.threads import ThreadBalance
-from common.training import distributed, sharding
+from common.training import sharding
 from common.training.bad_steps import SkipConfig, copy_statistics, skip_if_bad
-from common.training.distributed import Dist
-from common.training.interrupt import SaveTimer, StopRequest
-from common.training.nvlog import Log
 from common.training.optimization import (
     OptimizationConfig,
     Pace,

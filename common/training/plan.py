@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from common import precision
 from common.errors import DataError
+from common.run import memory
 from common.spec import Batch, Key
-from common.training import memory
 from common.training.loop import TrainState, to_device
 from common.training.optimization import rate_at
 from common.training.sampler import sampler_of

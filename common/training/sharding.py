@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from common.training.distributed import Dist
+from common.run.distributed import Dist
 
 SMALLEST_BLOCK = 0.01  # fraction of all weights; smaller blocks are gathered with the rest
 

@@ -14,10 +14,7 @@ from torch import nn
 
 from common import precision
 from common.audio.stft import AudioConfig
-from common.errors import DataError, UsageError, printable
-from common.spec import ModelSpec, config_of
-from common.training import distributed, sharding
-from common.training.checkpoint import (
+from common.checkpoint.files import (
     best_path,
     checkpoint_path,
     current_layout,
@@ -32,7 +29,11 @@ from common.training.checkpoint import (
     save_checkpoint,
     save_copy,
 )
-from common.training.distributed import Dist
+from common.errors import DataError, UsageError, printable
+from common.run import distributed
+from common.run.distributed import Dist
+from common.spec import ModelSpec, config_of
+from common.training import sharding
 from common.training.loop import Best, EpochTotals, TrainState
 from common.training.optimization import restore_averages
 

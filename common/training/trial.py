@@ -14,10 +14,10 @@ from common import precision
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
-from common.training import memory
+from common.run import memory
+from common.run.nvlog import NullLog
 from common.training.checkup import Checkup
 from common.training.loop import TrainState, to_device, train_step
-from common.training.nvlog import NullLog
 from common.training.plan import forecast, longest_batch
 from common.training.sampler import sampler_of
 from common.training.steps import steps

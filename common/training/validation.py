@@ -14,10 +14,11 @@ from torch.utils.data import DataLoader
 from common import precision
 from common.audio.stft import TacotronSTFT
 from common.errors import DataError
+from common.run import distributed
+from common.run.nvlog import Log
 from common.spec import Batch
-from common.training import distributed, sharding
+from common.training import sharding
 from common.training.loop import Best, TrainState, any_process, fault_elsewhere, to_device
-from common.training.nvlog import Log
 from common.training.sampler import sampler_of
 
 VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so that losses compare

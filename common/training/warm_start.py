@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from common.checkpoint.files import current_layout, load_checkpoint, load_weights
 from common.errors import DataError
 from common.spec import ModelSpec, Options, WarmStart
-from common.training.checkpoint import current_layout, load_checkpoint, load_weights
 from common.training.selection import select_names
 from common.training.snapshot import config_difference
 

@@ -16,7 +16,7 @@ LARGEST_UPLOAD = "20mb"
 
 def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     """Add the page to the end of an app, which keeps its own routes, and return the app. Raises ImportError without gradio."""
-    from common.web_page import mount_page
+    from common.web.page import mount_page
     from serving.page import layout
     from serving.page.refusals import add_refusals
     from serving.page.relay import Relay, add_route

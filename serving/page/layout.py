@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from common.inference.config import SynthesisConfig
-from common.web_page import make_audio, make_field, make_pictures
+from common.web.page import make_audio, make_field, make_pictures
 from serving.conversation_settings import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine

@@ -10,7 +10,7 @@ from gradio.route_utils import FnIndexInferError
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from common.web_page import make_error
+from common.web.page import make_error
 
 MISFIT = "The values do not fit the page; load it again."
 PATHS = ("/upload", "/queue/join", "/call/")  # of Gradio, in which a body without a file or an unknown event is a fault

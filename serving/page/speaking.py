@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from common.errors import UsageError
 from common.inference.pictures import draw_speech
-from common.web_page import make_error, parse_number
+from common.web.page import make_error, parse_number
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError

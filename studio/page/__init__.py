@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from studio.access import Access, Gate
+from studio.page.access import Access, Gate
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -21,7 +21,7 @@ def make_app(context: Context, access: Access) -> FastAPI:
     """Make the app of the page, behind its gate. Its folder of uploads is GRADIO_TEMP_DIR of the environment."""
     from fastapi import FastAPI
 
-    from common.web_page import mount_page
+    from common.web.page import mount_page
     from studio.page import layout
     from studio.page.downloads import add_route
     from studio.page.uploads import WholeUploads

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from common.web_page import make_audio, make_field
+from common.web.page import make_audio, make_field
 from models import REGISTRY
-from studio.choices import BEST, EMBEDDED_KEY, FINISHED
 from studio.comparison import (
     Pair,
     Vote,
@@ -23,6 +22,7 @@ from studio.comparison import (
     table_path,
     validation_texts,
 )
+from studio.page.choices import BEST, EMBEDDED_KEY, FINISHED
 from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, errors_in_words
 from studio.page.speak_tab import audio_of, make_request, make_text

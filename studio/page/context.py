@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from studio.jobs import Jobs
-from studio.samples import Speaker
+from studio.jobs.jobs import Jobs
+from studio.page.samples import Speaker
 
 
 @dataclass(frozen=True)

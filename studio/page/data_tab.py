@@ -9,10 +9,10 @@ import gradio as gr
 
 from studio.page.context import Context
 from studio.page.events import HIDDEN, IN_TURN, add_run_panel, choose, connect_run, in_words
+from studio.page.recordings import describe_storage, list_recordings, prepare_words, store_files
 from studio.page.review_panel import add_review
-from studio.prepare_config import TextConfig
+from studio.prepare.config import TextConfig
 from studio.project import create_project, list_projects
-from studio.recordings import describe_storage, list_recordings, prepare_words, store_files
 
 RIGHTS = "**Rights.** Record your own voice, or one whose speaker has agreed to it."
 FILES = "Drop recordings (wav, flac, mp3, m4a …), and transcripts of the same names (txt, srt, vtt) if you have them."

@@ -9,7 +9,7 @@ import gradio as gr
 from common.errors import UsageError
 from exports.targets import TARGETS, missing_parts
 from studio.downloads import describe_commands
-from studio.jobs import Job
+from studio.jobs.jobs import Job
 from studio.page.context import Context
 from studio.page.downloads import links
 from studio.page.events import HIDDEN, choose, errors_in_words, shorten

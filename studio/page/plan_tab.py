@@ -11,7 +11,15 @@ import gradio as gr
 from models import REGISTRY
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
-from studio.plan_review import UNITS, plan_words, read_explanations, read_rate_plot, read_text, save_plan, start_choices
+from studio.page.plan_review import (
+    UNITS,
+    plan_words,
+    read_explanations,
+    read_rate_plot,
+    read_text,
+    save_plan,
+    start_choices,
+)
 from studio.project import Project
 
 RUN = "plan"

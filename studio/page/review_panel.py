@@ -7,7 +7,8 @@ from typing import Any
 
 import gradio as gr
 
-from studio.editing import (
+from studio.page.context import Context
+from studio.page.editing import (
     COLUMNS,
     Edit,
     describe_edits,
@@ -19,10 +20,9 @@ from studio.editing import (
     summarize,
     table_of,
 )
-from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, in_words, shorten
+from studio.prepare.review import NO, YES, Row
 from studio.project import Project
-from studio.review import NO, YES, Row
 
 WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
 Edits = dict[str, Edit]

@@ -9,12 +9,12 @@ import gradio as gr
 
 from common.audio.audio_processing import to_pcm
 from common.inference.config import SynthesisConfig
-from common.web_page import make_audio, make_field, make_pictures, parse_number
-from studio.choices import EMBEDDED_KEY, FINISHED
+from common.web.page import make_audio, make_field, make_pictures, parse_number
+from studio.page.choices import EMBEDDED_KEY, FINISHED
 from studio.page.context import Context
 from studio.page.events import choose, errors_in_words
+from studio.page.samples import LARGEST, MOST_CHARACTERS, Request, Sample
 from studio.page.voice_fields import connect_choices, make_voice_fields
-from studio.samples import LARGEST, MOST_CHARACTERS, Request, Sample
 
 TEXT = "Good morning. It is half past nine, and the kettle is on."
 

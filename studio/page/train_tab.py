@@ -6,11 +6,11 @@ from typing import Any
 
 import gradio as gr
 
-from common.web_page import make_picture
+from common.web.page import make_picture
 from models import REGISTRY
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
-from studio.training_view import NOTHING_SEEN, Keys, Report, TrainingView, newest_model, train_words
+from studio.page.training_view import NOTHING_SEEN, Keys, Report, TrainingView, newest_model, train_words
 
 RUN = "train"
 NEWEST = "newest"

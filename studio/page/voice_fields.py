@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from studio.choices import OWN, Option, list_vocoders, list_voices
+from studio.page.choices import OWN, Option, list_vocoders, list_voices
 from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, errors_in_words
 

@@ -19,7 +19,7 @@ import torch
 
 from benchmarks import latency
 from common.audio.stft import AudioConfig
-from common.training.nvlog import NvLog, read_log
+from common.run.nvlog import NvLog, read_log
 from tacotron2.data_function import encode
 from tests.recipe import MODELS, ROOT, Result, read_steps, run, train_tiny_model
 

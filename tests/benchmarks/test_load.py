@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         any(find_spec(name) is None for name in ("fastapi", "uvicorn", "av", "httpx")),
-        reason="requirements-serving.txt or httpx is not installed: bash scripts/serve.sh --install-only",
+        reason="requirements/serving.txt or httpx is not installed: bash scripts/serve.sh --install-only",
     ),
 ]
 

@@ -11,7 +11,7 @@ import pytest
 
 from common.arguments import HelpFormatter, given_options, log_path
 from common.errors import UsageError
-from common.training_arguments import parse_training_arguments
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 
 # The published defaults (Tacotron 2, WaveGlow); amp and not where they differ.

@@ -50,10 +50,10 @@ PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
 def skip_without_packages() -> None:
-    """Skip a test if a package of requirements-exports.txt is not installed."""
+    """Skip a test if a package of requirements/exports.txt is not installed."""
     for name in PACKAGES:
         if find_spec(name) is None:
-            pytest.skip(f"{name}, of requirements-exports.txt, is not installed")
+            pytest.skip(f"{name}, of requirements/exports.txt, is not installed")
 
 
 def acoustic_model() -> Tacotron2:
@@ -99,7 +99,7 @@ def small_source() -> Source:
 @pytest.fixture(scope="session")
 def export_of(tmp_path_factory):
     """export_of(target) -> the directory of the small voice's export, written once a session."""
-    from exports.packages import COMPILERS
+    from exports.aotinductor import COMPILERS
     from exports.targets import WITHOUT_PACKAGES, export
 
     @functools.cache

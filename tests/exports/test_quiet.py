@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exports.packages import COMPILERS
+from exports.aotinductor import COMPILERS
 from exports.targets import TARGETS, WITHOUT_PACKAGES
 from exports.voice import RUNNERS
 from tests.exports.conftest import skip_without_packages

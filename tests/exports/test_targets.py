@@ -14,7 +14,7 @@ import torch
 
 from common.inference.config import SynthesisConfig
 from exports import engines
-from exports.packages import open_package
+from exports.aotinductor import open_package
 from exports.voice import PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages

@@ -1,7 +1,7 @@
 """Model repositories for Triton: their files, their config.pbtxt, and a real server on a CPU, over HTTP and gRPC.
 
 `bash scripts/triton.sh` makes the environment of the server; then .venv-triton/bin/python -m pytest tests/exports/test_triton.py
-runs all but the test of the single file, which needs the packages of requirements-exports.txt and tritonclient.
+runs all but the test of the single file, which needs the packages of requirements/exports.txt and tritonclient.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def voice_of(directory: Path, **settings) -> Synthesizer:
 
 def parse_config(path: Path):
     """A config.pbtxt, read as the server's protocol buffer."""
-    pytest.importorskip("tritonclient.grpc", reason="tritonclient, of requirements-triton.txt, is not installed")
+    pytest.importorskip("tritonclient.grpc", reason="tritonclient, of requirements/triton.txt, is not installed")
     from google.protobuf import text_format
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 

@@ -15,24 +15,24 @@ from pathlib import Path
 import torch
 
 from common.audio.audio_processing import count_samples, read_audio
+from common.checkpoint.files import load_checkpoint
 from common.data.filelist import read_filelist, read_phrases, sift_filelist
 from common.data.mels import load_mel
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_config
-from common.training.checkpoint import load_checkpoint
-from common.training_arguments import parse_training_arguments
+from common.training.arguments import parse_training_arguments
 from exports.manifest import read_manifest
 from exports.voice import default_options
 from models import REGISTRY, restore_model
 from serving.answers import read_entries
 from serving.sentences import SentenceCutter
-from studio.lists import select_usable
-from studio.material import clip_length, read_text_options
-from studio.plan_file import read_plan, write_plan
-from studio.prepare import read_settings
+from studio.plan.file import read_plan, write_plan
+from studio.plan.material import clip_length, read_text_options
+from studio.prepare.__main__ import read_settings
+from studio.prepare.lists import select_usable
+from studio.prepare.review import Row, read_proposals, read_review, sort_worst_first, store_proposals
+from studio.prepare.transcripts import TABLES, read_table, read_transcript
 from studio.project import Project
-from studio.review import Row, read_proposals, read_review, sort_worst_first, store_proposals
-from studio.transcripts import TABLES, read_table, read_transcript
 from tacotron2.data_function import TEXT_READINGS
 from tacotron2.spec import SPEC
 from tacotron2.text import CLEANERS, read_symbols

@@ -1,4 +1,4 @@
-"""platform/locks/*.txt: each has a version and a hash for all that its requirements file names, and no two of them disagree."""
+"""requirements/locks/*.txt: each has a version and a hash for all that its requirements file names, and no two of them disagree."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from packaging.utils import canonicalize_name
 
 from tests.recipe import ROOT
 
-LOCKS = ROOT / "platform" / "locks"
-REQUIREMENTS = {path.name: path for path in ROOT.glob("requirements*.txt")}
-REQUIREMENTS["requirements-tests.txt"] = ROOT / "tests" / "requirements.txt"
+LOCKS = ROOT / "requirements" / "locks"
+REQUIREMENTS = {path.name: path for path in (ROOT / "requirements.txt", *ROOT.glob("requirements/*.txt"))}
+REQUIREMENTS["tests.txt"] = ROOT / "tests" / "requirements.txt"
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 SYSTEMS = [
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.training_arguments import parse_training_arguments
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from tests import recipe
 

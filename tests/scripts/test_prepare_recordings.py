@@ -15,7 +15,7 @@ import soundfile
 
 from common.data.filelist import read_filelist
 from common.errors import DataError, UsageError
-from common.training_arguments import parse_training_arguments
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from scripts import prepare_recordings
 from tests.recipe import MODELS, ROOT, run, succeed

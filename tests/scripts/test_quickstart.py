@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from common.checkpoint.files import load_checkpoint
 from common.data.mels import load_mel
-from common.training.checkpoint import load_checkpoint
-from common.training.nvlog import NvLog
-from common.training_arguments import parse_training_arguments
+from common.run.nvlog import NvLog
+from common.training.arguments import parse_training_arguments
 from models import REGISTRY
 from scripts import quickstart
 from tests.recipe import MODELS, ROOT, clips, flags, read_steps, start, succeed, wait_for_epoch_1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.training.checkpoint import load_checkpoint
+from common.checkpoint.files import load_checkpoint
 from tests.recipe import ROOT, flags, read_steps
 
 pytestmark = pytest.mark.slow

@@ -43,7 +43,7 @@ def hostile_server(request: pytest.FixtureRequest, hostile_servers: Callable[[st
     """The server without the page, or the one that a test names: `with_page` runs it with both."""
     page = getattr(request, "param", "--no-page")
     if page == "--page":
-        pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+        pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     return hostile_servers(page)
 
 

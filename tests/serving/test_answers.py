@@ -8,7 +8,7 @@ from common.errors import DataError
 from serving.answers import NO_ANSWER, NO_REPEAT, Knowledge, Turn, read_entries
 from serving.conversation_settings import ConversationConfig
 
-pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements-eval.txt, is not installed")
+pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements/eval.txt, is not installed")
 FILE = ConversationConfig().knowledge
 
 

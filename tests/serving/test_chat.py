@@ -14,7 +14,7 @@ from serving.conversation import make_answerer
 from serving.conversation_settings import KEY_VARIABLE, ConversationConfig
 from tests.serving.chat_endpoint import Endpoint, chunk
 
-pytest.importorskip("httpx", reason="httpx, of requirements-serving.txt, is not installed")
+pytest.importorskip("httpx", reason="httpx, of requirements/serving.txt, is not installed")
 pytestmark = pytest.mark.slow
 
 

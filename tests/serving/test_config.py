@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from common.errors import UsageError
-from common.sockets import LARGEST_PORT
+from common.web.sockets import LARGEST_PORT
 from serving.config import ServingConfig
 from serving.encoding import CODECS, FASTEST, SLOWEST
 from serving.schemas import BatchBody, Format, SpeechBody

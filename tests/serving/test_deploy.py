@@ -15,10 +15,10 @@ from tests.recipe import ROOT
 from tests.test_architecture import MAY_IMPORT
 
 for package in ("fastapi", "av", "prometheus_client", "yaml"):
-    pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+    pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
 
 DEPLOY = ROOT / "serving" / "deploy"
-DOCKERFILE = (ROOT / "Dockerfile.serving").read_text()
+DOCKERFILE = (ROOT / "serving/deploy/Dockerfile").read_text()
 METRIC = re.compile(r"\b(?:tts|process)_\w+")
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": ("",)}
 
@@ -130,8 +130,8 @@ def test_the_image_has_all_that_the_server_imports():
         pending += MAY_IMPORT[part] - needed
     assert {part for part in needed if not ({part, f"{part}.py"} & sources)} == set()
     assert "voice" in sources and re.search(r"^USER 10001$", DOCKERFILE, re.MULTILINE)
-    pins = (ROOT / "requirements-eval.txt").read_text()
-    (pattern,) = re.findall(r"grep -E '(\S+==)' requirements-eval", DOCKERFILE)
+    pins = (ROOT / "requirements/eval.txt").read_text()
+    (pattern,) = re.findall(r"grep -E '(\S+==)' requirements/eval.txt", DOCKERFILE)
     assert len(set(re.findall(pattern, pins, re.MULTILINE))) == 5
 
 

@@ -12,8 +12,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from common.checkpoint.files import CHECKSUM
 from common.errors import DataError
-from common.training.checkpoint import CHECKSUM
 from serving.config import ServingConfig
 from serving.engine import Engine
 from serving.errors import RequestError

@@ -86,7 +86,7 @@ def test_requests_that_do_not_arrive_are_cut_off() -> None:
 
 def test_an_upload_that_does_not_arrive_is_cut_off() -> None:
     """Uploads to the page may be slow and large, but not without end."""
-    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     kind = "Content-Type: multipart/form-data; boundary=x\r\n"
     data = request_bytes(b"--x\r\n", 1000, "/gradio_api/upload", kind).replace(
         b"Content-Type: application/json\r\n", b""
@@ -146,7 +146,7 @@ def test_clients_that_leave_at_every_stage(server: ServerProcess, stage: str) ->
 @with_page
 def test_sockets_that_leave(server: ServerProcess) -> None:
     websockets = pytest.importorskip(
-        "websockets.sync.client", reason="websockets, of requirements-serving.txt, is missing"
+        "websockets.sync.client", reason="websockets, of requirements/serving.txt, is missing"
     )
     url = server.url.replace("http", "ws") + f"{SPEECH}/stream"
 

@@ -104,7 +104,7 @@ def test_broken_http_is_refused(server: ServerProcess) -> None:
 @with_page
 def test_messages_of_sockets_that_are_refused(server: ServerProcess) -> None:
     websockets = pytest.importorskip(
-        "websockets.sync.client", reason="websockets, of requirements-serving.txt, is missing"
+        "websockets.sync.client", reason="websockets, of requirements/serving.txt, is missing"
     )
     from websockets.exceptions import ConnectionClosed
 

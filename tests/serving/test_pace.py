@@ -106,7 +106,7 @@ def test_a_reader_in_real_time_gets_all(reader: Reader) -> None:
 
 
 def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wyoming", reason="wyoming, of requirements-serving.txt, is not installed")
+    pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
     from wyoming.client import AsyncTcpClient
     from wyoming.tts import Synthesize
 
@@ -136,7 +136,7 @@ def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(monkeypatch:
 
 
 def test_the_player_of_the_page_has_the_same_limit() -> None:
-    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     from fastapi import FastAPI
 
     from serving.gate import Gate

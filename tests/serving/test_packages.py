@@ -12,4 +12,4 @@ from tests.serving.conftest import PACKAGES
 @pytest.mark.parametrize("name", PACKAGES)
 def test_the_package_is_there(name: str) -> None:
     if find_spec(name) is None:
-        pytest.skip(f"{name}, of requirements-serving.txt, is not installed: bash scripts/serve.sh --install-only")
+        pytest.skip(f"{name}, of requirements/serving.txt, is not installed: bash scripts/serve.sh --install-only")

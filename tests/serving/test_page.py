@@ -58,7 +58,7 @@ def outside_hosts() -> list[str]:
 def address(outside_hosts, tmp_path_factory) -> Iterator[str]:
     """The page of the embedded voice, and of one with the same models and its own vocoder, served on loopback."""
     for package in ("fastapi", "av", "prometheus_client", "gradio"):
-        pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+        pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
     import uvicorn
 
     from serving.app import make_app
@@ -379,7 +379,7 @@ def test_no_event_takes_a_file_that_was_not_uploaded(address, path):
 
 def test_the_page_answers_no_other_origin():
     """Gradio's own middleware allows every origin where the server has another name than localhost."""
-    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     from starlette.testclient import TestClient
 
     from serving.app import make_app
@@ -406,7 +406,7 @@ def test_large_uploads_are_refused(address):
 
 def test_an_open_page_does_not_delay_the_end_of_the_server():
     """Each open page keeps a connection; uvicorn would log an error for it after LAST_BYTES seconds."""
-    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     httpx = pytest.importorskip("httpx", reason="httpx, of tests/requirements.txt, is not installed")
     from tests.serving.test_server import serve
 

@@ -6,7 +6,7 @@ import pytest
 
 from serving.errors import overload_error, timeout_error
 
-pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
 
 from serving.page.speaking import visitor_message
 

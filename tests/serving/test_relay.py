@@ -8,7 +8,7 @@ import base64
 import pytest
 
 for package in ("fastapi", "httpx"):
-    pytest.importorskip(package, reason=f"{package}, of requirements-serving.txt, is not installed")
+    pytest.importorskip(package, reason=f"{package}, of requirements/serving.txt, is not installed")
 
 
 def test_samples_are_read_once_and_in_order(monkeypatch):

@@ -157,7 +157,7 @@ def test_a_client_that_leaves_ends_the_work(server: ServerProcess) -> None:
 
 
 def test_wyoming(server: ServerProcess) -> None:
-    wyoming = pytest.importorskip("wyoming.client", reason="wyoming, of requirements-serving.txt, is not installed")
+    wyoming = pytest.importorskip("wyoming.client", reason="wyoming, of requirements/serving.txt, is not installed")
     from wyoming.info import Describe, Info
     from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 

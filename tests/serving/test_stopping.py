@@ -32,7 +32,7 @@ def sounds(sentences: list[str] = SENTENCES) -> list[bytes]:
 @pytest.fixture
 def socket_of() -> Iterator[Any]:
     """A function that opens a WebSocket to a server."""
-    reason = "websockets, of requirements-serving.txt, is missing"
+    reason = "websockets, of requirements/serving.txt, is missing"
     websockets = pytest.importorskip("websockets.sync.client", reason=reason)
     with ExitStack() as opened:
 
@@ -98,7 +98,7 @@ def test_a_socket_without_the_end_of_its_text_speaks_what_has_arrived(socket_of:
 
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_wyoming_speaks_what_has_arrived(is_complete: bool) -> None:
-    wyoming = pytest.importorskip("wyoming.client", reason="wyoming, of requirements-serving.txt, is not installed")
+    wyoming = pytest.importorskip("wyoming.client", reason="wyoming, of requirements/serving.txt, is not installed")
     from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
     async def steps(server: ServerProcess, port: int) -> list[Any]:
@@ -132,7 +132,7 @@ def test_wyoming_speaks_what_has_arrived(is_complete: bool) -> None:
 @pytest.mark.parametrize("answers", [SENTENCES, SENTENCES[:1]])
 def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
     """The engine begins to stop after the first sentence; its thread ends after the last one, and takes no further question."""
-    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     import gradio as gr
 
     from serving.page.relay import Relay
@@ -165,7 +165,7 @@ def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
 
 def test_the_page_shows_the_outcome_of_its_text() -> None:
     """The engine ends after the pictures, not after the audio."""
-    pytest.importorskip("gradio", reason="gradio, of requirements-serving.txt, is not installed")
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
     from serving.page.relay import Relay
     from serving.page.speaking import Speaker
 

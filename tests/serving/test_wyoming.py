@@ -12,7 +12,7 @@ from serving.engine import Engine
 from tests.serving.conftest import LONG, reference, run, running_engine
 from tests.serving.test_server import free_port
 
-pytest.importorskip("wyoming", reason="wyoming, of requirements-serving.txt, is not installed")
+pytest.importorskip("wyoming", reason="wyoming, of requirements/serving.txt, is not installed")
 pytestmark = pytest.mark.slow
 PATIENCE = 60  # seconds
 

@@ -51,7 +51,7 @@ def serve(projects: Path, folder: Path, *flags: str, environment: dict[str, str]
     """Start the server on a free port, and stop it at the end as Ctrl-C does."""
     for package in PACKAGES:
         if find_spec(package) is None:
-            pytest.skip(f"{package}, of requirements-studio.txt, is not installed")
+            pytest.skip(f"{package}, of requirements/studio.txt, is not installed")
     words = ["--projects", str(projects), "--port", "0", "--no-open", "--cpu", *flags]
     output = folder / "output"  # a full pipe would stop the server once it is full
     with output.open("wb") as file:

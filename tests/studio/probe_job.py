@@ -7,7 +7,7 @@ import sys
 import time
 
 from common.errors import DataError, exit_on_user_error
-from common.training.interrupt import StopRequest
+from common.run.interrupt import StopRequest
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import soundfile
 
-from common.training.checkpoint import load_checkpoint, save_copy
+from common.checkpoint.files import load_checkpoint, save_copy
 from models import REGISTRY
-from studio.prepare import PROPOSALS
+from studio.prepare.__main__ import PROPOSALS
+from studio.prepare.review import Row, store_proposals, write_review
 from studio.project import Project
-from studio.review import Row, store_proposals, write_review
 from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.alphabet import choose_alphabet, symbols_file
-from studio.ledger import Ledger
-from studio.lists import held_out_clips, select_usable
-from studio.prepare import read_settings
-from studio.prepare_arguments import options_of
-from studio.prepare_config import CuttingConfig
+from studio.prepare.__main__ import read_settings
+from studio.prepare.alphabet import choose_alphabet, symbols_file
+from studio.prepare.arguments import options_of
+from studio.prepare.config import CuttingConfig
+from studio.prepare.ledger import Ledger
+from studio.prepare.lists import held_out_clips, select_usable
+from studio.prepare.review import COLUMNS, Row, carry_edits, read_review, sort_worst_first, write_review
+from studio.prepare.sources import find_sources
 from studio.project import PROJECTS, Project
-from studio.review import COLUMNS, Row, carry_edits, read_review, sort_worst_first, write_review
-from studio.sources import find_sources
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
 GERMAN = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich."

@@ -15,8 +15,8 @@ from common.errors import UsageError
 from common.fast import Request
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel
-from common.spec import from_options
-from common.training.nvlog import read_log
+from common.options import from_options
+from common.run.nvlog import read_log
 from tacotron2.arg_parser import add_tacotron2_arguments
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import inference
+from common.checkpoint.files import load_checkpoint
 from common.inference.stages import acoustic_stages
-from common.training.checkpoint import load_checkpoint
-from common.training.nvlog import read_log
+from common.run.nvlog import read_log
 from synthesizer import Synthesizer
 from tacotron2.text import symbols as BUILT_IN
 from tests.recipe import ROOT, SHORT_CLIPS, flags, run, succeed, train_tiny_model

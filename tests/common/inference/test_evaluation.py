@@ -169,7 +169,7 @@ def test_cached_mels_are_no_recordings() -> None:
 
 
 def test_errors_are_counted_against_the_nearer_spelling() -> None:
-    pytest.importorskip("jiwer", reason="the edit distance of requirements-eval.txt")
+    pytest.importorskip("jiwer", reason="the edit distance of requirements/eval.txt")
     item = HeldOutLine("5 + 7 = 12", None, "five plus seven equals twelve")
     assert fewest_errors(word_errors, item, "Five plus seven equals twelve.").errors == 0
     assert fewest_errors(word_errors, item, "five seven twelve") == word_errors("5 + 7 = 12", "five seven twelve")
@@ -184,7 +184,7 @@ def test_audio_that_is_not_finite_counts_as_silence() -> None:
 
 
 def test_a_system_without_output_is_wrong_in_every_word() -> None:
-    pytest.importorskip("moonshine_onnx", reason="the recogniser of requirements-eval.txt")
+    pytest.importorskip("moonshine_onnx", reason="the recogniser of requirements/eval.txt")
     nothing = Rendition(torch.zeros(0), {}, {})
     clip = HeldOutLine("It is noon.", load_audio(Path(ROOT, "corpus/clock/clock_0022.ogg"), RATE))
     (line,) = evaluate_system("ours", [clip], [nothing], math.nan, Evaluators(), RATE).lines

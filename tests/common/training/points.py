@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from common.run.distributed import Dist
+from common.run.nvlog import Log
 from common.spec import Key
-from common.training.distributed import Dist
 from common.training.loop import (
     TrainState,
     build_state,
 )
-from common.training.nvlog import Log
 from common.training.optimization import Pace
 from common.training.sampler import EpochBatches
 from models import REGISTRY

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from common.audio.stft import AudioConfig
+from common.checkpoint.files import save_checkpoint
 from common.errors import UsageError
 from common.spec import config_of
-from common.training.checkpoint import save_checkpoint
+from common.training.arguments import parse_training_arguments
 from common.training.warm_start import warm_start
-from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 
 AUDIO = AudioConfig(sampling_rate=16000, n_mel_channels=10, mel_fmax=7000.0)

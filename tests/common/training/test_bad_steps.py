@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
+from common.run.interrupt import StopRequest
 from common.training.bad_steps import SkipConfig
-from common.training.checkpoint import load_checkpoint
-from common.training.interrupt import StopRequest
 from common.training.loop import TrainState, log_epoch, train_epoch, train_step
 from common.training.optimization import moving_average
 from tests.common.training.points import Notes, PointsDataset, loader, make_state

@@ -51,6 +51,6 @@ def test_nothing_is_selected_by_words_that_are_not_counted() -> None:
 
 
 def test_insertions_are_capped_and_other_errors_are_not() -> None:
-    pytest.importorskip("jiwer", reason="the edit distance of requirements-eval.txt")
+    pytest.importorskip("jiwer", reason="the edit distance of requirements/eval.txt")
     assert word_errors("It is noon.", f"it is noon {'uh ' * 300}").cap() == Errors(3, 3)
     assert word_errors("It is noon.", "it was noon").cap() == Errors(1, 3)

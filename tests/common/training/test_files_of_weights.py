@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from common.checkpoint.files import load_checkpoint, load_weights, plain, prune, save_copy
 from common.errors import DataError
-from common.training.checkpoint import load_checkpoint, load_weights, plain, prune, save_copy
 
 
 def test_pruning_keeps_the_checkpoints_that_were_saved_last(tmp_path: Path) -> None:

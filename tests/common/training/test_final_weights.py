@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.io import wavfile
 
-from common.training import checkpoint
-from common.training.checkpoint import load_checkpoint, prune
+from common.checkpoint import files as checkpoint
+from common.checkpoint.files import load_checkpoint, prune
 from tests.recipe import flags, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import DataError
+from common.run.interrupt import SaveTimer, StopRequest
 from common.spec import Preview
-from common.training.interrupt import SaveTimer, StopRequest
 from common.training.loop import (
     Ending,
     EpochTotals,

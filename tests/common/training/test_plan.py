@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import train
-from common.training import memory
-from common.training.distributed import Dist
+from common.run import memory
+from common.run.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.loop import train_step
 from common.training.optimization import Pace
 from common.training.plan import describe_plan, longest_batch, memory_advice, size
-from common.training_arguments import parse_training_arguments
 from data_functions import get_loaders
 from models import REGISTRY
 from tests.recipe import flags

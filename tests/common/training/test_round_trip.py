@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import train
+from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
+from common.run.distributed import Dist
 from common.training import snapshot
-from common.training.checkpoint import load_checkpoint
-from common.training.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.loop import Best, EpochTotals, TrainState
 from common.training.optimization import Pace
-from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.recipe import flags
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from common.training import distributed, sharding
+from common.run import distributed
+from common.training import sharding
 
 pytestmark = pytest.mark.slow
 

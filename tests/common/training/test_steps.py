@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
-from common.training.interrupt import StopRequest
+from common.run.interrupt import StopRequest
 from common.training.loop import (
     Ending,
     accelerate_training,

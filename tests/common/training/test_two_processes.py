@@ -19,17 +19,18 @@ from torch.distributed import fsdp
 from torch.utils.data import DataLoader
 
 import train
+from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
-from common.training import distributed, sharding, snapshot
+from common.run import distributed
+from common.run.distributed import Dist
+from common.run.interrupt import StopRequest
+from common.training import sharding, snapshot
+from common.training.arguments import parse_training_arguments
 from common.training.bad_steps import SkipConfig
-from common.training.checkpoint import load_checkpoint
-from common.training.distributed import Dist
-from common.training.interrupt import StopRequest
 from common.training.loop import TrainState, build_state, train_epoch, train_step
 from common.training.optimization import Pace
 from common.training.sampler import EpochBatches
 from common.training.validation import validate
-from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tests.common.training.points import Errors, Notes, PointsDataset, make_state
 from tests.recipe import flags

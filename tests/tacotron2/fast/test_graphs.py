@@ -12,10 +12,10 @@ from benchmarks.cases import clips
 from common import precision
 from common.chunks import ChunkedLoop
 from common.fast import shallow_copy
-from common.training.distributed import Dist
+from common.run.distributed import Dist
+from common.training.arguments import parse_training_arguments
 from common.training.loop import train_step
 from common.training.optimization import Pace
-from common.training_arguments import parse_training_arguments
 from models import REGISTRY
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder

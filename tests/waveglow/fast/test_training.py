@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from common.fast import Request, accelerate
-from common.training.memory import measure_peak, state_bytes
+from common.run.memory import measure_peak, state_bytes
 from tests.recipe import ROOT
 from waveglow.fast.table import WAYS
 from waveglow.fast.training import TrainingWN

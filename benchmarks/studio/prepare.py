@@ -1,0 +1,145 @@
+"""Measure studio.prepare on real speech: Asterisk's prompts joined to long recordings with pauses of random length.
+
+    python -m benchmarks.studio.prepare                    # needs ffmpeg and, to fetch the prompts, apt
+    python -m benchmarks.studio.prepare --no-transcripts   # the recogniser writes the texts
+    python -m benchmarks.studio.prepare --noise 30         # with noise 30 dB below the speech
+
+The prompts are 24 minutes of speech by one speaker. The command gets no true boundaries; with transcripts it gets one text
+without times for each recording. The report counts prompts whose speech lies within one clip, clips that begin and end at prompts,
+and wrong words of these clips against the true texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import soundfile
+
+from benchmarks.studio import asterisk
+from common.arguments import LineHelpFormatter, positive, seed
+from common.audio.silence import sound_bounds
+from common.errors import exit_on_user_error
+from common.parser import Parser
+from common.quality.words import word_errors
+from studio.prepare import __main__ as prepare
+from studio.prepare.review import Row, read_proposals
+from studio.project import Project
+
+RATE = 16000  # Hz, of the prompts
+PAUSES = (0.3, 1.5)  # seconds between prompts
+SLACK = 0.15  # seconds by which a clip may begin or end beside the speech
+
+
+class Prompt(NamedTuple):
+    """A prompt within a recording: its first and last sound in seconds, and its text."""
+
+    start: float
+    end: float
+    text: str
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command's flags."""
+    parser = Parser(
+        prog="python -m benchmarks.studio.prepare",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=LineHelpFormatter,
+    )
+    add = parser.add_argument
+    add("-o", "--output", type=Path, default=Path("output/prepare_benchmark"), help="folder, emptied first")
+    add(
+        "--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts, which are fetched where missing"
+    )
+    add("--recordings", type=positive, default=2, metavar="N", help="among which the prompts are divided")
+    add("--transcripts", action=argparse.BooleanOptionalAction, default=True, help="give the text of each recording")
+    add("--noise", type=float, metavar="DB", help="level of added noise below the speech")
+    fill = "let the command fill the digital silence between the prompts"
+    add("--fill-silence", action=argparse.BooleanOptionalAction, default=True, help=fill)
+    add("--seed", type=seed, default=1, help="of the order, the pauses and the noise")
+    add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
+    return parser.parse_args(argv)
+
+
+def join_prompts(args: argparse.Namespace, folder: Path) -> dict[str, list[Prompt]]:
+    """Write the recordings and, if wanted, their transcripts; return the true prompts by recording."""
+    generator = np.random.default_rng(args.seed)
+    rows = asterisk.prepare(args.asterisk, os.environ).recordings
+    order = generator.permutation(len(rows))
+    truth = {}
+    for number, places in enumerate(np.array_split(order, args.recordings), 1):
+        parts, prompts, position = [np.zeros(RATE // 2)], [], RATE // 2
+        for place in places:
+            audio = soundfile.read(rows[place].path)[0]
+            first, last = sound_bounds(audio, RATE)
+            prompts.append(Prompt((position + first) / RATE, (position + last) / RATE, rows[place].text))
+            parts += [audio, np.zeros(round(RATE * generator.uniform(*PAUSES)))]
+            position += len(parts[-2]) + len(parts[-1])
+        sound = np.concatenate(parts)
+        if args.noise is not None:
+            level = np.sqrt(np.mean(np.square(sound[sound != 0])))
+            sound = sound + level * 10 ** (-args.noise / 20) * generator.standard_normal(len(sound))
+        name = f"part_{number}"
+        soundfile.write(folder / f"{name}.wav", sound.clip(-1, 1), RATE)
+        if args.transcripts:
+            (folder / f"{name}.txt").write_text("\n".join(prompt.text for prompt in prompts) + "\n", encoding="utf-8")
+        truth[f"{name}.wav"] = prompts
+    return truth
+
+
+def report(truth: dict[str, list[Prompt]], rows: Sequence[Row], duration: float) -> None:
+    """Print the counts."""
+    n_prompts = whole = exact = errors = words = used_errors = used_words = right = n_used = 0
+    for recording, prompts in truth.items():
+        clips = [row for row in rows if row.recording == recording]
+        n_prompts += len(prompts)
+        spans = [(float(row.start) - SLACK, float(row.end) + SLACK) for row in clips]
+        whole += sum(any(start <= p.start and p.end <= end for start, end in spans) for p in prompts)
+        for row, (start, end) in zip(clips, spans, strict=True):
+            inside = [p for p in prompts if p.start < end - SLACK and p.end > start + SLACK]
+            complete = all(start <= p.start and p.end <= end for p in inside)
+            exact += complete
+            text = " ".join(p.text for p in inside)
+            if not complete or not text:
+                continue
+            count = word_errors(text, row.text)
+            errors, words = errors + count.errors, words + count.count
+            if row.use == "yes":
+                n_used += 1
+                right += row.text.split() == " ".join(text.replace("|", " ").split()).split()
+                used_errors, used_words = used_errors + count.errors, used_words + count.count
+    seconds = sum(prompts[-1].end for prompts in truth.values())
+    print(f"{len(truth)} recordings, {seconds / 60:.1f} minutes, {n_prompts} prompts; {len(rows)} clips")
+    print(f"prompts whose speech lies within one clip: {whole} ({100 * whole / n_prompts:.1f} %)")
+    print(f"clips that begin and end at prompts: {exact} ({100 * exact / len(rows):.1f} %)")
+    print(f"wrong words in these clips: {100 * errors / words:.2f} % of {words}")
+    print(f"of these in use: {n_used}, wrong words {100 * used_errors / used_words:.2f} %, without an error {right}")
+    print(f"time: {duration:.0f} s, {seconds / duration:.1f} times real time, {os.cpu_count()} cores")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Join the prompts, run the command on them, and compare."""
+    args = parse_args(argv)
+    shutil.rmtree(args.output, ignore_errors=True)
+    folder = args.output / "recordings"
+    folder.mkdir(parents=True)
+    truth = join_prompts(args, folder)
+    projects = args.output / "projects"
+    start = time.perf_counter()
+    words = [str(folder), "--name", "benchmark", "--projects", str(projects), "--num-workers", str(args.num_workers)]
+    prepare.main([*words, *([] if args.fill_silence else ["--no-fill-silence"])])
+    duration = time.perf_counter() - start
+    project = Project(name="benchmark", projects=projects)
+    report(truth, read_proposals(project.state / prepare.PROPOSALS), duration)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

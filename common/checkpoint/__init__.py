@@ -1,0 +1,1 @@
+"""Checkpoints: files of weights, read and written whole, without running code from them."""

@@ -1,0 +1,326 @@
+"""Checkpoints: written whole or not at all, and read, old layouts included, without running code from them.
+
+Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest. A
+.safetensors file contains weights alone, with the entries of DESCRIBED as JSON in its metadata.
+"""
+
+from __future__ import annotations
+
+import _codecs
+import errno
+import importlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common.checkpoint import fields as checkpoint_fields
+from common.checkpoint.tensors import DamagedFileError, checksum, load_tensors, save_tensors
+from common.errors import DataError, UsageError
+from common.files import atomic_link, atomic_write, remove_leftovers
+
+WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
+NAMES_SHOWN, FAULTS_SHOWN = 4, 8
+SAFETENSORS = ".safetensors"
+DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
+CHECKSUM = "checksum"  # key in the metadata of a .safetensors file, of its weights and the entries of DESCRIBED
+
+
+def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
+    """Return the path of the checkpoint written after `epoch`."""
+    return Path(output_dir) / f"checkpoint_{model_name}_{epoch}.pt"
+
+
+def last_link(output_dir: Path, model_name: str) -> Path:
+    """Return the path of the link to the newest checkpoint."""
+    return Path(output_dir) / f"checkpoint_{model_name}_last.pt"
+
+
+def best_path(output_dir: Path, model_name: str) -> Path:
+    """Return the path of the weights with the lowest validation loss, or the best --best-by."""
+    return Path(output_dir) / f"checkpoint_{model_name}_best.pt"
+
+
+def final_weights_path(output_dir: Path, model_name: str, epoch: int) -> Path:
+    """Return the path of the weights for inference that the end of a run writes beside its last checkpoint."""
+    return checkpoint_path(output_dir, model_name, epoch).with_suffix(SAFETENSORS)
+
+
+def find_last(output_dir: Path, model_name: str) -> Path | None:
+    """Find the newest checkpoint: the link's target, or else the file of the highest epoch; None where there is none."""
+    return next(iter(find_all(output_dir, model_name)), None)
+
+
+def find_all(output_dir: Path, model_name: str) -> list[Path]:
+    """List the newest checkpoint and those of the epochs before it, the newest first."""
+    link, epochs = last_link(output_dir, model_name), _epochs(output_dir, model_name)
+    if not link.exists():  # follows the link: False where it dangles
+        return [checkpoint_path(output_dir, model_name, epoch) for epoch in epochs]
+    linked = re.fullmatch(r".*_(\d+)\.pt", link.resolve().name)
+    before = [epoch for epoch in epochs if not linked or epoch < int(linked[1])]
+    return [link, *(checkpoint_path(output_dir, model_name, epoch) for epoch in before)]
+
+
+def prune(output_dir: Path, model_name: str, epochs: list[int], keep: int) -> list[int]:
+    """Delete the checkpoints of these epochs, in order of their saving, except the last `keep`. Returns the epochs that remain."""
+    for epoch in epochs[:-keep]:
+        checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
+        final_weights_path(output_dir, model_name, epoch).unlink(missing_ok=True)
+    return epochs[-keep:]
+
+
+def find_final_weights(output_dir: Path, model_name: str) -> list[Path]:
+    """List the files of final_weights_path, the highest epoch first."""
+    return [final_weights_path(output_dir, model_name, epoch) for epoch in _epochs(output_dir, model_name, SAFETENSORS)]
+
+
+def _epochs(output_dir: Path, model_name: str, suffix: str = ".pt") -> list[int]:
+    """List the epochs that have a checkpoint, the highest first."""
+    name = re.compile(rf"checkpoint_{re.escape(model_name)}_(\d+){re.escape(suffix)}")
+    found = (name.fullmatch(path.name) for path in Path(output_dir).glob(f"*{suffix}"))
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None = None) -> None:
+    """Write `checkpoint` to `path` and point `link` at it; a failure at any moment leaves the old file and link unchanged.
+
+    Raises DataError where the system refuses to write (disk full, no permission).
+    """
+    path = Path(path)
+    advice = "older checkpoints are untouched: free the disk or choose another --output, then --resume-from-last"
+    with _explain_write_errors(path, advice):
+        remove_leftovers(path.parent)
+        with atomic_write(path) as file:
+            save_tensors(checkpoint, file)
+        if link is not None:
+            _update_link(Path(link), path)
+
+
+def has_safetensors() -> bool:
+    """True where the package safetensors is installed."""
+    return importlib.util.find_spec("safetensors") is not None
+
+
+def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Write a converted checkpoint; a .safetensors file gets only the weights and the entries of DESCRIBED.
+
+    Raises DataError where the system refuses to write, UsageError where the package safetensors is missing.
+    """
+    path = Path(path)
+    with _explain_write_errors(path, "free the disk or choose another place"):
+        if path.suffix != SAFETENSORS:
+            with atomic_write(path) as file:
+                save_tensors(dict(checkpoint), file)
+            return
+        package = _safetensors(path, ".torch")
+        described = {key: json.dumps(checkpoint[key], default=plain) for key in DESCRIBED if key in checkpoint}
+        weights = {  # safetensors refuses tensors that share memory, and views
+            name: value.clone(memory_format=torch.contiguous_format) for name, value in checkpoint["state_dict"].items()
+        }
+        content = package.save(weights, metadata={"format": "pt", **described, CHECKSUM: checksum(weights, described)})
+        with atomic_write(path) as file:
+            file.write(content)
+
+
+def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
+    """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
+
+    Raises DataError where the file is missing, damaged, cut short, no checkpoint, or pickles anything but plain data; UsageError
+    where a .safetensors file is given and the package safetensors is missing.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(_missing(path))
+    if not os.access(path, os.R_OK):
+        raise DataError(f"{path}: no permission to read the checkpoint")
+    if path.suffix == SAFETENSORS:
+        return _load_safetensors(path, map_location)
+    try:
+        checkpoint = load_tensors(path, map_location, _plain_data())
+    except Exception as error:  # bytes that are no pickle raise any kind of error
+        raise DataError(_unreadable(path, error)) from error
+    if not isinstance(checkpoint, dict):
+        raise DataError(f"{path}: holds a {type(checkpoint).__name__}, wanted a dict with a state_dict")
+    if isinstance(checkpoint.get("state_dict"), dict):
+        return _check_fields(checkpoint, path)
+    if checkpoint and all(isinstance(value, Tensor) for value in checkpoint.values()):
+        return {"state_dict": checkpoint}
+    keys = join_first(map(str, checkpoint)) or "none"
+    raise DataError(f"{path}: wanted a state_dict among the keys, got {keys}; is it a model's checkpoint?")
+
+
+def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weights under the model's own names (no leading `module.` or `module.1.`), all float types as float32."""
+    return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
+
+
+def current_layout(
+    checkpoint: Mapping[str, Any], upgrade: Callable[[dict[str, Tensor]], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Convert a checkpoint's weights of any published layout to the current names and to float32."""
+    return upgrade(clean_state_dict(checkpoint["state_dict"]))
+
+
+def load_weights(
+    model: nn.Module, state_dict: Mapping[str, Any], path: Path, load: Callable[..., Any] = nn.Module.load_state_dict
+) -> None:
+    """Load `state_dict`, read from `path`, into `model` by load(model, state_dict).
+
+    Raises one DataError with all names that are missing or unknown, and all shapes and kinds of numbers that differ, or with the
+    weights that are NaN or infinite.
+    """
+    wanted = {name: _form(value) for name, value in model.state_dict().items()}
+    found = {name: _form(value) for name, value in state_dict.items()}
+    missing = [name for name in wanted if name not in found]
+    unexpected = [name for name in found if name not in wanted]
+    differing = [
+        f"{name}: {found[name]} in file, {shape} in model"
+        for name, shape in wanted.items()
+        if name in found and found[name] != shape
+    ]
+    counts = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
+    faults = [f"{len(names)} {kind} ({join_first(names)})" for kind, names in counts.items() if names]
+    if faults:
+        raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
+    if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
+        raise DataError(f"{path}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
+    load(model, dict(state_dict))
+
+
+def _form(value: Any) -> Any:
+    """Return the shape of a weight, with the dtype of one that has no real fractions, or the type of another value."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    shape = tuple(value.shape)
+    return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
+
+
+def join_first(items: Iterable[str]) -> str:
+    """Join the first few of some names, and the number of the others."""
+    names = list(items)
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
+
+
+def plain(value: Any) -> Any:
+    """The `default` of json: convert NumPy's numbers, arrays and tensors to numbers and lists, other values to strings."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _safetensors(path: Path, part: str = "") -> ModuleType:
+    """Import the optional package safetensors. Raises UsageError where it is not installed."""
+    try:
+        return importlib.import_module(f"safetensors{part}")
+    except ImportError:
+        raise UsageError(
+            f"{path}: {SAFETENSORS} files need a package that is not here: pip install safetensors"
+        ) from None
+
+
+def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str, Any]:
+    package = _safetensors(path)
+    try:
+        with package.safe_open(path, framework="pt", device=str(map_location)) as file:
+            metadata = file.metadata() or {}
+            # copies, since products round differently with the unaligned addresses of the file
+            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        texts = {key: metadata[key] for key in DESCRIBED if key in metadata}
+        if CHECKSUM in metadata and metadata[CHECKSUM] != checksum(weights, texts):
+            raise DamagedFileError("damaged: the weights differ from the file's checksum")
+        described = {key: json.loads(text) for key, text in texts.items()}
+    except Exception as error:  # the package's own errors, or plain ones in old versions
+        raise DataError(_unreadable(path, error)) from error
+    return _check_fields({**described, "state_dict": weights}, path)
+
+
+def _check_fields(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return a checkpoint without empty entries. Raises one DataError for all malformed ones."""
+    if faults := list(checkpoint_fields.problems(checkpoint)):
+        more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
+        raise DataError(f"{path}: malformed: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
+    return checkpoint_fields.without_empty(checkpoint)
+
+
+@contextmanager
+def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
+    """Convert an error of writing `path` to a DataError that ends in advice."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{path}: cannot write the checkpoint ({error.strerror}); {advice}") from error
+
+
+def _update_link(link: Path, target: Path) -> None:
+    """Replace `link` in one step by a relative link to `target`, or by a copy on file systems without links."""
+    try:
+        atomic_link(link, os.path.relpath(target, link.parent))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        with atomic_write(link) as copy, target.open("rb") as original:
+            shutil.copyfileobj(original, copy)
+
+
+def _plain_data() -> list[Any]:
+    """List the classes besides tensors that old checkpoints contain: containers, NumPy's arrays and numbers. None runs code."""
+    containers = [OrderedDict, dict, list, tuple, set, int, float, _codecs.encode]
+    dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
+    array = np.empty(0).__reduce__()[0]
+    number = np.float64(0).__reduce__()[0]
+    # NumPy 2 renamed its core; a file has the name of its writer's version.
+    moved = [
+        (function, f"numpy.{core}.multiarray.{name}")
+        for core in ("core", "_core")
+        for function, name in ((array, "_reconstruct"), (number, "scalar"))
+    ]
+    return [*containers, (_default_dict, "collections.defaultdict"), np.ndarray, np.dtype, *dtypes, *moved]
+
+
+def _default_dict(*_factory: type) -> dict[Any, Any]:
+    """Replace an old file's defaultdict by a dict, the only mapping that the weights-only reader fills."""
+    return {}
+
+
+def _missing(path: Path) -> str:
+    if path.is_dir():
+        return f"{path}: is a folder, wanted a checkpoint file; in it: {_checkpoints(path)}"
+    if not path.parent.is_dir():
+        return f"{path}: no such checkpoint, nor a folder {path.parent}"
+    beside = _checkpoints(path.parent)
+    if path.is_symlink():
+        return f"{path}: links to {os.readlink(path)}, which is gone; beside it: {beside}"
+    return f"{path}: no such checkpoint; beside it: {beside}"
+
+
+def _checkpoints(folder: Path) -> str:
+    files = (entry.name for entry in folder.iterdir() if entry.suffix in (".pt", SAFETENSORS) and entry.is_file())
+    return join_first(sorted(files)) or "no .pt file"
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    if isinstance(error, DamagedFileError):
+        return f"{path}: {error}; copy or save it again"
+    refused = re.search(r"GLOBAL ([\w.]*\w)\s", str(error))
+    if refused:
+        return (
+            f"{path}: refused: it pickles {refused[1]}, and unpickling anything but tensors and plain data can run "
+            "code from the file; where you trust it, load it in Python and save its state_dict() alone"
+        )
+    detail = str(error).rpartition("WeightsUnpickler error:")[2].strip()
+    reason = f"{type(error).__name__}: {detail}".splitlines()[0][:120]
+    return f"{path}: no checkpoint, or one cut short ({path.stat().st_size} bytes; {reason}); copy or save it again"
+
+
+def _to_float32(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -1,0 +1,1 @@
+"""Web pages and servers: what serving and the studio share."""

@@ -1,0 +1,90 @@
+"""The files of a run in PROJECT/jobs: its process, its exit code, and notes beside them. Imports no PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from common.files import atomic_write, parse_json
+
+PATIENCE = 10.0  # seconds for a process to begin
+SAME_START = 2.0  # seconds by which two readings of one start may differ, since the clock is adjusted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The content of a run file. words: the command line after `python -m`. device: of ON_DEVICE alone, else "".
+
+    started: the start of the process in seconds since 1970, as psutil reads it. log_start: the first byte of its output in the log.
+    """
+
+    identity: str
+    words: list[str]
+    device: str
+    pid: int
+    started: float
+    log_start: int
+
+
+def read_run(path: Path) -> Run | None:
+    """Read a run file; None where there is none, or it is damaged."""
+    content = _read(path)
+    try:
+        run = Run(**{field.name: content[field.name] for field in fields(Run)}) if content else None
+    except (KeyError, TypeError):
+        return None
+    if not run or not isinstance(run.pid, int) or not isinstance(run.started, float):
+        return None
+    return run if run.words and isinstance(run.words, list) else None
+
+
+def find_process(run: Run) -> psutil.Process | None:
+    """Return the process of a run; None where it has ended, also if another process has its id now."""
+    try:
+        process = psutil.Process(run.pid)
+        is_same = abs(process.create_time() - run.started) < SAME_START and run.identity in process.cmdline()
+        return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
+    except (psutil.Error, ValueError, OverflowError):
+        return None
+
+
+def wait_for_run(path: Path, identity: str) -> Run | None:
+    """Wait for the run file of this process; None where the server ended before it wrote the file."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        run = read_run(path)
+        if run and run.identity == identity and run.pid == os.getpid():
+            return run
+        time.sleep(0.02)
+    return None
+
+
+def write_exit(path: Path, identity: str, code: int) -> None:
+    """Write the exit code of a run beside its run file."""
+    write_note(path.with_suffix(".exit"), {"identity": identity, "code": code})
+
+
+def read_note(path: Path, run: Run) -> dict[str, Any] | None:
+    """Return the content of a file that belongs to this run; None for another one."""
+    content = _read(path)
+    return content if content and content.get("identity") == run.identity else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        content = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def write_note(path: Path, content: dict[str, Any]) -> None:
+    """Write a small file of JSON. Raises OSError."""
+    with atomic_write(path) as file:
+        file.write(json.dumps(content).encode())

@@ -1,0 +1,144 @@
+"""The voices and vocoders that a project can speak with: its finished voice, the checkpoints of its runs, and the embedded voice.
+
+Each has a key. A key contains no path, and is looked up among the files that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from common.checkpoint.files import best_path, find_all, last_link
+from common.errors import DataError
+from common.inference.config import GRIFFIN_LIM
+from common.inference.voice_folder import default_vocoder, find_checkpoint
+from models import REGISTRY
+from studio.plan.file import read_plan
+from studio.project import Project, check_inside
+from studio.voice.voice import start_strength
+from synthesizer import EMBEDDED, Checkpoint
+
+FINISHED, EMBEDDED_KEY = "voice", "embedded"
+OWN = "own"  # the vocoder of the voice itself
+BEST, LAST = "best", "last"
+EPOCH = " (epoch {epoch})"  # in the name of a checkpoint, whose epoch is read with its weights
+PLACES = {FINISHED: "the finished voice", EMBEDDED_KEY: "the embedded voice"}
+
+
+class Option(NamedTuple):
+    """A choice, and the words for it."""
+
+    key: str
+    label: str
+
+
+class Files(NamedTuple):
+    """The checkpoints of a choice, no vocoder for Griffin-Lim; the names of both; the denoiser's strength, if it is set."""
+
+    acoustic: Checkpoint
+    vocoder: Checkpoint | None
+    acoustic_name: str
+    vocoder_name: str
+    strength: float | None = None
+
+
+class Place(NamedTuple):
+    """A checkpoint with its key, its words, and a name for results, which may contain EPOCH."""
+
+    option: Option
+    checkpoint: Checkpoint
+    name: str
+
+
+def list_voices(project: Project) -> list[Option]:
+    """List the choices of a voice, the finished one first."""
+    return [place.option for place in find_places(project, "acoustic")]
+
+
+def list_vocoders(project: Project) -> list[Option]:
+    """List the choices of a vocoder, the voice's own first."""
+    fixed = [Option(OWN, "the voice's own"), Option(GRIFFIN_LIM, "Griffin-Lim")]
+    return [*fixed, *(place.option for place in find_places(project, "vocoder"))]
+
+
+def find_places(project: Project, role: str) -> list[Place]:
+    """List the checkpoints of a role that are there."""
+    return [
+        *_in_folder(project.voice, FINISHED, role),
+        *_in_runs(project, role),
+        *_in_folder(EMBEDDED, EMBEDDED_KEY, role),
+    ]
+
+
+def find_files(project: Project, voice: str, vocoder: str = OWN) -> Files:
+    """Find the checkpoints of two keys. Raises DataError for a key without a checkpoint, and for links out of the project."""
+    acoustic = _find(project, "acoustic", voice)
+    if vocoder == OWN:
+        vocoder = _own_vocoder(project, voice)
+    if vocoder == GRIFFIN_LIM:
+        return Files(acoustic.checkpoint, None, acoustic.name, GRIFFIN_LIM)
+    found = _find(project, "vocoder", vocoder)
+    strength = _strength_of_run(project, found)
+    return Files(acoustic.checkpoint, found.checkpoint, acoustic.name, found.name, strength)
+
+
+def _find(project: Project, role: str, key: str) -> Place:
+    places = find_places(project, role)
+    found = next((place for place in places if place.option.key == key), None)
+    if found is None:
+        expected = ", ".join(place.option.label for place in places) or "nothing is there"
+        raise DataError(f"this {'voice' if role == 'acoustic' else role} is gone; choose another one: {expected}")
+    if found.checkpoint.path.parent != EMBEDDED:
+        check_inside(project, found.checkpoint.path)
+    return found
+
+
+def _own_vocoder(project: Project, voice: str) -> str:
+    """Return the key of a voice's own vocoder: the finished voice's as its config.json names it, else Griffin-Lim."""
+    if voice != FINISHED:
+        return GRIFFIN_LIM
+    flag = default_vocoder(project.voice, REGISTRY.values())
+    return GRIFFIN_LIM if flag == GRIFFIN_LIM else f"{FINISHED} {flag}"
+
+
+def _in_folder(folder: Path, key: str, role: str) -> Iterator[Place]:
+    """Yield the checkpoints of a role in the folder of a voice: the only voice there, or each of its vocoders."""
+    for spec in REGISTRY.values():
+        path = find_checkpoint(folder, spec) if spec.role == role else None
+        if path is None:
+            continue
+        if role == "acoustic":
+            yield Place(Option(key, PLACES[key]), Checkpoint(spec, path), f"{PLACES[key]}{EPOCH}")
+            return
+        words = f"{spec.name} of {PLACES[key]}"
+        yield Place(Option(f"{key} {spec.flag}", words), Checkpoint(spec, path), words)
+
+
+def _in_runs(project: Project, role: str) -> Iterator[Place]:
+    """Yield the checkpoints of the runs: the best, the last, and those of single epochs."""
+    for spec in REGISTRY.values():
+        if spec.role != role:
+            continue
+        folder = project.run(spec.name)
+        best, last = best_path(folder, spec.name), last_link(folder, spec.name)
+        if best.is_file():
+            option = Option(f"{spec.name} {BEST}", f"{spec.name}, best checkpoint")
+            yield Place(option, Checkpoint(spec, best), f"{spec.name}, best{EPOCH}")
+        for path in find_all(folder, spec.name):
+            kind = LAST if path == last else path.stem.rpartition("_")[2]
+            words = "last checkpoint" if kind == LAST else f"epoch {kind}"
+            option = Option(f"{spec.name} {kind}", f"{spec.name}, {words}")
+            yield Place(option, Checkpoint(spec, path), f"{spec.name}{EPOCH}")
+
+
+def _strength_of_run(project: Project, vocoder: Place) -> float | None:
+    """Return the denoising strength that the finished voice gets from the plan, for a vocoder of a run."""
+    name = vocoder.checkpoint.spec.name
+    if vocoder.checkpoint.path.parent != project.run(name):
+        return None
+    try:
+        settings = read_plan(project.plan).models.get(name)
+        return start_strength(settings) if settings else None
+    except DataError:  # no plan, or one that is being edited: the checkpoint's own
+        return None

@@ -1,0 +1,110 @@
+"""The review of clips by a page: rows, sounds, and edits that are checked and saved as `studio.prepare --apply` does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import soundfile
+
+from common.errors import DataError, join_problems
+from studio.prepare.__main__ import apply_rows, edit_problems, proposals_of
+from studio.prepare.report import describe_problems, figures, read_problems
+from studio.prepare.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
+from studio.project import Project, check_inside, lock_project
+
+COLUMNS = ("use", "clip", "text", "faults", "wrong words")
+SHOWN = 8  # names in a message
+
+
+class Edit(NamedTuple):
+    """New cells of a clip."""
+
+    use: str
+    text: str
+
+
+def read_rows(project: Project) -> list[Row]:
+    """Return the rows of clips.tsv, in its order; none before the recordings are prepared. Raises DataError for a damaged table."""
+    if not project.review.exists():
+        return []
+    rows, faults = parse_review(check_inside(project, project.review))
+    if faults:
+        raise DataError(join_problems([f"clips.tsv:{line}: {'; '.join(words)}" for line, words in faults.items()]))
+    return list(accept_rows(rows, proposals_of(project)).values())
+
+
+def table_of(rows: Sequence[Row]) -> list[list[str]]:
+    """Return the cells of a table with the columns of COLUMNS."""
+    return [[row.use, row.clip, row.text, row.faults, row.words_wrong] for row in rows]
+
+
+def note_edit(rows: Sequence[Row], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
+    """Return edits by clip with one more, if it differs from the clip's row; without it, if it does not."""
+    row = next((row for row in rows if row.clip == clip), None)
+    rest = {name: other for name, other in edits.items() if name != clip}
+    is_new = row is not None and edit != Edit(row.use, row.text)
+    return rest | {clip: edit} if is_new else rest
+
+
+def neighbour(rows: Sequence[Row], clip: str, distance: int) -> Row | None:
+    """Return the row that stands `distance` rows after a clip, at most the first or the last; None without rows."""
+    names = [row.clip for row in rows]
+    if not rows:
+        return None
+    place = names.index(clip) + distance if clip in names else 0
+    return rows[min(max(place, 0), len(rows) - 1)]
+
+
+def describe_edits(edits: Mapping[str, Edit]) -> str:
+    """Describe edits that are not saved yet; "" without any."""
+    names = ", ".join(list(edits)[:SHOWN]) + (" …" if len(edits) > SHOWN else "")
+    return f"not saved yet: {len(edits)} clip{'s' * (len(edits) > 1)}, {names}" if edits else ""
+
+
+def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
+    """Return the rate in Hz and the samples (N,) of a clip. Raises DataError for one that the project does not have."""
+    path = check_inside(project, project.clips / f"{clip}.wav")
+    if path.parent != project.clips or not path.is_file():
+        raise DataError(f"clip {clip}: no such clip in the project {project.name}")
+    try:
+        samples, rate = soundfile.read(path, dtype="int16")
+    except soundfile.SoundFileError as error:
+        raise DataError(f"clip {clip}: cannot be read as audio ({error})") from None
+    return rate, samples
+
+
+def summarize(project: Project, rows: list[Row]) -> str:
+    """Return minutes, counts and faults of the clips and the files that are left out, a line each; "" without clips."""
+    if not rows:
+        return ""
+    proposals = proposals_of(project)
+    in_use = sum(row.use == YES for row in rows)
+    edits = Edits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
+    lines = figures(project.name, edits, [row for row in rows if row.use == YES], [])
+    return "\n".join([lines[0], f"  in use: {in_use} clips", *lines[3:], *describe_problems(read_problems(project))])
+
+
+def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
+    """Check edits by clip, write clips.tsv, and write the filelists again. Returns a summary.
+
+    Raises DataError with all rows that cannot be used, by the names of their clips; then no file has changed.
+    """
+    project.require(project.review, "studio.prepare FOLDER --name")
+    with lock_project(project):
+        table, faults = parse_review(check_inside(project, project.review))
+        for line, row in table.items():
+            if edit := edits.get(row.clip):
+                table[line] = row._replace(use=edit.use, text=" ".join(edit.text.split()))
+        names = {line: row.clip for line, row in table.items()}
+        found = faults | check_rows(table, proposals_of(project))
+        problems = [f"{names.get(line, f'clips.tsv:{line}')}: {text}" for line in sorted(found) for text in found[line]]
+        rows = list(accept_rows(table, proposals_of(project)).values())
+        if not problems:
+            problems = [f"{clip}: {text}" for clip, text in edit_problems(project, rows).items()]
+        if problems:
+            raise DataError(join_problems(problems))
+        write_review(project.review, rows)
+        return "\n".join(apply_rows(project, rows))

@@ -1,0 +1,143 @@
+"""The plan of a project for a page: the words that make one, its explanation, and edits that are checked before they are saved."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from common.arguments import actions_of
+from common.data.reports import read_png
+from common.errors import DataError
+from common.spec import ModelSpec
+from common.training.arguments import add_training_arguments
+from models import REGISTRY
+from studio.plan.__main__ import LEARNING_RATE, Explanation, explain
+from studio.plan.file import Plan, parse_plan, read_plan, write_plan
+from studio.plan.machine import Figures
+from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
+from studio.project import Project, check_inside, list_projects
+from synthesizer import EMBEDDED
+
+OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+PATH_OPTIONS = frozenset({"dataset_path", "log_file"})  # of text that names a file
+UNITS = {"hours": 1.0, "minutes": 1 / 60}
+
+
+def start_choices(projects: Path) -> list[tuple[str, str]]:
+    """Return the warm starts that a page offers: a title and the name of each. Voices of projects have the names of these."""
+    voices = [name for name in list_projects(projects) if (projects / name / "voice").is_dir()]
+    own = [(f"voice of the project {name}", f"voice:{name}") for name in voices]
+    return [("the embedded voice", EMBEDDED_NAME), ("random weights", NOTHING), *own]
+
+
+def plan_words(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
+    """Return the words of `studio.plan`. Raises DataError for a start or a limit of time that cannot be used."""
+    words = ["studio.plan", project.name, "--projects", str(project.projects)]
+    if start not in [name for _, name in start_choices(project.projects)]:
+        raise DataError(f"start from {start!r}: there is no such voice any more; choose another one")
+    if start.startswith("voice:"):
+        other = Project(name=start.removeprefix("voice:"), projects=project.projects)
+        start = str(check_inside(other, other.voice))
+    words += ["--from", start]
+    if limit.strip():
+        words += ["--hours", str(parse_limit(limit, unit))]
+    return [*words, *(["--find-lr"] if find_lr else []), *(["--cpu"] if cpu else [])]
+
+
+def parse_limit(limit: str, unit: str) -> float:
+    """Return a limit of time in hours. Raises DataError for text that is no number above 0."""
+    try:
+        value = float(limit) * UNITS[unit]
+    except (ValueError, KeyError):
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise DataError(f"limit of time: {limit!r}, expected a number of {unit} above 0, or nothing")
+    return value
+
+
+def read_explanations(project: Project) -> dict[str, Explanation]:
+    """Explain the models of a plan by name; {} without a plan. Raises DataError for a damaged one."""
+    if not project.plan.exists():
+        return {}
+    plan = read_plan(check_inside(project, project.plan))
+    return {name: explain(name, plan, project, figures_of(plan, name)) for name in REGISTRY if name in plan.models}
+
+
+def figures_of(plan: Plan, name: str) -> Figures | None:
+    """Return the measurements in a plan's notes; None where there are none that can be read."""
+    machine: Any = plan.notes.get("machine")
+    try:
+        measured = machine[name]
+        return Figures(**{field.name: measured[field.name] for field in fields(Figures) if field.name in measured})
+    except (KeyError, TypeError):
+        return None
+
+
+def read_rate_plot(project: Project, name: str) -> npt.NDArray[np.uint8] | None:
+    """Return the pixels of the plot of a model's learning-rate test; None without one."""
+    path = check_inside(project, project.root / LEARNING_RATE / f"learning_rate_{name}.png")
+    try:
+        return read_png(path.read_bytes())
+    except OSError:
+        return None
+
+
+def read_text(project: Project) -> str:
+    """Return the text of plan.json; "" without one."""
+    try:
+        return check_inside(project, project.plan).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def save_plan(project: Project, text: str) -> None:
+    """Check the text of a plan and write plan.json. Raises DataError with all bad values; then no file has changed.
+
+    A visitor may name no file outside the folder of all projects, but for the embedded voice.
+    """
+    plan = parse_plan(text, project.plan.name)
+    if problems := [problem for name in plan.models for problem in path_problems(name, plan, project)]:
+        raise DataError("\n".join(f"{project.plan.name}: {problem}" for problem in problems))
+    write_plan(check_inside(project, project.plan), plan)
+
+
+def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
+    """Yield the settings of a model that name files elsewhere, or hide a flag in a name or a value."""
+    settings, place = plan.models[name], f"models.{name}"
+    start = settings.warm_start
+    if start is not None and not (is_below(start, project.projects) or is_below(start, EMBEDDED)):
+        yield f"{place}.warm_start: {json.dumps(start)}, expected a checkpoint of a project or of the embedded voice"
+    paths = path_options(REGISTRY[name])
+    for option, value in settings.options.items():
+        values = value if isinstance(value, list) else [value]
+        if not OPTION.fullmatch(option):
+            yield f"{place}.options.{option}: expected the name of an option, of a-z, 0-9 and _"
+        elif any(isinstance(item, str) and item.startswith("-") for item in values):
+            yield f"{place}.options.{option}: {json.dumps(value)}, expected a value that does not begin with -"
+        elif option in paths and not all(item is None or is_below(str(item), project.root) for item in values):
+            yield f"{place}.options.{option}: {json.dumps(value)}, expected a file inside the project"
+
+
+def path_options(spec: ModelSpec) -> frozenset[str]:
+    """Return the options of a model's training that name a file or a folder."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        add_training_arguments(parser, spec.training)
+        spec.add_training_arguments(parser)
+        spec.add_arguments(parser)
+
+    actions = [action for action in actions_of(add) if action.type is Path or action.metavar == "PATH"]
+    return PATH_OPTIONS | {flag.lstrip("-").replace("-", "_") for action in actions for flag in action.option_strings}
+
+
+def is_below(path: str, folder: Path) -> bool:
+    """True for a path in a folder, with links followed."""
+    return "\0" not in path and Path(path).resolve().is_relative_to(folder.resolve())

@@ -1,0 +1,211 @@
+"""Samples: texts spoken by a voice or a checkpoint of a project, one after the other, behind all other work of the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from common import precision
+from common.arguments import LARGEST_SEED
+from common.checkpoint.files import load_checkpoint
+from common.data.filelist import BadRows
+from common.errors import DataError, UsageError
+from common.inference.config import SynthesisConfig
+from common.inference.pictures import Pictures, draw_speech
+from common.inference.stages import Speech, join_pieces
+from studio.page.choices import EPOCH, OWN, Files, find_files
+from studio.project import Project
+from synthesizer import Choice, Line, Synthesizer
+
+MOST_CHARACTERS = 1000  # of a text
+LARGEST = {"seed": LARGEST_SEED, "sigma": 10.0, "strength": 10.0}
+NICE = 10  # the priority of the thread below that of a training, on Linux
+ATTEMPTS = 5  # to read checkpoints that a training replaces
+
+Value = TypeVar("Value")
+Stamp = tuple[int, ...] | None  # identity of a file's content; None where it is missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A text to speak, with keys of choices.py; None: the voice's own setting. Raises UsageError for values out of range."""
+
+    project: Project
+    text: str
+    voice: str
+    vocoder: str = OWN
+    seed: int = 0
+    sigma: float | None = None
+    strength: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise UsageError("text: empty, expected a sentence")
+        if (found := len(self.text)) > MOST_CHARACTERS:
+            raise UsageError(f"text: {found} characters, expected at most {MOST_CHARACTERS}")
+        for name, largest in LARGEST.items():
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= largest:  # NaN fails this as well
+                raise UsageError(f"{name}: {value}, expected 0 to {largest:.10g}")
+
+
+class Sample(NamedTuple):
+    """The speech of a request, its pieces and their symbols; the name of its voice; seconds of loading and of computing."""
+
+    speech: Speech
+    pieces: list[Speech]
+    symbols: list[list[str]]
+    name: str
+    seed: int
+    loading: float
+    computing: float
+
+    @property
+    def message(self) -> str:
+        """One or two sentences on the sample."""
+        seconds = len(self.speech.audio) / self.speech.sampling_rate
+        loading = f", after {self.loading:.1f} s of loading" if self.loading >= 0.05 else ""
+        limit = "" if self.speech.finished else " The decoder reached its limit of frames; the text may be cut."
+        return f"{self.name}: {seconds:.2f} s of speech, computed in {self.computing:.1f} s{loading}; seed {self.seed}.{limit}"
+
+    def draw(self) -> Pictures:
+        """Draw the mel with the words below, and the alignment."""
+        return draw_speech(self.speech, self.pieces, self.symbols)
+
+
+class _LoadedVoice(NamedTuple):
+    key: Any
+    voice: Synthesizer
+    name: str
+
+
+class Speaker:
+    """Speaks requests one at a time, in a thread of low priority, with the models of the newest request alone in memory.
+
+    Args:
+        cpu: compute on the CPU, even where there is a GPU.
+        is_training: returns True while a training runs; then the CPU computes, since a training has the memory of the GPU.
+    """
+
+    def __init__(self, cpu: bool = False, is_training: Callable[[], bool] = lambda: False) -> None:
+        self.cpu, self.is_training = cpu, is_training
+        self._loaded: _LoadedVoice | None = None
+        self._thread = ThreadPoolExecutor(1, "samples", initializer=lower_priority)
+
+    def speak(self, request: Request) -> Sample:
+        """Wait for the thread and return the sample. Raises DataError and UsageError."""
+        return self._thread.submit(self._speak, request).result()
+
+    def draw(self, sample: Sample) -> Pictures:
+        """Draw a sample in the same thread."""
+        return self._thread.submit(sample.draw).result()
+
+    def close(self) -> None:
+        """End the thread after the request that it computes."""
+        self._thread.shutdown(cancel_futures=True)
+        self._loaded = None
+
+    def _speak(self, request: Request) -> Sample:
+        start = time.perf_counter()
+        loaded = self._load(request)
+        loading = time.perf_counter() - start
+        voice = loaded.voice.with_settings(request.seed, request.sigma, request.strength)
+        start = time.perf_counter()
+        try:
+            parts = voice.cut_line(Line(request.text, request.seed))
+            pieces = voice.speak_pieces(parts)
+        except BadRows as error:
+            raise DataError(f"text: {'; '.join(error.problems.values())}") from None
+        speech = join_pieces(pieces, parts)
+        if speech is None:
+            raise DataError("not enough memory for this text; choose a shorter one")
+        symbols = [voice.symbols(part.text) for part in parts]
+        whole = [piece for piece in pieces if piece is not None]
+        return Sample(speech, whole, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
+
+    def _load(self, request: Request) -> _LoadedVoice:
+        """Return the models of a request; those of another one are dropped first."""
+        device = precision.pick_device(cpu=self.cpu or self.is_training())
+        files = find_files(request.project, request.voice, request.vocoder)
+        places = paths_of(files)
+        if self._loaded and self._loaded.key == (files, str(device), stamps(places)):
+            return self._loaded
+        self._drop(device)
+        (voice, name), stamp = read_unchanged(places, lambda: load_voice(files, device))
+        self._loaded = _LoadedVoice((files, str(device), stamp), voice, name)
+        return self._loaded
+
+    def _drop(self, device: torch.device) -> None:
+        self._loaded = None
+        precision.free_cached_memory(device)
+
+
+def load_voice(files: Files, device: torch.device) -> tuple[Synthesizer, str]:
+    """Load the models of a choice. Returns the voice, and its name with the epochs of its checkpoints."""
+    config = SynthesisConfig(denoising_strength=files.strength)
+    choice = Choice(files.acoustic, files.vocoder, files.acoustic_name)
+    voice = Synthesizer.from_choice(choice, config=config, device=device)
+    names = [(files.acoustic_name, files.acoustic), (files.vocoder_name, files.vocoder)]
+    parts = [name_with_epoch(name, checkpoint.path if checkpoint else None) for name, checkpoint in names]
+    return voice, " with ".join(parts)
+
+
+def name_with_epoch(name: str, path: Path | None) -> str:
+    """Fill in the epoch of a checkpoint, if it stores one."""
+    if EPOCH not in name or path is None:
+        return name
+    epoch = load_checkpoint(path).get("epoch")
+    return name.replace(EPOCH, "" if epoch is None else EPOCH.format(epoch=epoch))
+
+
+def paths_of(files: Files) -> list[Path]:
+    """Return the paths of a choice's checkpoints."""
+    return [checkpoint.path for checkpoint in (files.acoustic, files.vocoder) if checkpoint]
+
+
+def stamps(paths: Sequence[Path]) -> list[Stamp]:
+    """Return the identity of each file's content; a training writes beside a file and renames, which changes it."""
+    found: list[Stamp] = []
+    for path in paths:
+        try:
+            status = path.stat()
+        except OSError:
+            found.append(None)
+            continue
+        found.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+    return found
+
+
+def read_unchanged(paths: Sequence[Path], read: Callable[[], Value]) -> tuple[Value, list[Stamp]]:
+    """Read files until none of them changes meanwhile, a few times. Returns the result and the stamps of the files.
+
+    Raises what `read` raises from files that do not change; DataError where they change each time.
+    """
+    for _ in range(ATTEMPTS):
+        before = stamps(paths)
+        try:
+            value = read()
+        except DataError:
+            if stamps(paths) == before:
+                raise
+            continue
+        if stamps(paths) == before:
+            return value, before
+    raise DataError("the training replaces this checkpoint again and again; try again in some seconds")
+
+
+def lower_priority() -> None:
+    """Let other threads go first. Linux has a priority for each thread, and those that PyTorch starts from it inherit it."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

@@ -1,0 +1,1 @@
+"""Plan: the settings of training, proposed from the data and the machine."""

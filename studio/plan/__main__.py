@@ -1,0 +1,250 @@
+"""Propose the training of a project: python -m studio.plan NAME, after studio.prepare.
+
+Reads the clips, measures ten steps and a report of each model on this machine, and writes PROJECT/plan.json with the reason
+of each setting. The file may be edited; `python -m studio.train NAME` follows it.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    from common.threads import limit_spinning
+
+    limit_spinning()  # takes effect before PyTorch is imported
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from common import precision
+from common.arguments import HelpFormatter, seed
+from common.audio.stft import AudioConfig
+from common.errors import DataError, UsageError, exit_on_user_error
+from common.files import display_path
+from common.parser import Parser
+from common.spec import ModelSpec
+from models import REGISTRY
+from studio.plan import proposal
+from studio.plan.commands import data_words, option_words, report_options, train_words
+from studio.plan.file import ModelPlan, Plan, write_plan
+from studio.plan.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
+from studio.plan.material import Material, read_material
+from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
+from studio.project import PROJECTS, Project
+from studio.wording import duration
+
+SEED = 1
+LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, decide, write and print."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    project = Project(name=args.name, projects=args.projects)
+    material, starts = read_material(project), find_starts(args.start)
+    check_rate(material, starts)
+    gpu = not args.cpu and precision.gpu_count() > 0
+    half = gpu or precision.has_fast_half(torch.device("cpu"))
+    plan = Plan(seed=args.seed, threads=usable_threads(), cpu=args.cpu, models={})
+    for spec in REGISTRY.values():
+        start = starts[spec.name]
+        request = proposal.Request(
+            warm_start=display_path(start) if start else None,
+            weights=count_weights(start) if start else 0,
+            hours=args.hours,
+            cpu=args.cpu,
+            half=half,
+        )
+        print(f"{spec.name}: measuring ten steps and a report …", flush=True)
+        settings, figures = propose(spec, material, request, plan, project, gpu, _audio_of(starts))
+        plan = replace(plan, models={**plan.models, spec.name: settings})
+        if args.find_lr:
+            plan = with_tested_rate(spec, plan, project)
+        plan = replace(plan, notes=plan.notes | {spec.name: asdict(figures)})
+        print("\n".join(describe(spec, plan, project, figures)), flush=True)
+    write_plan(project.plan, replace(plan, notes={"material": asdict(material), "machine": plan.notes}))
+    print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
+
+
+def check_rate(material: Material, starts: Starts) -> None:
+    """Raise DataError where the clips have another rate than the warm start."""
+    rate = _audio_of(starts).get("sampling_rate", AudioConfig.sampling_rate)
+    if material.sampling_rate != rate:
+        expected = f"expected {rate} Hz as the warm start has; prepare them anew"
+        raise DataError(f"the clips have {material.sampling_rate} Hz, {expected}")
+
+
+def _audio_of(starts: Starts) -> dict[str, Any]:
+    return next((audio_of(path) for path in starts.values() if path), {})
+
+
+def propose(
+    spec: ModelSpec,
+    material: Material,
+    request: proposal.Request,
+    plan: Plan,
+    project: Project,
+    gpu: bool,
+    audio: dict[str, Any],
+) -> tuple[ModelPlan, Figures]:
+    """Decide the settings of a model, and measure its steps with them."""
+    advice = proposal.advise(spec, material, request, gpu)
+    wanted = proposal.wanted_batch(advice, spec, material.clips)
+    usual = {"epochs": spec.training.epochs, "learning_rate": spec.training.learning_rate, "warmup_steps": 0}
+    named = {name: advice.options.get(name, value) for name, value in usual.items()}
+    options = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}
+    if not request.warm_start:  # a warm start has its own settings of audio
+        options |= {name: value for name, value in audio.items() if value != getattr(AudioConfig, name)}
+    if "text_cleaners" in spec.stored_options:
+        options |= material.text_options
+    draft = draft_of(spec, request, options, wanted, material)
+    figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
+    batch, accumulation = proposal.choose_batch(wanted, figures)
+    if not figures.step_seconds:
+        draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
+        figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
+    hours = proposal.hours_of(spec, request.hours)
+    length = proposal.choose_length(named["epochs"], figures, hours)
+    epochs = length["epochs"].value
+    choices = {
+        "warm_start": proposal.choose_start(request, material),
+        "batch_size": batch,
+        "grad_accumulation_steps": accumulation,
+        **length,
+        "learning_rate": proposal.Choice(named["learning_rate"], "usual for such a start; --find-lr tests it"),
+        "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
+        **proposal.choose_ending(spec, material, epochs, counts_words()),
+    }
+    values = {name: choice.value for name, choice in choices.items()}
+    reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}
+    return replace(draft, **values, hours=hours, reasons=reasons), figures
+
+
+def draft_of(
+    spec: ModelSpec, request: proposal.Request, options: dict[str, Any], batch: int, material: Material
+) -> ModelPlan:
+    """Return settings that suffice to measure steps."""
+    return ModelPlan(
+        warm_start=request.warm_start,
+        batch_size=batch,
+        grad_accumulation_steps=1,
+        epochs=spec.training.epochs,
+        learning_rate=spec.training.learning_rate,
+        lr_schedule="cosine",
+        warmup_steps=0,
+        report_every=1,
+        report_lines=min(proposal.LINES, material.validation_clips),
+        best_by=proposal.choose_measure(spec, material, counts_words()).value,
+        patience=proposal.PATIENCE,
+        hours=None,
+        options=options,
+    )
+
+
+def trial_words(name: str, plan: Plan, project: Project) -> list[str]:
+    """Return the words of train.py for a trial: the data, the batch and the reports, without an output folder."""
+    settings = plan.models[name]
+    batch = {
+        "batch_size": settings.batch_size,
+        "grad_accumulation_steps": settings.grad_accumulation_steps,
+        "learning_rate": settings.learning_rate,
+        "evaluate-every": 1,
+        **report_options(settings),
+    }
+    return [*data_words(name, plan, project), *option_words(batch)]
+
+
+def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
+    """Run train.py --find-lr, and set the rate that it suggests. Raises DataError with its message where it fails."""
+    folder = project.root / LEARNING_RATE
+    words = [*trial_words(spec.name, plan, project), "-o", str(folder), "--find-lr"]
+    command = train_command(words)
+    done = subprocess.run(command, env=environment(plan.threads), capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        raise DataError(f"--find-lr failed: {message_of(done.stderr)}")
+    result = json.loads((folder / f"learning_rate_{spec.name}.json").read_text())
+    settings = plan.models[spec.name]
+    plot = display_path(folder / f"learning_rate_{spec.name}.png")
+    reason = f"a tenth of {result['limit']:.2g}, where the range test had its lowest loss: {plot}"
+    rate = float(f"{result['suggestion']:.2g}")
+    settings = replace(settings, learning_rate=rate, reasons=settings.reasons | {"learning_rate": reason})
+    return replace(plan, models=plan.models | {spec.name: settings})
+
+
+def describe(spec: ModelSpec, plan: Plan, project: Project, figures: Figures) -> list[str]:
+    """List the settings with their reasons, the command and the expected hours."""
+    explained = explain(spec.name, plan, project, figures)
+    lines = [f"\n{spec.name}, {figures.parameters:,} parameters"]
+    lines += [f"  {name} {value}: {reason}" for name, value, reason in explained.settings]
+    return [*lines, f"  {explained.expected}", f"  {explained.command}\n"]
+
+
+class Explanation(NamedTuple):
+    """A model's plan for people: rows (setting, value, reason), the expected hours in words, and the command of train.py."""
+
+    settings: list[tuple[str, str, str]]
+    expected: str
+    command: str
+
+
+def explain(name: str, plan: Plan, project: Project, figures: Figures | None) -> Explanation:
+    """Explain the plan of a model; without figures it names no hours."""
+    settings = plan.models[name]
+    rows = [(key, json.dumps(getattr(settings, key)), reason) for key, reason in settings.reasons.items()]
+    words = train_command(train_words(name, plan, project))
+    expected = ""
+    if figures and figures.step_seconds:
+        expected = f"expected: {describe_expectation(settings, plan.threads, figures)}"
+    return Explanation(rows, expected, shlex.join(["python", "train.py", *words[2:]]))
+
+
+def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
+    """Describe the time that a model's training may take, by what was measured."""
+    steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures)
+    reports = proposal.count_reports(settings.epochs, settings.report_every)
+    parts = [f"{duration(steps)} of steps", f"{duration(reports * figures.report_seconds)} of {reports} reports"]
+    parts.append(f"{duration(figures.start_seconds)} to start")
+    total = duration(steps + reports * figures.report_seconds + figures.start_seconds)
+    place = f"{figures.device}, {'1 thread' if threads == 1 else f'{threads} threads'}"
+    source = f"an estimate from {len(figures.step_seconds)} measured steps and one report"
+    return f"{total} at most on {place}: {', '.join(parts)}; {source}"
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """Parse the command's flags. Raises UsageError for a budget out of range."""
+    parser = Parser(
+        prog="python -m studio.plan", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+    )
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the project that studio.prepare has written")
+    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
+    start = (
+        "checkpoints or folders of voices to start from, `embedded` for the voice that comes with the code, or `none`"
+    )
+    add("--from", dest="start", nargs="+", default=[EMBEDDED_NAME], metavar="CHECKPOINT", help=start)
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--hours", type=float, metavar="H", help="end the training of both models within this time")
+    budget.add_argument("--minutes", type=float, metavar="M", help="the same in minutes")
+    test = "test learning rates first, in about 100 steps a model, and plan with the one that the test suggests"
+    add("--find-lr", action="store_true", help=test)
+    add("--seed", type=seed, default=SEED, help="of weights, dropout and data order")
+    add("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
+    args = parser.parse_args(argv)
+    for name in ("hours", "minutes"):
+        value = getattr(args, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"--{name}: {value}, expected more than 0")
+    if args.minutes is not None:
+        args.hours = args.minutes / 60
+    return args
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

@@ -1,0 +1,75 @@
+"""The command line of train.py for a model of a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.inference.evaluation import MEASURED
+from common.training.rules import NEEDED
+from studio.plan.file import ModelPlan, Plan
+from studio.project import Project
+
+PREDICTED = "predicted"  # folder of predicted mels in a project
+CHECKPOINT_MINUTES = 5
+KEPT = 2  # checkpoints beside the best
+SLACK = 0.1  # of the validation loss: the first checkpoints of a warm start read best, but have the old voice
+
+
+def data_words(name: str, plan: Plan, project: Project) -> list[str]:
+    """Return the words that name the model, its data and its settings of computation."""
+    settings = plan.models[name]
+    words = ["-m", name, "-d", str(project.root)]
+    lists = {"training": project.training_list, "validation": project.validation_list}
+    if settings.predicted_mels and (predicted := project.root / PREDICTED).is_dir():
+        words = ["-m", name, "-d", str(predicted), "--load-mel-from-disk"]
+        lists = {part: predicted / f"{part}.txt" for part in lists}
+    for part, path in lists.items():
+        words += [f"--{part}-files", str(path)]
+    if settings.warm_start:
+        words += ["--warm-start", settings.warm_start]
+    return [*words, "--seed", str(plan.seed), *(["--cpu"] if plan.cpu else []), *option_words(settings.options)]
+
+
+def train_words(name: str, plan: Plan, project: Project) -> list[str]:
+    """Return all words of a model's training; the same ones begin a run and resume it."""
+    settings = plan.models[name]
+    values: dict[str, Any] = {
+        "output": project.run(name),
+        "batch-size": settings.batch_size,
+        "grad-accumulation-steps": settings.grad_accumulation_steps,
+        "epochs": settings.epochs,
+        "learning-rate": settings.learning_rate,
+        "lr-schedule": settings.lr_schedule,
+        "warmup-steps": settings.warmup_steps,
+        "epochs-per-validation": settings.report_every,
+        "evaluate-every": settings.report_every,
+        **report_options(settings),
+        "best-by": settings.best_by,
+        "best-slack": None if settings.best_by == "loss" else SLACK,
+        "early-stop-patience": settings.patience,
+        "epochs-per-checkpoint": settings.report_every,
+        "checkpoint-every-minutes": CHECKPOINT_MINUTES,
+        "keep-checkpoints": KEPT,
+        "resume-from-last": True,
+    }
+    return [*data_words(name, plan, project), *option_words(values)]
+
+
+def report_options(settings: ModelPlan) -> dict[str, Any]:
+    """Return the options of the reports: the lines, and the measures that are left out, all but the one that selects."""
+    without = [measure for measure in MEASURED if measure != NEEDED.get(settings.best_by)]
+    return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
+
+
+def option_words(options: dict[str, Any]) -> list[str]:
+    """Turn options into words: true is the bare flag, false its --no- form, null nothing, and a list several values."""
+    words: list[str] = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        elif isinstance(value, list):
+            words += [f"--{flag}", *map(str, value)] if value else []
+        elif value is not None:
+            words += [f"--{flag}", str(value)]
+    return words

@@ -1,0 +1,81 @@
+"""The machine that trains: memory and time of steps, measured by train.py, and the packages that are installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+
+from common.errors import DataError
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ("moonshine_onnx", "jiwer")  # packages that count wrong words
+THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Measurements of one model's training on this machine; bytes and seconds."""
+
+    model: str
+    parameters: int
+    device: str
+    clips: int
+    batch_size: int
+    clips_per_step: int
+    steps_per_epoch: int
+    always: int  # bytes without any clip
+    clip: int  # bytes of the longest clip
+    available: int
+    step_seconds: list[float]  # of ten steps; empty where the batch does not fit
+    report_seconds: float = 0.0  # of a validation with its quality report
+    start_seconds: float = 0.0  # from the start of the process to its first step
+
+
+def measure(words: Sequence[str], threads: int) -> Figures:
+    """Run train.py --dry-run --measure with these words. Raises DataError with the message of train.py where it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "figures.json")
+        command = train_command([*words, "--dry-run", "--measure", str(path)])
+        began = time.time()
+        done = subprocess.run(command, env=environment(threads), capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            raise DataError(f"measuring failed: {message_of(done.stderr) or f'exit code {done.returncode}'}")
+        values = json.loads(path.read_text())
+    values["start_seconds"] = max(0.0, values["began"] - began)
+    return Figures(**{field.name: values[field.name] for field in fields(Figures)})
+
+
+def message_of(stderr: str) -> str:
+    """Return the message of a command that failed, without its first word."""
+    lines = [line for line in stderr.strip().splitlines() if line]
+    start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
+    return "\n".join(lines[start:]).removeprefix("error: ")
+
+
+def train_command(words: Sequence[str]) -> list[str]:
+    """Return the command line of train.py."""
+    return [sys.executable, str(ROOT / "train.py"), *words]
+
+
+def environment(threads: int) -> Mapping[str, str]:
+    """Return the environment of train.py: a fixed number of threads, without which a resumed run may round differently."""
+    return {**os.environ, THREADS: str(threads)}
+
+
+def usable_threads() -> int:
+    """Return OMP_NUM_THREADS where it is set, else the cores that this process may use."""
+    named = os.environ.get(THREADS, "")
+    return int(named) if named.isdecimal() and int(named) else len(os.sched_getaffinity(0))
+
+
+def counts_words() -> bool:
+    """Return True if the speech recogniser of requirements/eval.txt is installed."""
+    return all(find_spec(name) is not None for name in WORDS)

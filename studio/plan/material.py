@@ -1,0 +1,81 @@
+"""The clips of a project, as far as a plan depends on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import soundfile
+
+from common.data.filelist import check_files, read_filelist
+from common.errors import DataError
+from common.files import parse_json
+from studio.prepare.alphabet import ENGLISH
+from studio.project import Project
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """Figures of the prepared clips: minutes and clips of training, clips of validation, seconds, characters, rate in Hz."""
+
+    minutes: float
+    clips: int
+    validation_clips: int
+    longest_seconds: float
+    characters: int  # different ones in the texts
+    sampling_rate: int
+    text_options: dict[str, str] = field(default_factory=dict)  # of train.py, for texts that are not English
+
+
+def read_material(project: Project) -> Material:
+    """Measure the clips of both filelists. Raises DataError for lists and clips that are missing or cannot be read."""
+    paths = (project.training_list, project.validation_list)
+    lists = [project.require(path, "studio.prepare FOLDER --name") for path in paths]
+    training, validation = (read_filelist(path) for path in lists)
+    for rows, path in zip((training, validation), lists, strict=True):
+        check_files(rows, path, project.root)
+    seconds, rates = zip(*(clip_length(project.root / row.path) for row in training), strict=True)
+    if len(set(rates)) > 1:
+        raise DataError(f"{lists[0]}: clips of {min(rates)} and of {max(rates)} Hz, expected one rate")
+    return Material(
+        minutes=sum(seconds) / 60,
+        clips=len(training),
+        validation_clips=len(validation),
+        longest_seconds=max(seconds),
+        characters=len(set().union(*(row.text for row in training))),
+        sampling_rate=rates[0],
+        text_options=read_text_options(project),
+    )
+
+
+def read_text_options(project: Project) -> dict[str, str]:
+    """Return the cleaner and the alphabet that `studio.prepare` chose for texts that are not English; {} for English.
+
+    Raises DataError for a project.json that is damaged, and for an alphabet that is missing.
+    """
+    if not project.settings.exists():  # filelists that were written by hand
+        return {}
+    try:
+        settings: Any = parse_json(project.settings.read_bytes())
+    except (OSError, ValueError) as error:
+        again = project.command("studio.prepare", "FOLDER", "--name")
+        raise DataError(f"{project.settings}: no JSON ({error}); run {again} again") from None
+    cleaner = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
+    if not isinstance(cleaner, str):
+        raise DataError(f"{project.settings}: text_cleaners: {cleaner!r}, expected the name of a cleaner")
+    if cleaner == ENGLISH:
+        return {}
+    if not settings.get("symbols_file"):
+        return {"text_cleaners": cleaner}
+    symbols = project.require(project.symbols, "studio.prepare FOLDER --name")
+    return {"text_cleaners": cleaner, "symbols_file": str(symbols)}
+
+
+def clip_length(path: Path) -> tuple[float, int]:
+    """Return the seconds and the rate of an audio file. Raises DataError for a file that is no audio."""
+    try:
+        info = soundfile.info(path)
+    except (soundfile.SoundFileError, OSError) as error:
+        raise DataError(f"{path}: cannot be read as audio ({error})") from None
+    return info.frames / info.samplerate, info.samplerate

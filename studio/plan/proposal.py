@@ -1,0 +1,188 @@
+"""The decisions of a plan, as pure functions: the data, the machine and the request in; settings with reasons out."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from common.errors import DataError
+from common.run.memory import USABLE, split_batch
+from common.spec import Advice, ModelSpec
+from common.training.checkup import WITHOUT_PACKAGES
+from studio.plan.machine import Figures
+from studio.plan.material import Material
+from studio.wording import HOUR, duration
+
+REPORTS = 20  # in a run
+PATIENCE = 10  # reports without a gain
+LINES = 12  # of a report, at most
+SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
+OVERHEAD = 0.9  # share of the budget for the start, steps and reports; checkpoints take the rest
+REPORT_SHARE = 0.25  # of that time
+FEWEST_REPORTS = 2  # after the first epoch and after the last
+FEWEST_MINUTES = 5.0
+WORDS_WIN = (
+    "the recogniser is installed: the fewest wrong words win, among checkpoints close to the lowest validation loss"
+)
+
+
+class Choice(NamedTuple):
+    """A setting and the reason for it."""
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Request of the user for a model: the warm start's checkpoint and number of weights, or None and 0; hours for all models or
+    None; CPU even beside a GPU; True where the device is fast in half precision.
+    """
+
+    warm_start: str | None
+    weights: int = 0
+    hours: float | None = None
+    cpu: bool = False
+    half: bool = False
+
+
+def choose_start(request: Request, material: Material) -> Choice:
+    """Describe the warm start; warn where little data begins from nothing."""
+    if request.warm_start:
+        return Choice(request.warm_start, "a trained model has only the voice left to learn")
+    few = material.minutes < 60
+    warning = f"; {material.minutes:.0f} min of speech rarely suffice for that, leave --from none out" if few else ""
+    return Choice(None, f"--from none: all weights start at random{warning}")
+
+
+def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
+    """Return the model's own advice, with --amp where that is fast; a warning where data is very short.
+
+    Another alphabet is trained as a whole.
+    """
+    advice = spec.advise(material.minutes, request.weights, gpu)
+    if material.text_options and "freeze" in advice.options:
+        options = {name: value for name, value in advice.options.items() if name != "freeze"}
+        reason = "the texts are not English: their reading is trained as well as the voice"
+        advice = advice._replace(options=options, reason=reason)
+    if request.half:
+        options = {**advice.options, "amp": True}
+        advice = advice._replace(options=options, reason=f"{advice.reason}; half precision is fast on this device")
+    if material.minutes >= FEWEST_MINUTES:
+        return advice
+    return advice._replace(reason=f"{advice.reason} (less than {FEWEST_MINUTES:.0f} minutes: expect a rough voice)")
+
+
+def wanted_batch(advice: Advice, spec: ModelSpec, clips: int) -> int:
+    """Return the clips of a step, before memory limits them: the advice, and at most all clips."""
+    return min(advice.options.get("batch_size", spec.training.batch_size), clips)
+
+
+def choose_batch(wanted: int, figures: Figures) -> tuple[Choice, Choice]:
+    """Choose the batch size and the accumulation steps that fit into 90 % of the memory.
+
+    Raises DataError where not even one clip fits.
+    """
+    room = USABLE * figures.available // 100 - figures.always
+    largest = room // figures.clip if figures.clip > 0 else wanted
+    parts = [f"{count / 1e9:.2f} GB" for count in (figures.always, figures.clip, figures.available)]
+    memory = f"{parts[0]} and {parts[1]} for each of the longest clips, of {parts[2]}"
+    if largest < 1:
+        raise DataError(f"{figures.model}: not even one clip fits into memory ({memory}): prepare shorter clips")
+    if wanted <= largest:
+        small = figures.clips <= wanted
+        reason = f"all {figures.clips} clips in one step" if small else f"{wanted} clips a step suit this much data"
+        return Choice(wanted, f"{reason}; it fits: {memory}"), Choice(1, "the batch fits as a whole")
+    batch, accumulation = split_batch(wanted, int(largest))
+    return (
+        Choice(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
+        Choice(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
+    )
+
+
+def step_seconds(figures: Figures) -> float:
+    """Return the median of the measured steps. Raises DataError where none was measured."""
+    if not figures.step_seconds:
+        raise DataError(f"{figures.model}: no step was measured, since the batch does not fit into memory")
+    return statistics.median(figures.step_seconds)
+
+
+def count_reports(epochs: int, every: int) -> int:
+    """Return the reports of a run: after the first epoch, after each `every` epochs from there, and after the last one."""
+    return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
+
+
+def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[str, Choice]:
+    """Choose the epochs, and the epochs between two reports: those advised, or what fits into a model's hours.
+
+    Of the hours, the start and the reports are taken away first; the reports take a quarter at most, but there are two or more.
+    """
+    steps, seconds = figures.steps_per_epoch, step_seconds(figures)
+    each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
+    if hours is None:
+        reason = f"usual for this much data; {each}"
+        return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, REPORTS)}
+    room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds)
+    report, reports = figures.report_seconds, REPORTS
+    if REPORTS * report > REPORT_SHARE * room:
+        reports = max(FEWEST_REPORTS, int(REPORT_SHARE * room / report))
+    epochs = int((room - reports * report) / (steps * seconds))
+    if epochs >= advised:
+        reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
+        return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, reports)}
+    rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
+    reason = f"as many as {duration(HOUR * hours)} allow {rest}, of {advised} that are usual; {each}"
+    if epochs < 1:
+        reason = f"{duration(HOUR * hours)} may not suffice {rest}, and for one epoch; {each}"
+    epochs = max(1, epochs)
+    return {"epochs": Choice(epochs, reason), "report_every": choose_reports(epochs, reports)}
+
+
+def choose_warmup(advised: int, epochs: int, figures: Figures) -> Choice:
+    """Choose the steps in which the rate grows: those advised, or a tenth of a short run, which would else never reach the rate."""
+    steps = epochs * figures.steps_per_epoch
+    if advised <= steps // 10:
+        return Choice(advised, "the first steps of Adam are small")
+    return Choice(steps // 10, f"a tenth of the run's {steps} steps, of {advised} that are usual")
+
+
+def hours_of(spec: ModelSpec, hours: float | None) -> float | None:
+    """Return a model's share of the budget."""
+    return None if hours is None else SHARES[spec.role] * hours
+
+
+def choose_schedule(epochs: int) -> Choice:
+    """Choose the schedule of the learning rate."""
+    return Choice("cosine", f"the rate falls to 0 over the {epochs} epochs; no epoch of a fall has to be guessed")
+
+
+def choose_reports(epochs: int, most: int) -> Choice:
+    """Choose the epochs between two reports, so that there are `most` reports or fewer; two where most is less."""
+    every = max(1, -(-(epochs - 1) // max(1, most - 1)))
+    number = count_reports(epochs, every)
+    return Choice(every, f"{number} report{'s' if number > 1 else ''} in {epochs} epoch{'s' if epochs > 1 else ''}")
+
+
+def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Choice:
+    """Choose the measure that selects the best checkpoint and ends the run."""
+    if counts_words and not material.text_options:
+        return Choice("wer", WORDS_WIN)
+    measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"
+    if counts_words:
+        cause = "the recogniser reads English alone"
+    return Choice(measure, f"{cause}: {measure.replace('_', ' ')} in place of words")
+
+
+def choose_patience() -> Choice:
+    """Choose the reports without a gain that end a run."""
+    return Choice(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
+
+
+def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Choice]:
+    """Choose the schedule, the measure and patience that end a run, by the names of their settings."""
+    return {
+        "lr_schedule": choose_schedule(epochs),
+        "best_by": choose_measure(spec, material, counts_words),
+        "patience": choose_patience(),
+    }

@@ -1,0 +1,87 @@
+"""The warm starts that --from names: the embedded voice, checkpoints, folders of voices, or none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from common.audio.stft import AudioConfig
+from common.checkpoint.files import load_checkpoint
+from common.errors import DataError, UsageError
+from common.inference.voice_folder import read_voice_folder
+from common.spec import ModelSpec
+from models import REGISTRY, restore_model
+from synthesizer import EMBEDDED
+
+EMBEDDED_NAME, NOTHING = "embedded", "none"
+Starts = dict[str, Path | None]  # by the names of models
+
+
+def find_starts(named: Sequence[str]) -> Starts:
+    """Return the checkpoint that each model starts from.
+
+    A model that no word names starts from the embedded voice, if its audio settings are those of the named ones, else from nothing.
+    Raises UsageError for `none` beside others, DataError for files that hold no model.
+    """
+    if NOTHING in named and len(named) > 1:
+        raise UsageError(f"--from {' '.join(named)}: {NOTHING} stands alone")
+    if list(named) == [NOTHING]:
+        return dict.fromkeys(REGISTRY)
+    found: Starts = {}
+    for word in named:
+        found |= _starts_of(word)
+    settings = [audio_of(path) for path in found.values() if path]
+    for name, path in _in_folder(EMBEDDED).items():
+        fits = not settings or audio_of(path) == settings[0]
+        found.setdefault(name, path if fits else None)
+    check_audio(found)
+    return {name: found.get(name) for name in REGISTRY}
+
+
+def check_audio(starts: Starts) -> None:
+    """Raise UsageError where two starts have different settings of audio."""
+    paths = [path for path in starts.values() if path]
+    for first, other in itertools.pairwise(paths):
+        if audio_of(first) != audio_of(other):
+            problem = "have different settings of audio; choose checkpoints of one voice"
+            raise UsageError(f"--from: {first} and {other} {problem}")
+
+
+def audio_of(path: Path) -> dict[str, Any]:
+    """Return the audio settings of a checkpoint, without those that it does not store."""
+    data = load_checkpoint(path).get("data", {})
+    return {field.name: data[field.name] for field in fields(AudioConfig) if field.name in data}
+
+
+def count_weights(path: Path) -> int:
+    """Return the number of a checkpoint's weights."""
+    return sum(tensor.numel() for tensor in load_checkpoint(path)["state_dict"].values())
+
+
+def _starts_of(word: str) -> dict[str, Path]:
+    if word == EMBEDDED_NAME:
+        return _in_folder(EMBEDDED)
+    path = Path(word)
+    if path.is_dir():
+        return _in_folder(path)
+    return {model_of(path).name: path}
+
+
+def _in_folder(folder: Path) -> dict[str, Path]:
+    by_flag = read_voice_folder(folder, REGISTRY.values())
+    return {spec.name: by_flag[spec.flag] for spec in REGISTRY.values() if spec.flag in by_flag}
+
+
+def model_of(path: Path) -> ModelSpec:
+    """Return the spec of the model that a checkpoint holds. Raises DataError for one of no registered model."""
+    checkpoint = load_checkpoint(path)
+    for spec in REGISTRY.values():
+        try:
+            restore_model(spec, checkpoint, path)
+        except (DataError, UsageError):
+            continue
+        return spec
+    raise DataError(f"{path}: no checkpoint of {' or '.join(REGISTRY)} with its config")

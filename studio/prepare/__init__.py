@@ -1,0 +1,1 @@
+"""Prepare: recordings become clips with texts, and filelists."""

@@ -1,0 +1,316 @@
+"""Make training data from a folder of recordings: python -m studio.prepare FOLDER --name NAME. docs/own-voice.md describes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common.data.parallel import stream_parallel
+from common.errors import DataError, exit_on_user_error, join_problems
+from common.files import atomic_write, parse_json
+from studio.prepare import report
+from studio.prepare.alphabet import Alphabet, choose_alphabet, symbols_file
+from studio.prepare.arguments import VALIDATION, PrepareOptions, options_of
+from studio.prepare.clips import CutRecording, Job, cut_recording
+from studio.prepare.faults import Candidate, find_faults, is_usable
+from studio.prepare.ledger import Ledger
+from studio.prepare.lists import Options, select_usable, training_problems, write_lists
+from studio.prepare.recognition import Sound, recognise
+from studio.prepare.review import (
+    NO,
+    YES,
+    Edits,
+    Row,
+    carry_edits,
+    read_proposals,
+    read_review,
+    share,
+    sort_worst_first,
+    store_proposals,
+    write_review,
+)
+from studio.prepare.sentences import WORDS, recognise_parts, remove_parts
+from studio.prepare.sources import find_sources
+from studio.prepare.speakers import ALIKE, SEVERAL, describe_voices, find_voices
+from studio.prepare.texts import ClipText, has_words, needs_words, texts_of
+from studio.prepare.transcripts import Transcript, find_transcripts
+from studio.project import Project, lock_project
+
+PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
+
+
+class Material(NamedTuple):
+    """All recordings with their clips, their transcripts by name, and problems of recordings that are left out."""
+
+    recordings: list[CutRecording]
+    transcripts: Mapping[str, Transcript]
+    problems: list[str]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Prepare a project, or apply the edits of its review."""
+    options = options_of(argv)
+    with lock_project(options.project):
+        if options.apply:
+            apply_edits(options)
+        else:
+            prepare(options)
+
+
+def prepare(options: PrepareOptions) -> None:
+    """Cut, transcribe and check the recordings, write the review, and write the filelists."""
+    project = options.project
+    cut = cut_all(options)
+    others = find_other_voice(cut, options)
+    rows = propose(cut, transcribe_all(cut, options), others, options)
+    alphabet = choose_alphabet([row.text for row in rows if row.text], options.texts.language)
+    rows = _refuse_untrainable(project, rows, _training_options(alphabet, options.cutting.sampling_rate))
+    edits = carry_edits(rows, *_earlier(project))
+    _write_settings(options, alphabet)
+    write_review(project.review, sort_worst_first(edits.rows))
+    store_proposals(project.state / PROPOSALS, rows)
+    _remove_stale(project, cut.recordings)
+    report.store_problems(project, cut.problems)
+    report.print_problems(cut.problems)
+    try:
+        training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
+    except DataError as error:
+        raise DataError("\n".join([str(error), *report.causes(project, edits.rows, options.texts.language)])) from None
+    print("\n".join(report.summary(project, edits, training, validation, alphabet)))
+
+
+def read_settings(project: Project) -> dict[str, Any]:
+    """Read project.json. Raises DataError for a file that is missing, no JSON, or without the entries that edits need."""
+    path = project.require(project.settings, "studio.prepare FOLDER --name")
+    again = project.command("studio.prepare", "FOLDER", "--name")
+    try:
+        settings = parse_json(path.read_bytes())
+        language, rate = settings["texts"]["language"], settings["cutting"]["sampling_rate"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}: cannot be used ({reason}); run {again} again") from None
+    if not isinstance(language, str) or type(rate) is not int or rate < 1:
+        found = f"texts.language {language!r} and cutting.sampling_rate {rate!r}"
+        raise DataError(f"{path}: {found}, expected a string and a rate in Hz; run {again} again")
+    validation = settings.setdefault("validation", VALIDATION)
+    if not isinstance(validation, (int, float)) or not validation > 0:
+        raise DataError(f"{path}: validation {validation!r}, expected a number of clips or a share; run {again} again")
+    return dict(settings)
+
+
+def apply_edits(options: PrepareOptions) -> None:
+    """Read clips.tsv after people have edited it, and write the filelists again."""
+    project = options.project
+    project.require(project.review, "studio.prepare FOLDER --name")
+    by_line = read_review(project.review, proposals_of(project))
+    lines, rows = {row.clip: line for line, row in by_line.items()}, list(by_line.values())
+    if problems := edit_problems(project, rows):
+        raise DataError(join_problems([f"{project.review}:{lines[clip]}: {text}" for clip, text in problems.items()]))
+    print("\n".join(apply_rows(project, rows, options.validation)))
+
+
+def proposals_of(project: Project) -> list[Row]:
+    """Return the rows of clips.tsv as they were before people edited it."""
+    return read_proposals(project.state / PROPOSALS)
+
+
+def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
+    """Return the reasons by clip for which training would refuse rows in use."""
+    settings = read_settings(project)
+    alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
+    options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
+    return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
+
+
+def apply_rows(project: Project, rows: Sequence[Row], validation: float | None = None) -> list[str]:
+    """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary.
+
+    `validation` is a number of clips or a share; None for that of the run before.
+    """
+    settings = read_settings(project)
+    settings["validation"] = validation or settings["validation"]
+    alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
+    _write_alphabet(project, settings, alphabet)
+    parts = write_lists(project, rows, settings["validation"])
+    proposals = proposals_of(project)
+    edits = carry_edits(proposals, rows, proposals)
+    return report.summary(project, Edits(list(rows), edits.n_edited, []), *parts, alphabet)
+
+
+def cut_all(options: PrepareOptions) -> Material:
+    """Cut all recordings of the folder. Raises DataError where the folder has none that can be read."""
+    project, folder = options.project, options.folder
+    assert folder is not None
+    listing = find_sources(folder)
+    if not listing.sources:
+        found = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
+        problem = f"{folder}: no recordings in it, but {found}; expected wav, flac, mp3, m4a …"
+        raise DataError(join_problems([*listing.problems, problem]))
+    if others := listing.describe_others():
+        print(f"not read, for their endings are those of no recording: {others}")
+    transcripts = find_transcripts(folder, listing.sources)
+    jobs = [
+        Job(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
+        for source in listing.sources
+    ]
+    jobs = recognise_parts(jobs, project, options.texts, options.workers)
+    results = list(stream_parallel(cut_recording, jobs, options.workers, "cutting", "recording", 1))
+    remove_parts(project)
+    recordings = [result for result in results if isinstance(result, CutRecording)]
+    problems = listing.problems + [result for result in results if isinstance(result, str)]
+    if not recordings:
+        raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
+    return Material(recordings, transcripts, problems)
+
+
+def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[ClipText]]:
+    """Return the texts of all clips by recording. Raises DataError where words are needed that nothing can recognise."""
+    config = options.texts
+    wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
+    if wanting and not config.recogniser:
+        raise DataError(
+            f"{len(wanting)} recordings have no transcript with times, such as {wanting[0].name}, and the recogniser in the box has"
+            f" no language {config.language!r}: write NAME.srt beside them, or name an endpoint with --transcriber URL"
+        )
+    chosen = cut.recordings if config.verify and config.recogniser else wanting
+    words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
+    clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
+    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    with Ledger(options.project.state / WORDS) as ledger:
+        words |= recognise(sounds, config, ledger, options.workers)
+        ledger.keep_only(sorted(ledger.values))
+    words_of = {recording.name: words for recording in chosen}
+    return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
+
+
+def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
+    """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
+    if options.several_speakers:
+        return set()
+    clips = [clip for recording in cut.recordings for clip in recording.clips]
+    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    with Ledger(options.project.state / "voices.jsonl") as ledger:
+        voices = find_voices(describe_voices(sounds, ledger, options.workers))
+        ledger.keep_only(sorted(sound.digest for sound in sounds))
+    others = {clips[index].name for index in voices.others}
+    if len(others) >= SEVERAL * len(clips):
+        names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
+        raise DataError(
+            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (likeness"
+            f" {voices.likeness:.2f}, expected at least {ALIKE:g}): {', '.join(names[:10])}{' …' * (len(names) > 10)}\n"
+            "A voice is learned from one speaker: move the others' recordings to another folder, or go on with all by"
+            " --allow-several-speakers"
+        )
+    return others
+
+
+def propose(
+    cut: Material, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
+) -> list[Row]:
+    """Return a row for every clip with its faults; `others` are the clips in another voice."""
+    clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
+    of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
+    first = {clip.digest: clip.name for _, clip in reversed(clips)}
+    candidates = [
+        Candidate(
+            clip.seconds,
+            text.text,
+            clip.in_speech,
+            clip.measures,
+            text.words_wrong,
+            text.letters_wrong,
+            clip.name in others,
+            "" if first[clip.digest] == clip.name else first[clip.digest],
+            clip.silence,
+        )
+        for (_, clip), text in zip(clips, of_clips, strict=True)
+    ]
+    faults = find_faults(candidates, options.cutting, options.limits)
+    return [
+        Row(
+            YES if is_usable(found) else NO,
+            clip.name,
+            recording,
+            f"{clip.start:.3f}",
+            f"{clip.end:.3f}",
+            text.text,
+            text.source,
+            text.recognised,
+            share(text.words_wrong),
+            "; ".join(found),
+        )
+        for (recording, clip), text, found in zip(clips, of_clips, faults, strict=True)
+    ]
+
+
+def _training_options(alphabet: Alphabet, sampling_rate: int) -> Options:
+    return {"text_cleaners": [alphabet.cleaner], "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
+
+
+def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options) -> list[Row]:
+    """Add a fault to the rows that training would refuse."""
+    problems = training_problems(project, select_usable(rows), options)
+
+    def refuse(row: Row) -> Row:
+        faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])
+        return row._replace(use=NO, faults="; ".join(faults))
+
+    return [refuse(row) if row.clip in problems else row for row in rows]
+
+
+def _earlier(project: Project) -> tuple[list[Row], list[Row]]:
+    """Return the edited table of an earlier run, and the same rows without edits."""
+    proposals = proposals_of(project)
+    if not project.review.is_file() or not proposals:
+        return [], []
+    return list(read_review(project.review, proposals).values()), proposals
+
+
+def _write_settings(options: PrepareOptions, alphabet: Alphabet) -> None:
+    settings = {
+        "recordings": str(options.folder.resolve()) if options.folder else "",
+        "sampling_rate": options.cutting.sampling_rate,
+        "cutting": asdict(options.cutting),
+        "texts": asdict(options.texts),
+        "validation": options.validation,
+    }
+    _write_alphabet(options.project, settings, alphabet)
+
+
+def _write_alphabet(project: Project, settings: dict[str, object], alphabet: Alphabet) -> None:
+    """Write project.json with the flags of train.py that fit the texts, and symbols.txt where they need it."""
+    settings["text_cleaners"] = alphabet.cleaner
+    settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
+    if alphabet.symbols:
+        with atomic_write(project.symbols) as file:
+            file.write(symbols_file(alphabet.symbols))
+    else:
+        project.symbols.unlink(missing_ok=True)
+    with atomic_write(project.settings) as file:
+        file.write(f"{json.dumps(settings, indent=1, ensure_ascii=False)}\n".encode())
+
+
+def _remove_stale(project: Project, recordings: Sequence[CutRecording]) -> None:
+    """Remove the records of recordings that are gone or were cut otherwise, and their clips."""
+    records = {f"{recording.key}.json" for recording in recordings}
+    clips = {clip.name for recording in recordings for clip in recording.clips}
+    for path in project.state.glob("*.json"):
+        if path.name not in records:
+            for clip in _clips_of(path) - clips:
+                (project.clips / f"{clip}.wav").unlink(missing_ok=True)
+            path.unlink()
+
+
+def _clips_of(record: Path) -> set[str]:
+    try:
+        return {row[0] for row in parse_json(record.read_bytes())[-1] if "/" not in row[0]}
+    except (OSError, ValueError, TypeError, IndexError):
+        return set()
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        main()

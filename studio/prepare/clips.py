@@ -1,0 +1,212 @@
+"""The clips of one recording: cut, converted to the rate of the models and measured, with a record that a later run reads."""
+
+# N samples, C channels, T frames
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from common.audio.audio_processing import save_audio, to_pcm
+from common.audio.loudness import normalize
+from common.errors import DataError
+from common.files import atomic_write, parse_json
+from common.quality.evaluators import at_rate
+from studio.prepare.config import CuttingConfig
+from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, spans_of, units_of
+from studio.prepare.faults import AROUND, Measures, measure_clip
+from studio.prepare.levels import Levels, is_speech, measure_levels
+from studio.prepare.silence import fill_silence, find_silence
+from studio.prepare.sources import Source, file_digest, open_sound
+from studio.prepare.transcripts import Transcript
+
+VERSION = 2  # of the way of cutting: records of another version are made again
+
+
+class CutClip(NamedTuple):
+    """A clip: its name, its times in the recording in seconds, its words, and its measurements.
+
+    text: of its subtitles, or the recognised words of its parts. in_speech: an end of it is no pause. digest: of its samples as
+    written. silence: seconds of digital silence, filled or not.
+    """
+
+    name: str
+    start: float
+    end: float
+    text: str
+    in_speech: bool
+    digest: str
+    silence: float
+    measures: Measures
+
+    @property
+    def seconds(self) -> float:
+        """The length."""
+        return self.end - self.start
+
+
+class CutRecording(NamedTuple):
+    """A recording with its clips, in order: its length in seconds, rate in Hz and channels."""
+
+    name: str
+    key: str
+    seconds: float
+    rate: int
+    channels: int
+    clips: list[CutClip]
+
+
+class UnwritableError(DataError):
+    """A clip cannot be written: a fault of the project's folder, not of the recording."""
+
+
+class Job(NamedTuple):
+    """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders.
+
+    recogniser: name of the recogniser whose words find the sentence ends of the text; "" where these do not matter.
+    words: its words for each part (K,) of the recording. longest_pauses: (K,), as join_sentences takes them.
+    """
+
+    source: Source
+    transcript: Transcript | None
+    config: CuttingConfig
+    records: Path
+    clips: Path
+    recogniser: str = ""
+    words: tuple[str, ...] = ()
+    longest_pauses: tuple[float, ...] = ()
+
+    @property
+    def is_one_clip(self) -> bool:
+        """True for a recording with a text without times, which stays whole if it is short enough."""
+        return self.transcript is not None and not self.transcript.cues
+
+    def units(self, levels: Levels) -> list[Unit]:
+        """Divide the recording at every pause, or at its subtitles."""
+        return units_of(levels, self.config, self.transcript.cues if self.transcript else (), self.is_one_clip)
+
+
+def cut_parts(job: Job, folder: Path) -> CutRecording | None:
+    """Cut a recording at every pause, into a folder. None for a single part, clips that are there already, and a bad file."""
+    try:
+        if read_record(job.records / f"{_key_of(job)}.json", job.clips):
+            return None
+        parts = job._replace(records=folder, clips=folder)
+        key = _key_of(parts)
+        if record := read_record(folder / f"{key}.json", folder):
+            return record
+        levels = measure_levels(job.source.path)
+        units = parts.units(levels)
+        return _store(parts, key, levels, parts_of(units, levels.seconds, job.config)) if len(units) > 1 else None
+    except UnwritableError:
+        raise
+    except DataError:  # cut_recording names it
+        return None
+
+
+def cut_recording(job: Job) -> CutRecording | str:
+    """Cut a recording, or read its record where the same content was cut with the same settings. Returns a problem as text.
+
+    Raises UnwritableError for clips that cannot be written: a full disk is no reason to leave the recording out.
+    """
+    try:
+        key = _key_of(job)
+        if record := read_record(job.records / f"{key}.json", job.clips):
+            return record
+        levels = measure_levels(job.source.path)
+        units = job.units(levels)
+        if job.words:
+            units = [replace(unit, text=text) for unit, text in zip(units, job.words, strict=True)]
+            units = join_sentences(units, job.longest_pauses, job.config)
+        if not units:
+            return f"{job.source.path}: no speech found in it"
+        return _store(job, key, levels, spans_of(units, levels.seconds, job.config))
+    except UnwritableError:
+        raise
+    except DataError as error:
+        return str(error)
+
+
+def _store(job: Job, key: str, levels: Levels, spans: Sequence[Span]) -> CutRecording:
+    """Write the clips of a recording, and then its record."""
+    clips = list(_write_clips(job, levels, spans))
+    record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, clips)
+    with atomic_write(job.records / f"{key}.json") as file:
+        file.write(json.dumps(record, ensure_ascii=False).encode())
+    return record
+
+
+def _key_of(job: Job) -> str:
+    """Return a digest of everything that decides the clips of a recording."""
+    cues = job.transcript.cues if job.transcript else ()
+    facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
+    facts.append(job.is_one_clip)
+    if job.recogniser and job.transcript:
+        facts += [job.recogniser, job.transcript.text]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def read_record(path: Path, clips: Path) -> CutRecording | None:
+    """Read the record of a recording; None where there is none, or a clip of it is missing."""
+    try:
+        fields: list[Any] = parse_json(path.read_bytes())
+        rows = [CutClip._make([*row[:-1], Measures._make(row[-1])]) for row in fields[-1]]
+        record = CutRecording._make([*fields[:-1], rows])
+    except (OSError, ValueError, TypeError, IndexError):
+        return None
+    return record if all((clips / f"{clip.name}.wav").is_file() for clip in rows) else None
+
+
+def _write_clips(job: Job, levels: Levels, spans: Sequence[Span]) -> Iterator[CutClip]:
+    """Write the clip of each span and yield its facts."""
+    speech = is_speech(levels.levels)
+    width = max(4, len(str(len(spans))))
+    sounds = read_spans(job.source.path, levels.rate, spans)
+    for number, (span, samples) in enumerate(zip(spans, sounds, strict=True), 1):
+        name = job.source.slug if len(spans) == 1 else f"{job.source.slug}_{number:0{width}}"
+        first, last = (round(time / levels.step) for time in (span.start, span.end))
+        near = slice(max(0, first - round(AROUND / levels.step)), last + round(AROUND / levels.step))
+        of_speech, of_pauses = levels.levels[first:last][speech[first:last]], levels.levels[near][~speech[near]]
+        measures = measure_clip(samples, levels.rate, of_speech, of_pauses)
+        audio, silence = _finish(samples.mean(axis=1), levels.rate, job.config)
+        try:
+            save_audio(job.clips / f"{name}.wav", audio, job.config.sampling_rate)
+        except DataError as error:
+            raise UnwritableError(str(error)) from None
+        digest = hashlib.sha256(to_pcm(audio).tobytes()).hexdigest()[:32]
+        times = (round(span.start, 3), round(span.end, 3))
+        yield CutClip(name, *times, span.text, span.in_speech, digest, silence, measures)
+
+
+def _finish(mono: np.ndarray, rate: int, config: CuttingConfig) -> tuple[torch.Tensor, float]:
+    """Convert a clip (N,) to its rate and level, and fill digital silence. Returns it with the seconds of digital silence."""
+    converted = at_rate(mono, rate, config.sampling_rate)
+    audio = normalize(torch.from_numpy(converted).clamp(-1, 1), config.normalize).numpy()
+    silent = find_silence(audio, config.sampling_rate)
+    if config.fill_silence and silent.any():
+        audio = fill_silence(audio, silent)
+    return torch.from_numpy(audio), round(int(silent.sum()) / config.sampling_rate, 3)
+
+
+def read_spans(path: Path, rate: int, spans: Sequence[Span]) -> Iterator[np.ndarray]:
+    """Yield the samples (N, C) of spans, in order and without overlap, and hold no more than a clip and a block of the file."""
+    limits = [(round(span.start * rate), round(span.end * rate)) for span in spans]
+    with open_sound(path) as sound:
+        held, position = np.zeros((0, sound.channels), np.float32), 0  # the position in the file of held[0]
+        for block in sound.blocks:
+            held = np.concatenate([held, block])
+            while limits and limits[0][1] <= position + len(held):
+                start, end = limits.pop(0)
+                yield held[start - position : end - position]
+            wanted = limits[0][0] if limits else position + len(held)
+            unused = min(max(0, wanted - position), len(held))
+            held, position = held[unused:], position + unused
+        for start, end in limits:  # rounding may place the last end a sample behind the file's
+            yield held[start - position : end - position]

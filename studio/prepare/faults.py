@@ -1,0 +1,128 @@
+"""Faults of clips by name: measurements of the sound, and those that lie far from the other clips'."""
+
+# N samples, C channels, T frames, K clips
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import signal
+
+from common.data.clip_report import clipped_runs
+from studio.prepare.config import CuttingConfig, FaultLimits
+from studio.prepare.levels import LOWEST
+
+AROUND = 2.0  # seconds before and after a clip whose pauses show the noise
+FEWEST_FRAMES = 10  # of pauses; with fewer, the quietest frames of the clip show the noise
+QUIETEST = 5  # per cent of the frames
+BEST_SNR = 99.0  # dB, of digital silence
+WINDOW = 0.02  # seconds of a spectrum
+HIGHEST = 12000.0  # Hz; speech has little above
+BAND_DEPTH = 55.0  # dB below the loudest frequency: weaker sound does not count as bandwidth
+LETTERS = 2  # a wrong word has about half of its letters wrong; one that is only spelled apart has none
+PACE_FEWEST = 20  # clips from which a median pace has a meaning
+SILENCE, FILLED = "digital silence", ", filled"
+UNUSABLE = ("too short", "too long", "no text", "words", "cut in speech", "speaker", "double")  # these are left out
+
+
+class Measures(NamedTuple):
+    """Measurements of a clip as recorded.
+
+    level: of its speech, dBFS. clipping: runs of at least three samples at full scale. snr: estimated, dB. bandwidth: in Hz.
+    """
+
+    level: float
+    clipping: int
+    snr: float
+    bandwidth: float
+
+
+def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.ndarray) -> Measures:
+    """Measure a clip.
+
+    Args:
+        samples: (N, C) in [-1, 1] at `rate` Hz.
+        rate: in Hz.
+        speech: levels (T,) in dBFS of the frames of its speech.
+        pauses: levels (T',) of the frames of the pauses in it and around it.
+    """
+    power = float(np.mean(10 ** (speech.astype(np.float64) / 10))) if len(speech) else 10 ** (LOWEST / 10)
+    quiet = np.median(pauses) if len(pauses) >= FEWEST_FRAMES else np.percentile(speech, QUIETEST) if len(speech) else 0
+    noise = 10 ** (float(quiet) / 10)
+    ratio = (power - noise) / noise
+    snr = BEST_SNR if quiet <= LOWEST + 1 else 10 * math.log10(ratio) if ratio > 0 else 0.0
+    runs = sum(len(clipped_runs(channel)) for channel in samples.T)
+    level = round(10 * math.log10(power), 1)
+    return Measures(level, runs, round(min(snr, BEST_SNR), 1), bandwidth(samples.mean(axis=1), rate))
+
+
+def bandwidth(samples: np.ndarray, rate: int) -> float:
+    """Return the frequency in Hz up to which a clip (N,) has sound, at most HIGHEST.
+
+    Over the frames of WINDOW the 95th percentile of each frequency's power counts, since only some sounds have high frequencies.
+    """
+    size = round(WINDOW * rate)
+    if len(samples) < 2 * size:
+        return min(rate / 2, HIGHEST)
+    frequencies, _, spectra = signal.spectrogram(samples.astype(np.float32), rate, "blackmanharris", size, size // 2)
+    loudest = np.percentile(spectra, 95, axis=1)
+    (audible,) = np.nonzero(loudest > loudest.max() * 10 ** (-BAND_DEPTH / 10))
+    return round(float(min(frequencies[audible[-1]], HIGHEST)), -2) if len(audible) and loudest.max() > 0 else 0.0
+
+
+class Candidate(NamedTuple):
+    """Facts about a clip that decide its faults.
+
+    words_wrong, letters_wrong: shares of the transcript, nan where nothing was compared. speaker: True for another voice than the
+    others'. double: name of an earlier clip with the same samples, or "". silence: seconds of digital silence.
+    """
+
+    seconds: float
+    text: str
+    in_speech: bool
+    measures: Measures
+    words_wrong: float
+    letters_wrong: float
+    speaker: bool
+    double: str
+    silence: float
+
+
+def find_faults(clips: Sequence[Candidate], cutting: CuttingConfig, limits: FaultLimits) -> list[list[str]]:
+    """Return the faults (K,) of each clip, each with its figure."""
+    median_level = float(np.median([clip.measures.level for clip in clips])) if clips else 0.0
+    paces = [len(clip.text) / clip.seconds for clip in clips if clip.text]
+    median_pace = float(np.median(paces)) if len(paces) >= PACE_FEWEST else math.nan
+    return [_faults_of(clip, median_level, median_pace, cutting, limits) for clip in clips]
+
+
+def _faults_of(
+    clip: Candidate, median_level: float, median_pace: float, cutting: CuttingConfig, limits: FaultLimits
+) -> list[str]:
+    sound, distance = clip.measures, clip.measures.level - median_level
+    pace = len(clip.text) / clip.seconds / median_pace if clip.text else math.nan
+    wrong = min(clip.words_wrong, LETTERS * clip.letters_wrong)
+    faults = {
+        f"too short ({clip.seconds:.1f} s)": clip.seconds < cutting.min_duration,
+        f"too long ({clip.seconds:.1f} s)": clip.seconds > cutting.max_duration + 0.05,
+        "no text": not clip.text,
+        f"words ({100 * clip.words_wrong:.0f} % wrong)": wrong > limits.max_words_wrong,
+        "cut in speech": clip.in_speech,
+        "speaker": clip.speaker,
+        f"double of {clip.double}": bool(clip.double),
+        f"{SILENCE} ({clip.silence:.2f} s{FILLED if cutting.fill_silence else ''})": clip.silence > 0,
+        f"clipping ({sound.clipping} runs)": sound.clipping >= limits.clipping_runs,
+        f"noise (SNR {sound.snr:.0f} dB)": sound.snr < limits.min_snr,
+        f"bandwidth ({sound.bandwidth:.0f} Hz)": sound.bandwidth < limits.min_bandwidth,
+        f"loudness ({distance:+.0f} dB)": abs(distance) > limits.loudness,
+        f"pace ({pace:.1f} times the median)": pace > limits.pace or pace < 1 / limits.pace,
+    }
+    return [name for name, applies in faults.items() if applies]
+
+
+def is_usable(faults: Sequence[str]) -> bool:
+    """Return True if none of the faults makes a clip unfit for training."""
+    return not any(fault.startswith(UNUSABLE) for fault in faults)

@@ -1,0 +1,129 @@
+"""The level of a recording over time, and the pauses in it."""
+
+# N samples, T frames, C channels
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common.audio.silence import FRAME
+from common.errors import DataError
+from studio.prepare.sources import open_sound
+
+LOWEST = -100.0  # dBFS, of digital silence: 16 bits end at -98
+AUDIBLE = -65.0  # dBFS; a recording that stays below has no speech
+FLOOR_WINDOW = 60.0  # seconds within which the noise is one level
+FLOOR_PERCENTILE = 5
+RISE = 0.35  # of the distance from noise to speech, in dB: frames above are speech
+DEEPEST = 40.0  # dB below speech; all below is silence
+BURST = 0.05  # seconds; a shorter sound between pauses is a click
+
+
+class Levels(NamedTuple):
+    """A recording: rate in Hz, channels, length N, and the level (T,) in dBFS of each FRAME of the mean of its channels."""
+
+    rate: int
+    channels: int
+    samples: int
+    levels: np.ndarray
+
+    @property
+    def seconds(self) -> float:
+        """The length."""
+        return self.samples / self.rate
+
+    @property
+    def step(self) -> float:
+        """Seconds from frame to frame: about FRAME, a whole number of samples."""
+        return frame_size(self.rate) / self.rate
+
+
+class Interval(NamedTuple):
+    """A time span in seconds."""
+
+    start: float
+    end: float
+
+    @property
+    def length(self) -> float:
+        """In seconds."""
+        return self.end - self.start
+
+
+def frame_size(rate: int) -> int:
+    """Return the samples of a frame."""
+    return max(1, round(FRAME * rate))
+
+
+def measure_levels(path: Path) -> Levels:
+    """Read a file once, in blocks. Raises DataError for one that cannot be read, or that has no samples."""
+    with open_sound(path) as sound:
+        size, rest, powers, samples = frame_size(sound.rate), np.zeros(0), [], 0
+        for block in sound.blocks:
+            samples += len(block)
+            rest = np.concatenate([rest, np.square(block.mean(axis=1, dtype=np.float64))])
+            whole = len(rest) // size * size
+            powers.append(rest[:whole].reshape(-1, size).mean(axis=1).astype(np.float32))
+            rest = rest[whole:]
+        if len(rest):
+            powers.append(np.array([rest.mean()], np.float32))
+    if not samples:
+        raise DataError(f"{path}: no samples in it")
+    return Levels(sound.rate, sound.channels, samples, decibels(np.concatenate(powers)))
+
+
+def decibels(powers: np.ndarray) -> np.ndarray:
+    """Convert mean squares to dBFS, at least LOWEST."""
+    return (10 * np.log10(np.maximum(powers, 10 ** (LOWEST / 10)))).astype(np.float32)
+
+
+def is_speech(levels: np.ndarray) -> np.ndarray:
+    """Return for each frame's level (T,) in dBFS True where it is above the threshold between noise and speech.
+
+    The noise is the 5th percentile of a minute around the frame. Speech is the median of all frames in the upper half
+    between the lowest and the highest level.
+    """
+    floor = _noise_floor(levels)
+    top, bottom = float(np.percentile(levels, 99.9)), float(floor.min())
+    if top < AUDIBLE:
+        return np.zeros(len(levels), bool)
+    loud = float(np.median(levels[levels >= (top + bottom) / 2]))
+    threshold = np.maximum(np.minimum(floor, loud) * (1 - RISE) + RISE * loud, loud - DEEPEST)
+    return levels > np.minimum(threshold, loud - 3)  # steady sound is no pause
+
+
+def _noise_floor(levels: np.ndarray) -> np.ndarray:
+    """Return the level of the noise (T,) around each frame."""
+    step = round(FLOOR_WINDOW / FRAME)
+    n_windows = max(1, round(len(levels) / step))
+    windows = np.array_split(levels, n_windows)
+    middles = np.cumsum([len(window) for window in windows]) - np.array([len(window) / 2 for window in windows])
+    floors = [float(np.percentile(window, FLOOR_PERCENTILE)) for window in windows]
+    return np.interp(np.arange(len(levels)), middles, floors)
+
+
+def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[Interval]:
+    """Return the stretches of sound between pauses of at least `min_pause` seconds, in order.
+
+    Args:
+        levels: (T,) in dBFS.
+        step: seconds from frame to frame.
+        min_pause: in seconds.
+    """
+    return sounds_of_mask(is_speech(levels), step, min_pause)
+
+
+def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[Interval]:
+    """Return the stretches of sound as find_sounds does, for frames (T,) that are True where there is speech."""
+    speech = np.concatenate(([0], mask.astype(np.int8), [0]))
+    starts, ends = np.flatnonzero(np.diff(speech) == 1), np.flatnonzero(np.diff(speech) == -1)
+    joined: list[Interval] = []
+    for start, end in zip((starts * step).tolist(), (ends * step).tolist(), strict=True):
+        if joined and start - joined[-1].end < min_pause - step / 2:
+            joined[-1] = Interval(joined[-1].start, end)
+        else:
+            joined.append(Interval(start, end))
+    return [sound for sound in joined if sound.length > BURST - step / 2]

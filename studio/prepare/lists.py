@@ -1,0 +1,101 @@
+"""The filelists of a project: usable clips, divided into training and validation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from common.data.filelist import BadRows, Utterance
+from common.errors import DataError
+from common.files import atomic_write
+from models import REGISTRY
+from studio.prepare.review import YES, Row
+from studio.project import Project
+
+FEWEST_RECORDINGS = 10  # from which on whole recordings are held out
+LARGEST_EXCESS = 2.0  # times the wanted clips that held-out recordings may have
+
+Options = dict[str, object]
+
+
+def select_usable(rows: Sequence[Row]) -> list[Row]:
+    """Select the rows for training and validation, in the order of the recordings and of time."""
+    return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
+
+
+def held_out_clips(rows: Sequence[Row], validation: float) -> set[str]:
+    """Choose the clips of validation, a number of them or a share below 1.
+
+    With FEWEST_RECORDINGS or more, whole recordings are chosen by the digests of their names, so that no clip of training comes
+    from the same recording. Otherwise the last clips of each recording are chosen. Raises DataError if none is left for training.
+    """
+    count = max(1, round(validation * len(rows))) if validation < 1 else int(validation)
+    if count >= len(rows):
+        raise DataError(f"{len(rows)} usable clips, expected more than the {count} for validation (--validation)")
+    by_recording: dict[str, list[str]] = {}
+    for row in rows:
+        by_recording.setdefault(row.recording, []).append(row.clip)
+    whole = _whole_recordings(by_recording, count)
+    return whole if whole else _last_clips(by_recording, count, len(rows))
+
+
+def _whole_recordings(by_recording: dict[str, list[str]], count: int) -> set[str]:
+    """Choose whole recordings with at least `count` clips; none where there are too few, or they are too large."""
+    if len(by_recording) < FEWEST_RECORDINGS:
+        return set()
+    chosen: set[str] = set()
+    for name in sorted(by_recording, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        if len(chosen) + len(by_recording[name]) <= LARGEST_EXCESS * count:
+            chosen |= set(by_recording[name])
+        if len(chosen) >= count:
+            return chosen
+    return set()
+
+
+def _last_clips(by_recording: dict[str, list[str]], count: int, total: int) -> set[str]:
+    """Choose the last clips of the recordings, of each about its share; the largest remainders round up."""
+    shares = {name: count * len(clips) / total for name, clips in by_recording.items()}
+    numbers = {name: int(share) for name, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda name: (numbers[name] - shares[name], name))
+    for name in by_remainder[: count - sum(numbers.values())]:
+        numbers[name] += 1
+    return {clip for name, clips in by_recording.items() for clip in clips[len(clips) - numbers[name] :]}
+
+
+def write_lists(project: Project, rows: Sequence[Row], validation: float) -> tuple[list[Row], list[Row]]:
+    """Write both filelists, rows path|text with paths relative to the project. Return the rows of training and validation."""
+    chosen = select_usable(rows)
+    apart = held_out_clips(chosen, validation)
+    parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
+    for path, part in zip((project.training_list, project.validation_list), parts, strict=True):
+        with atomic_write(path) as file:
+            file.write("".join(f"{clip_path(project, row.clip)}|{row.text}\n" for row in part).encode())
+    return parts
+
+
+def clip_path(project: Project, clip: str) -> str:
+    """Return the path of a clip relative to the project."""
+    return (project.clips / f"{clip}.wav").relative_to(project.root).as_posix()
+
+
+def training_problems(project: Project, rows: Sequence[Row], options: Options) -> dict[str, str]:
+    """Return the reasons by clip for which training would refuse a row: its text, or its length for the text.
+
+    Args:
+        project: the project of the clips.
+        rows: those with texts.
+        options: text_cleaners, symbols and sampling_rate, as in training.
+    """
+    spec = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
+    problems: dict[str, str] = {}
+    remaining = list(rows)
+    for check in ("texts", "lengths"):
+        utterances = [Utterance(clip_path(project, row.clip), row.text) for row in remaining]
+        try:
+            dataset = spec.make_dataset(options | {"dataset_path": str(project.root)}, utterances)
+            if check == "lengths":
+                spec.check_clips(dataset)
+        except BadRows as error:
+            problems |= {remaining[index].clip: problem for index, problem in error.problems.items()}
+        remaining = [row for row in remaining if row.clip not in problems]
+    return problems

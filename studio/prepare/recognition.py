@@ -1,0 +1,116 @@
+"""The words of clips: by the recogniser in the box on every core, or by a transcription endpoint."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common.audio.audio_processing import read_audio
+from common.data.parallel import stream_parallel
+from common.errors import DataError, UsageError
+from common.progress import show_progress
+from common.quality.recogniser import Recogniser
+from studio.prepare.config import KEY_VARIABLE, TextConfig
+from studio.prepare.ledger import Ledger
+from studio.prepare.transcripts import plain_text
+
+ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
+TIMEOUT = 120.0  # seconds, of one request
+TRIES, FIRST_WAIT = 4, 1.0  # requests where the endpoint is busy; seconds before the second, which double
+BUSY = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class Sound(NamedTuple):
+    """A clip's file, and the digest of its samples."""
+
+    path: Path
+    digest: str
+
+
+def recognise(sounds: Sequence[Sound], config: TextConfig, ledger: Ledger, workers: int) -> dict[str, str]:
+    """Return the words of clips by their digests; those in the ledger are not recognised again.
+
+    Raises:
+        DataError: packages are missing, or the endpoint refuses.
+    """
+    keys = {sound.digest: f"{config.recogniser} {sound.digest}" for sound in sounds}
+    by_digest = {sound.digest: sound for sound in sounds}
+    todo = [sound for digest, sound in by_digest.items() if ledger.get(keys[digest]) is None]
+    for sound, text in zip(todo, _recognise_all([sound.path for sound in todo], config, workers), strict=True):
+        ledger.add(keys[sound.digest], plain_text(text))
+    return {digest: ledger.get(key) for digest, key in keys.items()}
+
+
+def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> Iterator[str]:
+    if not paths:
+        return
+    if config.transcriber is None:
+        Recogniser()  # reports missing packages here and not in a worker
+        yield from stream_parallel(transcribe, paths, workers, "recognising")
+        return
+    with _client() as client, ThreadPoolExecutor(config.transcriber_requests) as pool:
+        results = pool.map(partial(request_words, client=client, config=config), paths)
+        yield from show_progress(results, len(paths), "transcribing", "clip")
+
+
+@cache
+def _recogniser() -> Recogniser:
+    """Load the recogniser once in a worker; on one thread its results do not depend on the number of cores."""
+    return Recogniser(threads=1)
+
+
+def transcribe(path: Path) -> str:
+    """Return the words of a clip."""
+    audio = read_audio(path, None)
+    return _recogniser()(audio.samples.numpy(), audio.rate)
+
+
+def _client() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise UsageError("--transcriber: needs httpx; pip install -r requirements/studio.txt adds it") from None
+    key = os.environ.get(KEY_VARIABLE, "").strip()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    return httpx.Client(timeout=TIMEOUT, headers=headers)
+
+
+def request_words(path: Path, client: Any, config: TextConfig) -> str:
+    """Send a clip to the endpoint and return its words. Raises DataError with the endpoint's own message."""
+    import httpx
+
+    assert config.transcriber is not None
+    url = config.transcriber.rstrip("/")
+    url = url if url.endswith(ENDPOINT) else url + ENDPOINT
+    data = {"model": config.transcriber_model, "response_format": "json", "language": config.language}
+    problem = ""
+    for number in range(TRIES):
+        if number:
+            time.sleep(FIRST_WAIT * 2 ** (number - 1))
+        try:
+            answer = client.post(url, data=data, files={"file": (path.name, path.read_bytes(), "audio/wav")})
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            problem = str(error) or type(error).__name__
+            continue
+        if answer.status_code == httpx.codes.OK:
+            return _text_of(answer, url)
+        problem = f"{answer.status_code} {answer.text[:200].strip()}"
+        if answer.status_code not in BUSY:
+            break
+    key = "" if os.environ.get(KEY_VARIABLE) else f"; a key goes into the environment variable {KEY_VARIABLE}"
+    raise DataError(f"--transcriber {url}: {problem}{key}; the words so far are stored, run the command again to go on")
+
+
+def _text_of(answer: Any, url: str) -> str:
+    try:
+        text = answer.json()["text"]
+    except (ValueError, KeyError, TypeError):
+        text = None
+    if not isinstance(text, str):
+        raise DataError(f"--transcriber {url}: answered {answer.text[:100]!r}, expected JSON with the key text")
+    return text

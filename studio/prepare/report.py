@@ -1,0 +1,119 @@
+"""Messages of `studio.prepare`: recordings that are left out, counts, faults, and the next command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from common.errors import join_problems, printable
+from common.files import atomic_write
+from studio.prepare.alphabet import Alphabet
+from studio.prepare.config import TextConfig
+from studio.prepare.faults import FILLED, SILENCE
+from studio.prepare.review import NO, YES, Edits, Row
+from studio.prepare.silence import BELOW_SPEECH
+from studio.project import Project
+
+
+def print_problems(problems: Sequence[str]) -> None:
+    """Print the recordings that are left out, each with its reason."""
+    if problems:
+        print("\n".join(describe_problems(problems)))
+
+
+def describe_problems(problems: Sequence[str]) -> list[str]:
+    """Return the recordings that are left out, a line each after a heading; nothing where none is."""
+    if not problems:
+        return []
+    number = "1 file" if len(problems) == 1 else f"{len(problems)} files"
+    return printable(f"left out, {number}:\n{join_problems(list(problems))}").splitlines()
+
+
+def store_problems(project: Project, problems: Sequence[str]) -> None:
+    """Store the recordings that are left out, for the page. Raises OSError."""
+    with atomic_write(project.left_out) as file:
+        file.write("".join(f"{' '.join(problem.split())}\n" for problem in problems).encode("utf-8", "replace"))
+
+
+def read_problems(project: Project) -> list[str]:
+    """Read the recordings that are left out; none where the file is missing."""
+    try:
+        return project.left_out.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def clips(count: int) -> str:
+    """Write a number of clips."""
+    return "1 clip" if count == 1 else f"{count} clips"
+
+
+def minutes(rows: Sequence[Row]) -> float:
+    """Return the length of clips in minutes."""
+    return sum(float(row.end) - float(row.start) for row in rows) / 60
+
+
+def summary(
+    project: Project, edits: Edits, training: Sequence[Row], validation: Sequence[Row], alphabet: Alphabet
+) -> list[str]:
+    """Return counts, minutes, the faults by name, and the commands that come next, a line each."""
+    return [
+        *figures(project.name, edits, training, validation),
+        *_alphabet(project, alphabet),
+        f"review: {project.review}, the worst clips first; after an edit:",
+        f"    {project.command('studio.prepare', '--apply', '--name')}",
+        f"next:\n    {project.command('studio.plan')}",
+    ]
+
+
+def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequence[Row]) -> list[str]:
+    """Return counts, minutes and the faults by name."""
+    n_recordings = len({row.recording for row in edits.rows})
+    recordings = "1 recording" if n_recordings == 1 else f"{n_recordings} recordings"
+    lines = [f"{name}: {clips(len(edits.rows))} of {recordings}, {minutes(edits.rows):.1f} minutes"]
+    for part, rows in (("training", training), ("validation", validation)):
+        lines.append(f"  {part}: {clips(len(rows))}, {minutes(rows):.1f} minutes")
+    lines.append(f"  not used: {clips(len(edits.rows) - len(training) - len(validation))}")
+    if names := count_faults(edits.rows):
+        lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
+    if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
+        noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence leaves it)"
+        lines.append(f"  digital silence in {clips(filled)}: {noise}")
+    wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
+    if wrong:
+        lines.append(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")
+    if edits.n_edited:
+        lines.append(f"  edited by hand: {clips(edits.n_edited)}")
+    if edits.lost:
+        lost = ", ".join(edits.lost[:5])
+        lines.append(f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {lost}")
+    return lines
+
+
+def count_faults(rows: Sequence[Row]) -> Counter[str]:
+    """Count the clips with each fault, by its name."""
+    return Counter(kind_of(fault) for row in rows for fault in row.faults.split("; ") if fault)
+
+
+def causes(project: Project, rows: Sequence[Row], language: str) -> list[str]:
+    """Return the faults by which clips are not used, and the remedies, a line each."""
+    names = count_faults([row for row in rows if row.use == NO])
+    lines = [f"faults of the clips that are not used: {', '.join(f'{name} {n}' for name, n in names.most_common())}"]
+    if language == TextConfig.language and 2 * names["words"] > len(rows):
+        lines.append("are the recordings in another language than English? Then add --language CODE")
+    again = project.command("studio.prepare", "--apply", "--name")
+    return [*lines, f"correct texts, or write {YES} into the column use, in {project.review}, then run {again}"]
+
+
+def kind_of(fault: str) -> str:
+    """Return a fault's name without its figure, and without the clip that a double repeats."""
+    return fault.split(" (")[0].split(" of ")[0]
+
+
+def _alphabet(project: Project, alphabet: Alphabet) -> list[str]:
+    lines = [f"  note: {note}" for note in alphabet.notes]
+    if alphabet.symbols:
+        lines.append(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {alphabet.cleaner}")
+    elif alphabet.notes:
+        lines.append(f"  train.py needs --text-cleaners {alphabet.cleaner}")
+    return lines

@@ -1,0 +1,213 @@
+"""The recordings of a folder: sound files of any kind, found by their endings and read block by block."""
+
+# N samples of a file, n of a block, C channels
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import soundfile
+
+from common.audio.audio_processing import LOSSY_CODECS, LOSSY_PEAK
+from common.errors import DataError, printable
+
+WAVES = (".wav", ".wave", ".w64", ".rf64", ".aif", ".aiff", ".aifc", ".flac")
+STREAMS = (".ogg", ".oga", ".opus", ".mp3", ".mp2", ".mpga")
+COMPRESSED = (".au", ".snd", ".caf", ".m4a", ".m4b", ".aac", ".wma", ".amr", ".ac3", ".eac3", ".dts")
+RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", ".sph")
+VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
+ENDINGS = frozenset(WAVES + STREAMS + COMPRESSED + RARE + VIDEOS)
+TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".csv", ".tsv"})
+BLOCK = 2**18  # samples of all channels together that are read at once
+LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips
+
+
+class Source(NamedTuple):
+    """A recording: its path, that path within the folder as text, and a name that no other recording's clips have."""
+
+    path: Path
+    name: str
+    slug: str
+
+
+class Listing(NamedTuple):
+    """The recordings of a folder in the order of their names, problems of files, and the other files by ending."""
+
+    sources: list[Source]
+    problems: list[str]
+    others: Counter[str]
+
+    def describe_others(self) -> str:
+        """Count the files that are neither recordings nor transcripts, the most frequent endings first; "" without any."""
+        counts = [f"{n} {ending}" for ending, n in self.others.most_common() if ending not in TRANSCRIPTS]
+        return ", ".join([*counts[:5], *(["…"] if len(counts) > 5 else [])])
+
+
+class Sound(NamedTuple):
+    """A sound file that is open: its rate in Hz, its channels, and blocks (n, C) of float32 to be read once, in order."""
+
+    rate: int
+    channels: int
+    blocks: Iterator[np.ndarray]
+
+
+def find_sources(folder: Path) -> Listing:
+    """Find the sound files in a folder and those below it. Links to files are followed, links to folders are not.
+
+    Raises DataError for a folder that cannot be listed.
+    """
+    problems: list[str] = []
+    found: list[tuple[Path, str]] = []
+    others: Counter[str] = Counter()
+
+    def report(error: OSError) -> None:
+        if Path(error.filename) == folder:
+            raise DataError(f"{folder}: cannot be listed ({error.strerror})")
+        problems.append(f"{error.filename}: cannot be listed ({error.strerror})")
+
+    for place, _, names in os.walk(folder, onerror=report):
+        for name in names:
+            path = Path(place, name)
+            if name.startswith("."):
+                continue
+            if path.suffix.lower() not in ENDINGS:
+                others[path.suffix.lower() or "no ending"] += 1
+            elif problem := _problem_of_file(path):
+                problems.append(f"{path}: {problem}")
+            else:
+                found.append((path, readable_name(path.relative_to(folder))))
+    found.sort(key=lambda pair: pair[1])
+    return Listing(_with_slugs(found), sorted(problems), others)
+
+
+def readable_name(path: Path) -> str:
+    """Spell a path for a text file: slashes between folders, and no byte that is not UTF-8 or controls a terminal."""
+    text = os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _problem_of_file(path: Path) -> str:
+    """Return the reason why a file cannot be opened, or ""."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if not stat.S_ISREG(mode):  # reading a pipe would wait for ever
+        return "not a regular file"
+    return "" if os.access(path, os.R_OK) else "cannot be read (Permission denied)"
+
+
+def _with_slugs(found: list[tuple[Path, str]]) -> list[Source]:
+    """Name the clips of each recording in ASCII; names that two would share end in a digest of the path."""
+    plain = {name: re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(".")[0]).strip("_") for _, name in found}
+    counts = Counter(slug.lower()[:LONGEST_SLUG] for slug in plain.values())
+    sources = []
+    for path, name in found:
+        slug = plain[name][:LONGEST_SLUG]
+        if not slug or counts[slug.lower()] > 1:
+            digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+            slug = f"{slug or 'recording'}-{digest}"
+        sources.append(Source(path, name, slug))
+    return sources
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content. Raises DataError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _digest(file: Any) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(2**20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def open_sound(path: Path) -> Iterator[Sound]:
+    """Open a sound file with libsndfile or else, where PyAV is installed, with FFmpeg's libraries.
+
+    Raises:
+        DataError: a file that neither of them reads, or samples that are NaN, infinite or far above full scale; later too,
+            while its blocks are read.
+    """
+    try:
+        file = soundfile.SoundFile(os.fspath(path))
+    except (soundfile.LibsndfileError, TypeError) as error:  # TypeError: a name that ends in .raw
+        reason = getattr(error, "error_string", str(error)).strip()
+        with _open_with_av(path, reason) as sound:
+            yield sound
+        return
+    with file:
+        limit = LOSSY_PEAK if file.subtype in LOSSY_CODECS else 1.0
+        yield Sound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit))
+
+
+def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.ndarray]:
+    size = max(1, BLOCK // file.channels)
+    while True:
+        try:
+            block = file.read(size, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            raise DataError(f"{path}: damaged ({error.error_string.strip()})") from None
+        if not len(block):
+            return
+        yield _check_block(path, block, limit)
+
+
+def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
+    """Clip a block (n, C) to [-1, 1]. Raises DataError for samples that are no sound."""
+    peak = float(np.abs(block).max())
+    if not np.isfinite(peak):
+        raise DataError(f"{path}: samples that are NaN or infinite")
+    if peak > limit:
+        raise DataError(f"{path}: samples up to {peak:g}, expected -1 to 1: scale the audio down")
+    return block.clip(-1.0, 1.0)
+
+
+@contextmanager
+def _open_with_av(path: Path, reason: str) -> Iterator[Sound]:
+    """Open a file with PyAV. `reason` is libsndfile's refusal."""
+    try:
+        import av
+    except ImportError:
+        raise DataError(
+            f"{path}: libsndfile does not read it ({reason}); pip install -r requirements/studio.txt adds FFmpeg's formats"
+        ) from None
+    try:
+        # A playlist may name other files and hosts: read this file alone.
+        with av.open(os.fspath(path), options={"protocol_whitelist": "file"}) as container:
+            if not container.streams.audio:
+                raise DataError(f"{path}: no sound in it")
+            stream = container.streams.audio[0]
+            yield Sound(stream.rate, stream.channels, _read_with_av(path, container, stream))
+    except DataError:
+        raise
+    except (av.error.FFmpegError, ValueError) as error:
+        raise DataError(f"{path}: not an audio file, or damaged ({getattr(error, 'strerror', error)})") from None
+
+
+def _read_with_av(path: Path, container: Any, stream: Any) -> Iterator[np.ndarray]:
+    import av
+    from av.audio.resampler import AudioResampler
+
+    converter = AudioResampler(format="fltp")  # of the file's own rate and channels
+    try:
+        for frame in container.decode(stream):
+            for part in converter.resample(frame):
+                yield _check_block(path, part.to_ndarray().T.astype(np.float32), LOSSY_PEAK)
+    except (av.error.FFmpegError, AttributeError) as error:
+        raise DataError(f"{path}: damaged ({getattr(error, 'strerror', error)})") from None

@@ -1,0 +1,106 @@
+"""Detection of several speakers: two groups of clips whose voice embeddings point in different directions are two voices.
+
+docs/own-voice.md has the false alarms and the rate of detection as measured.
+"""
+
+# K clips, D size of an embedding
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common.audio.audio_processing import read_audio
+from common.data.parallel import stream_parallel
+from common.quality.voiceprint import VoiceEmbedder
+from studio.prepare.ledger import Ledger
+from studio.prepare.recognition import Sound
+
+FEWEST_CLIPS, SMALLEST_GROUP = 10, 3
+ALIKE = 0.8  # cosine of two groups' mean directions, below which they are two voices
+SEVERAL = 0.1  # share of the clips from which on a second voice is no mistake in a few clips
+STARTS = (0.5, 0.1, 0.9)  # quantiles along a principal axis where the search starts
+AXES, ROUNDS = 3, 30  # principal axes; rounds of k-means from each start
+
+
+class Voices(NamedTuple):
+    """The smaller of two groups of clips, by index; empty where all clips are of one voice. The cosine between the groups."""
+
+    others: list[int]
+    likeness: float
+
+
+def describe_voices(sounds: Sequence[Sound], ledger: Ledger, workers: int) -> np.ndarray:
+    """Return the embedding (K, D) of each clip; those in the ledger are not computed again."""
+    by_digest = {sound.digest: sound for sound in sounds}
+    todo = [sound for digest, sound in by_digest.items() if ledger.get(digest) is None]
+    if todo:
+        VoiceEmbedder()  # reports missing packages here and not in a worker
+    embeddings = stream_parallel(describe_voice, [sound.path for sound in todo], workers, "comparing voices")
+    for sound, embedding in zip(todo, embeddings, strict=True):
+        ledger.add(sound.digest, embedding)
+    return np.array([ledger.get(sound.digest) for sound in sounds])
+
+
+@cache
+def _embedder() -> VoiceEmbedder:
+    """Load the model once in a worker."""
+    return VoiceEmbedder()
+
+
+def describe_voice(path: Path) -> list[float]:
+    """Return the embedding (D,) of a clip, rounded: the rest of a number depends on the processor."""
+    audio = read_audio(path, None)
+    return [round(value, 3) for value in _embedder()(audio.samples.numpy(), audio.rate).tolist()]
+
+
+def find_voices(embeddings: np.ndarray) -> Voices:
+    """Divide clips into the two groups that differ most, by k-means on the sphere from several starts.
+
+    Args:
+        embeddings: (K, D), of length 1.
+    """
+    if len(embeddings) < FEWEST_CLIPS:
+        return Voices([], 1.0)
+    centred = embeddings - embeddings.mean(axis=0)
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:AXES]
+    best, group = 1.0, np.zeros(len(embeddings), bool)
+    for projection in (centred @ axis for axis in axes):
+        for start in STARTS:
+            labels = _two_means(embeddings, projection > np.quantile(projection, start))
+            likeness = _likeness(embeddings, labels)
+            if likeness < best:
+                best, group = likeness, labels
+    if best >= ALIKE:
+        return Voices([], best)
+    others = group if 2 * group.sum() <= len(group) else ~group
+    return Voices(np.flatnonzero(others).tolist(), best)
+
+
+def _two_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Divide points (K, D) into two groups, from labels (K,) on: each joins the group whose mean direction is nearer."""
+    for _ in range(ROUNDS):
+        if labels.all() or not labels.any():
+            break
+        ours, theirs = (_direction(points[group]) for group in (labels, ~labels))
+        moved = points @ ours > points @ theirs
+        if (moved == labels).all():
+            break
+        labels = moved
+    return labels
+
+
+def _likeness(points: np.ndarray, labels: np.ndarray) -> float:
+    """Return the cosine between two groups' mean directions; 1 where one is too small."""
+    if min(labels.sum(), (~labels).sum()) < SMALLEST_GROUP:
+        return 1.0
+    return float(_direction(points[labels]) @ _direction(points[~labels]))
+
+
+def _direction(points: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = points.mean(axis=0)
+    return mean / max(float(np.linalg.norm(mean)), 1e-9)

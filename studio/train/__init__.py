@@ -1,0 +1,1 @@
+"""Train: train.py as a process, with a budget of time."""

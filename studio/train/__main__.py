@@ -1,0 +1,185 @@
+"""Train the models of a project and write its voice: python -m studio.train NAME, after studio.plan.
+
+Trains each model in turn as plan.json says, with a quality report every few epochs. Ctrl-C saves and stops; the same command
+resumes. A model ends after its epochs, after some reports without a gain, or at its hours. PROJECT/voice/ is the result.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":
+    from common.threads import limit_spinning
+
+    limit_spinning()  # takes effect before PyTorch is imported
+
+import argparse
+import math
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from common.arguments import HelpFormatter
+from common.checkpoint.files import find_last, load_checkpoint
+from common.errors import DataError, exit_on_user_error
+from common.files import display_path
+from common.parser import Parser
+from common.run.interrupt import StopRequest
+from models import REGISTRY
+from studio.plan.commands import option_words, train_words
+from studio.plan.file import ModelPlan, Plan, read_plan
+from studio.plan.machine import counts_words
+from studio.predicted import predict_mels
+from studio.project import PROJECTS, Project, lock_project
+from studio.train.process import Ending, run_training, wait_for_earlier
+from studio.train.progress import Progress, digest
+from studio.train.run_log import RunLog
+from studio.voice.voice import best_checkpoint, write_voice
+from studio.wording import HOUR, MINUTE, duration
+
+START = 10.0  # seconds in which train.py begins, before its own limit of time counts
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Train what is left to train, then write the voice. Returns the exit code."""
+    args = parse_args(sys.argv[1:] if argv is None else argv)
+    project = Project(name=args.name, projects=args.projects)
+    plan = read_plan(project.require(project.plan, "studio.plan"))
+    check_packages(plan, project)
+    with lock_project(project), StopRequest() as stop:
+        progress = Progress(project.root / "runs" / "progress.json")
+        for name in [name for name in REGISTRY if name in plan.models]:
+            if not train_model(name, plan, project, progress, stop):
+                print(f"stopped: {project.command('studio.train')} goes on")
+                return stop.exit_code
+        write_voice(project, plan, progress)
+    voice = display_path(project.voice)
+    print(f"the voice: {voice}\nnext:\n    python inference.py --voice {shlex.quote(voice)} -i phrases/phrase.txt")
+    print(f"    {project.command('studio.share')}")
+    return 0
+
+
+def check_packages(plan: Plan, project: Project) -> None:
+    """Raise DataError where the plan counts words and the recogniser is not installed."""
+    counting = [name for name, settings in plan.models.items() if settings.best_by == "wer"]
+    if counting and not counts_words():
+        raise DataError(
+            f"{project.plan}: models.{counting[0]}.best_by: wer needs the recogniser: `bash scripts/evaluation.sh` installs it, "
+            f"or run {project.command('studio.plan')} again for measures without packages"
+        )
+
+
+def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
+    """Train a model to the end of its plan, or go on. Returns False if a signal stopped it after a save."""
+    settings, folder = plan.models[name], project.run(name)
+    if settings.predicted_mels:
+        predict_mels(project, best_checkpoint(project, acoustic_name(plan)), plan.cpu)
+    current, state = digest(name, plan, project), progress.of(name)
+    if state.finished == current:
+        print(f"{name}: nothing to do, its plan has ended ({state.reason}); {how_to_go_on(project)}", flush=True)
+        return True
+    wait_for_earlier(folder, name)
+    progress.begin(name, current)
+    if place_of(folder, name).epochs >= settings.epochs:
+        print(f"{name}: nothing to train, all {settings.epochs} epochs are done; {how_to_go_on(project)}", flush=True)
+        progress.finish(name, current, f"all {settings.epochs} epochs")
+        return True
+    left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
+    ending = Ending.BUDGET
+    if left > 0 or not find_last(folder, name):
+        print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
+        words, spend = limited_words(name, plan, project, left), partial(progress.spend, name)
+        ending = run_training(words, plan.threads, max(left, 1.0), stop, spend)
+    if ending is Ending.STOPPED:
+        return False
+    reason = reason_of(ending, settings, place_of(folder, name))
+    progress.finish(name, current, reason)
+    print(f"{name}: trained ({reason}); {describe_time(state.seconds, step_time(folder))}", flush=True)
+    return True
+
+
+def limited_words(name: str, plan: Plan, project: Project, left: float) -> list[str]:
+    """Return the words of a training that ends with an epoch and its report, within `left` seconds where epochs are that short."""
+    minutes = None if left == math.inf else max(1.0, left - START) / MINUTE
+    return [*train_words(name, plan, project), *option_words({"max-minutes": minutes})]
+
+
+class Place(NamedTuple):
+    """Place of a run: its whole epochs, and its reports since the best one."""
+
+    epochs: int
+    waited: int
+
+
+def place_of(folder: Path, name: str) -> Place:
+    """Return the place of a run's last checkpoint; Place(0, 0) without one, and for a damaged one, which train.py names."""
+    path = find_last(folder, name)
+    if path is None:
+        return Place(0, 0)
+    try:
+        checkpoint = load_checkpoint(path)
+    except DataError:
+        return Place(0, 0)
+    epochs = int(checkpoint["epoch"]) + bool(checkpoint.get("epoch_complete", True))
+    return Place(epochs, checkpoint["best"]["since"])
+
+
+def how_to_go_on(project: Project) -> str:
+    """Return the ways to train on after the end of a plan, in words."""
+    again = project.command("studio.plan", "--minutes", "M")
+    return f"to train on, raise `epochs`, `hours` or `patience` in {display_path(project.plan)}, or run {again}"
+
+
+def describe_budget(settings: ModelPlan, spent: float) -> str:
+    """Describe the limits of a training: epochs, and the time that a plan has with reports and starts, of which some is spent."""
+    epochs = f"to epoch {settings.epochs} at most"
+    if settings.hours is None:
+        return epochs
+    before = f", {duration(spent)} of it spent before" if spent else ""
+    return f"{epochs}, for {duration(HOUR * settings.hours)} at most with reports{before}"
+
+
+def describe_time(seconds: float, steps: float) -> str:
+    """Describe the time that a model has taken in all its runs, of which `steps` seconds were those of steps."""
+    rest = duration(max(0.0, seconds - steps))
+    return f"{duration(seconds)} in all: {duration(steps)} of steps, {rest} of starts, reports and checkpoints"
+
+
+def step_time(folder: Path) -> float:
+    """Return the seconds of all optimizer steps in a run's log; 0 without one."""
+    log = RunLog(folder / "nvlog.json")
+    log.update()
+    return log.step_seconds
+
+
+def reason_of(ending: Ending, settings: ModelPlan, place: Place) -> str:
+    """Return the reason why a training ended, in words."""
+    if place.epochs >= settings.epochs:
+        return f"all {settings.epochs} epochs"
+    if settings.hours is None or (ending is Ending.FINISHED and place.waited >= settings.patience):
+        return f"no gain in {settings.patience} reports"
+    return f"its budget of {duration(HOUR * settings.hours)}"
+
+
+def acoustic_name(plan: Plan) -> str:
+    """Return the name of the plan's acoustic model. Raises DataError where it has none."""
+    names = [name for name in plan.models if REGISTRY[name].role == "acoustic"]
+    if not names:
+        raise DataError("predicted mels need an acoustic model in the plan")
+    return names[0]
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    """Parse the command's flags."""
+    parser = Parser(
+        prog="python -m studio.train", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
+    )
+    add = parser.add_argument
+    add("name", metavar="NAME", help="the project that studio.plan has planned")
+    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    with exit_on_user_error():
+        sys.exit(main())

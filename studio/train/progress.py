@@ -1,0 +1,115 @@
+"""The progress of a project's training: seconds spent and runs finished, in PROJECT/runs/progress.json."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import DataError
+from common.files import atomic_write, parse_json
+from common.run.nvlog import read_log
+from studio.plan.commands import train_words
+from studio.plan.file import Plan
+from studio.project import Project
+
+
+@dataclass
+class ModelProgress:
+    """Time of a model's training.
+
+    seconds: by all plans. plan: the digest of the newest one, by which `spent` seconds have passed. finished: the digest of
+    the plan that has ended, or "". reason: why it ended.
+    """
+
+    seconds: float = 0.0
+    plan: str = ""
+    spent: float = 0.0
+    finished: str = ""
+    reason: str = ""
+
+
+class Progress:
+    """The progress of all models, written at each change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.models: dict[str, ModelProgress] = {}
+        try:
+            self.models = {name: ModelProgress(**value) for name, value in parse_json(path.read_bytes()).items()}
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: cannot be read ({error}); delete it to forget the time that was spent") from None
+
+    def of(self, name: str) -> ModelProgress:
+        """Return a model's progress."""
+        return self.models.setdefault(name, ModelProgress())
+
+    def begin(self, name: str, plan: str) -> None:
+        """Record the digest of the plan that a model trains by. A plan that has changed has its hours anew."""
+        model = self.of(name)
+        if model.plan != plan:
+            model.plan, model.spent, model.finished, model.reason = plan, 0.0, "", ""
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Add seconds of training by the plan that has begun."""
+        self.of(name).seconds += seconds
+        self.of(name).spent += seconds
+        self._write()
+
+    def finish(self, name: str, plan: str, reason: str) -> None:
+        """Record the end of a model's training by a plan."""
+        self.of(name).finished, self.of(name).reason = plan, reason
+        self._write()
+
+    def _write(self) -> None:
+        with atomic_write(self.path) as file:
+            file.write(json.dumps({name: asdict(value) for name, value in self.models.items()}, indent=1).encode())
+
+
+def digest(name: str, plan: Plan, project: Project) -> str:
+    """Digest the settings of a model and the filelists, all that changes its training. Paths of the project count relative to its
+    folder, since the page and a terminal spell that folder differently.
+    """
+    root = str(project.root)
+    words = [word.replace(root, "", 1) if word.startswith(root) else word for word in train_words(name, plan, project)]
+    lists = [
+        path.read_text(encoding="utf-8") for path in (project.training_list, project.validation_list) if path.exists()
+    ]
+    settings = [words, plan.models[name].hours, lists]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A quality report of a run: its epoch, and its measures by name."""
+
+    epoch: int
+    values: dict[str, float]
+
+
+def read_reports(folder: Path) -> list[Report]:
+    """Read the reports in a run's log, the last of each epoch; [] without a log."""
+    path = folder / "nvlog.json"
+    if not path.exists():
+        return []
+    found: dict[int, dict[str, float]] = {}
+    for record in read_log(path):
+        step: Any = record.get("step")
+        is_epoch = record.get("type") == "LOG" and isinstance(step, list) and len(step) == 1
+        if not is_epoch:
+            continue
+        measures = {
+            name: value
+            for name, value in record["data"].items()
+            if name.startswith("evaluation_") or name == "val_loss"
+        }
+        if measures:
+            found[step[0]] = found.get(step[0], {}) | measures  # a resumed run repeats the last epochs
+    return [
+        Report(epoch=epoch, values={name.removeprefix("evaluation_"): value for name, value in values.items()})
+        for epoch, values in sorted(found.items())
+    ]

@@ -1,0 +1,91 @@
+"""The log of a model's training, read while it grows: losses, epochs, seconds a step."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.run.nvlog import NON_FINITE, parse_line
+
+PLACE_NAME = "glob_iter/iters_per_epoch"
+PLACE = re.compile(r"(\d+)/(\d+)")  # steps before this one, and steps of an epoch
+MEASURE = "evaluation_"
+RECENT = 50  # steps whose seconds the time left is estimated from
+
+
+@dataclass
+class Losses:
+    """Losses by the number of optimizer steps in training order; a resumed run repeats its last steps, and replaces them."""
+
+    training: dict[int, float] = field(default_factory=dict)
+    validation: dict[int, float] = field(default_factory=dict)
+
+
+class RunLog:
+    """The records of nvlog.json. `update` reads those that came since the last call."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self.losses = Losses()
+        self.step, self.epoch, self.steps_per_epoch = 0, -1, 0
+        self.report: tuple[int, dict[str, float]] | None = None  # the newest: its epoch, and its measures
+        self.step_seconds = 0.0  # of all steps, repeated ones included
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._file, self._position = (0, 0), 0
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """The median of the last steps; None before the first one."""
+        return statistics.median(self._seconds) if self._seconds else None
+
+    def update(self) -> bool:
+        """Read new records; a log of another run begins anew. Returns True if there were some."""
+        try:
+            with self.path.open("rb") as file:
+                status = self.path.stat()
+                if (status.st_dev, status.st_ino) != self._file or status.st_size < self._position:
+                    self._forget()
+                    self._file = (status.st_dev, status.st_ino)
+                file.seek(self._position)
+                content = file.read()
+        except OSError:
+            return False
+        complete = content[: content.rfind(b"\n") + 1]
+        self._position += len(complete)
+        for line in complete.decode("utf-8", "replace").split("\n"):
+            record = parse_line(line)
+            if record and record.get("type") == "LOG" and isinstance(record.get("data"), dict):
+                self._add(record.get("step"), record["data"])
+        return bool(complete)
+
+    def _add(self, step: Any, data: dict[str, Any]) -> None:
+        """Add a record of a step [epoch, iteration], or of a validation [epoch]."""
+        if not isinstance(step, list) or not all(type(part) is int for part in step):
+            return
+        place = PLACE.fullmatch(str(data.get(PLACE_NAME, "")))
+        if len(step) == 2 and place and "train_loss" in data:
+            self.epoch, self.step, self.steps_per_epoch = step[0], int(place[1]) + 1, int(place[2])
+            self.losses.training[self.step] = number(data["train_loss"])
+            if (seconds := number(data.get("train_iter_time"))) > 0:
+                self._seconds.append(seconds)
+                self.step_seconds += seconds
+        elif len(step) == 1:
+            if "val_loss" in data:
+                self.losses.validation[self.step] = number(data["val_loss"])
+            measures = {name.removeprefix(MEASURE): number(data[name]) for name in data if name.startswith(MEASURE)}
+            if measures:
+                self.report = (step[0], measures)
+
+
+def number(value: Any) -> float:
+    """Return a number of a record as a float; nan for all else."""
+    if isinstance(value, str):
+        return NON_FINITE.get(value, float("nan"))
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")

@@ -1,0 +1,1 @@
+"""Voice: the folder that training writes, with its card."""

@@ -1,0 +1,125 @@
+"""The card of a voice: README.md with its data, its training and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.quality.report import MEASURES, System, columns_of, format_row
+from common.tables import markdown_table
+from common.training.checkup import LOGGED_AS
+from models import REGISTRY
+from studio.plan.commands import SLACK
+from studio.plan.file import Plan
+from studio.plan.material import Material
+from studio.project import Project
+from studio.train.progress import Progress, Report
+from studio.voice.measures import cell_of, choice_of, column_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Facts that a card states; checkpoints and reports by the names of models."""
+
+    project: Project
+    plan: Plan
+    progress: Progress
+    material: Material
+    checkpoints: Mapping[str, Mapping[str, Any]]
+    reports: Mapping[str, list[Report]]
+    systems: list[System]
+    vocoder: str
+    samples: list[str]
+
+
+def card(facts: Facts) -> str:
+    """Write the card as Markdown."""
+    parts = [_head(facts), _data(facts.material), _training(facts), _quality(facts), _reports(facts), _use(facts)]
+    return "\n\n".join([*parts, _rights()]) + "\n"
+
+
+def _head(facts: Facts) -> str:
+    return (
+        f"# Voice {facts.project.name}\n\n"
+        f"Text to speech with {' and '.join(facts.checkpoints)}. Its default vocoder is {facts.vocoder}. "
+        "`python -m studio.train` has generated this card; figures are those of its last run."
+    )
+
+
+def _data(material: Material) -> str:
+    rows = {
+        "minutes of training": f"{material.minutes:.1f}",
+        "clips of training": f"{material.clips}",
+        "clips of validation": f"{material.validation_clips}",
+        "longest clip, seconds": f"{material.longest_seconds:.1f}",
+        "different characters": f"{material.characters}",
+        "sampling rate, Hz": f"{material.sampling_rate}",
+    }
+    return "## Data\n\n" + _table(["", ""], [[name, value] for name, value in rows.items()])
+
+
+def _training(facts: Facts) -> str:
+    rows = []
+    for name, stored in facts.checkpoints.items():
+        settings, progress = facts.plan.models[name], facts.progress.of(name)
+        row = {
+            "model": name,
+            "start": settings.warm_start or "random weights",
+            "steps": str(stored["iteration"]),
+            "epoch": str(stored["epoch"]),
+            "clips a step": str(settings.batch_size * settings.grad_accumulation_steps),
+            "learning rate": f"{settings.learning_rate:g}, {settings.lr_schedule}",
+            "minutes trained": f"{progress.seconds / 60:.1f}",
+            "end": progress.reason or "not finished",
+        }
+        rows.append(row)
+    note = (
+        "Steps and epoch are those of the weights in this folder. Epochs count from 0, as in the names of checkpoints."
+    )
+    return f"## Training\n\n{note}\n\n{_table(list(rows[0]), [list(row.values()) for row in rows])}"
+
+
+def _quality(facts: Facts) -> str:
+    keys = columns_of(facts.systems)
+    header = ["vocoder", *(MEASURES[key].title for key in keys), "x real time"]
+    count = len(facts.systems[0].lines)
+    lines = "1 validation line" if count == 1 else f"{count} validation lines"
+    words = "" if "wer" in keys else " No recogniser is installed here, so no words are counted."
+    note = f"{lines}, free running, seed 0.{words} `evaluate.py` explains the measures."
+    return f"## Quality\n\n{note}\n\n" + _table(header, [format_row(system, keys) for system in facts.systems])
+
+
+def _reports(facts: Facts) -> str:
+    parts = ["## Reports during training"]
+    for name, reports in facts.reports.items():
+        measure = facts.plan.models[name].best_by
+        selecting = [] if measure == "loss" else [LOGGED_AS.get(measure, measure), measure]
+        keys = list(dict.fromkeys([*selecting, "val_loss"]))
+        rows = [[str(report.epoch), *(cell_of(key, report.values.get(key)) for key in keys)] for report in reports]
+        near = "" if measure == "loss" else f" among epochs with a validation loss at most {SLACK:g} above the lowest"
+        header = ["epoch", *map(column_of, keys)]
+        parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + _table(header, rows))
+    return "\n\n".join(parts)
+
+
+def _use(facts: Facts) -> str:
+    samples = "\n".join(f"- `samples/sample_{place}.wav`: {text}" for place, text in enumerate(facts.samples, 1))
+    flags = " ".join(f"--{REGISTRY[name].flag} {REGISTRY[name].flag}.safetensors" for name in facts.checkpoints)
+    return (
+        "## Use\n\n    python inference.py --voice DIR -i phrases/phrase.txt\n    python -m serving --voices DIR\n"
+        f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
+        f"The checkpoints work alone as well: `{flags}`.\n\n"
+        f"Samples, of the validation texts:\n\n{samples}"
+    )
+
+
+def _rights() -> str:
+    return (
+        "## Rights\n\n"
+        "Fill in: the speaker, the consent to this voice, the licence of the recordings, and the uses that are allowed."
+    )
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    return markdown_table("<" * len(header), header, rows)

@@ -1,0 +1,421 @@
+"""python -m common.checkpoint: its report on every layout, and copies that keep the content."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.io import wavfile
+from torch import nn
+
+import models
+import train
+from common.checkpoint import __main__ as command
+from common.checkpoint.files import load_checkpoint
+from common.errors import DataError, UsageError
+from common.run.distributed import Dist
+from common.training import snapshot
+from common.training.arguments import parse_training_arguments
+from common.training.loop import TrainState
+from common.training.optimization import Pace
+from models import REGISTRY
+from tests.recipe import ROOT, flags, succeed, train_tiny_model
+
+pytestmark = pytest.mark.slow
+
+# spec/interface.md's, by the model's name: the arguments of the published models' constructors
+PUBLISHED_CONFIG = {
+    "Tacotron2": "mask_padding n_mel_channels n_symbols symbols_embedding_dim encoder_kernel_size encoder_n_convolutions"
+    " encoder_embedding_dim attention_rnn_dim attention_dim attention_location_n_filters attention_location_kernel_size"
+    " n_frames_per_step decoder_rnn_dim prenet_dim max_decoder_steps gate_threshold p_attention_dropout"
+    " p_decoder_dropout postnet_embedding_dim postnet_kernel_size postnet_n_convolutions decoder_no_early_stopping",
+    "WaveGlow": "n_mel_channels n_flows n_group n_early_every n_early_size WN_config",
+}
+PUBLISHED = {
+    "epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"
+}  # fmt: skip
+OURS = {"data", "iteration", "seed"}
+MODELS = pytest.mark.parametrize("model", REGISTRY)
+NEWEST = "checkpoint_WaveGlow_last"
+CPU = Dist(0, 0, 1, torch.device("cpu"))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Callable[[str], TrainState]:
+    """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
+
+    def make(model: str) -> TrainState:
+        args, spec = parse_training_arguments(flags(model, tmp_path / "fresh"), REGISTRY, "")
+        return train.make_state(spec, args, CPU, Pace(2, 2, 4))[0]
+
+    return make
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    """A checkpoint of one layer, with all that the published recipe keeps."""
+    state = {"layer.weight": torch.ones(2, 3), "layer.bias": torch.zeros(2)}
+    return {"epoch": 7, "config": {"n": 1}, "state_dict": state, **changes}
+
+
+def write_pt(path: Path, content: Any) -> Path:
+    torch.save(content, path)
+    return path
+
+
+def inspect_json(path: Path, capsys) -> dict[str, Any]:
+    command.main(["inspect", str(path), "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def inspect_text(path: Path, capsys, *words: str) -> str:
+    command.main(["inspect", str(path), *words])
+    return capsys.readouterr().out
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, tensors and dtypes included."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a.dtype == b.dtype and torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+@MODELS
+def test_inspect_tells_what_training_left(model: str, capsys) -> None:
+    found = inspect_json(train_tiny_model(model), capsys)
+    checkpoint = load_checkpoint(train_tiny_model(model))
+    built = models.load_model(model, train_tiny_model(model))
+    assert (found["model"], found["layout"]) == (model, "this recipe's")
+    assert (found["epoch"], found["iteration"], found["seed"], found["epoch_complete"]) == (1, 4, 1, True)
+    assert (found["config"], found["data"]) == (checkpoint["config"], checkpoint["data"])
+    assert found["parameters"] == sum(parameter.numel() for parameter in built.parameters())
+    assert found["parts"] == {
+        name: sum(parameter.numel() for parameter in part.parameters()) for name, part in built.named_children()
+    }
+    assert found["bytes"] == train_tiny_model(model).stat().st_size
+    assert (found["learning_rates"], found["scaler"]) == ([{"Tacotron2": 1e-3, "WaveGlow": 1e-4}[model]], "off")
+    assert found["optimizer_states"] == len(list(built.parameters()))
+    assert (found["random_states"], found["other_keys"]) == ({"random_rng_states_all": 1}, [])
+    shapes = {name: (list(value.shape), str(value.dtype)[6:]) for name, value in built.state_dict().items()}
+    assert {each["name"]: (each["shape"], each["dtype"]) for each in found["tensors"]} == shapes
+    assert sum(found["dtypes"].values()) == sum(value.numel() for value in built.state_dict().values())
+
+
+def test_inspect_as_text(capsys) -> None:
+    path = train_tiny_model("WaveGlow")
+    text = inspect_text(path, capsys, "--tensors")
+    assert text.startswith(f"file           {path}\nsize           {path.stat().st_size:,} bytes\n")
+    for row in (
+        r"layout +this recipe's; weight normalisation as weight_g and weight_v",
+        r"epoch +1",
+        r"optimizer +learning rate 0\.0001; averages of 98 weights",
+        r"random states +random_rng_states_all \(processes: 1\)",
+        r"  WN_config\.n_channels +8",
+        r"  sampling_rate +22050",
+        r"tensors +98",
+        r"  upsample\.weight +10x10x1024 +float32",
+    ):
+        assert re.search(rf"^{row}$", text, flags=re.MULTILINE), row
+    without = inspect_text(path, capsys)
+    assert text.startswith(without.rstrip("\n")) and "upsample.weight" not in without
+
+
+LAYOUTS = {
+    "published, of several GPUs": (
+        small(state_dict={"module.a.weight": torch.ones(2)}, optimizer={"param_groups": [{"lr": 0.5}], "state": {}}),
+        "the published recipe's; names begin with module. (DistributedDataParallel)",
+    ),
+    "two wrappers": (
+        small(state_dict={"module.1.a.weight": torch.ones(2)}),
+        "weights, with epoch, config; names begin with module.1. (DistributedDataParallel)",
+    ),
+    "Apex": (
+        small(optimizer={"param_groups": [], "state": {}}, amp={"loss_scaler0": {"loss_scale": 512.0}}),
+        "the published recipe's; state of Apex amp",
+    ),
+    "bare": ({"a.weight": torch.ones(2)}, "bare state_dict"),
+    "folded": (
+        small(state_dict={"WN.0.in_layers.0.weight": torch.ones(2)}),
+        "weights, with epoch, config; weight normalisation folded into weight",
+    ),
+    "fused": (
+        small(state_dict={"WN.0.cond_layer.weight_g": torch.ones(2), "WN.0.cond_layer.weight_v": torch.ones(2)}),
+        "weights, with epoch, config; weight normalisation as weight_g and weight_v; "
+        "one fused cond_layer where others have cond_layers",
+    ),
+    "parametrized": (
+        small(state_dict={"a.parametrizations.weight.original1": torch.ones(2)}),
+        "weights, with epoch, config; weight normalisation as PyTorch's parametrizations",
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inspect_tells_layouts_apart(tmp_path: Path, capsys, layout: str) -> None:
+    content, said = LAYOUTS[layout]
+    assert f"\nlayout         {said}\n" in inspect_text(write_pt(tmp_path / "c.pt", content), capsys)
+
+
+def test_inspect_of_a_file_from_several_gpus(tmp_path: Path, capsys) -> None:
+    states = torch.zeros(8, 16, dtype=torch.uint8)
+    groups = [{"lr": 1e-3, "params": [0]}, {"lr": 1e-4, "params": [1]}]
+    checkpoint = small(
+        random_rng_state=states[0],
+        cuda_rng_state_all=list(states),
+        scaler={"scale": 65536.0},
+        optimizer={"param_groups": groups, "state": {0: {}, 1: {}}},
+        learning_rate=0.1,
+    )
+    checkpoint["state_dict"]["norm.running_mean"] = torch.zeros(5, dtype=torch.float16)
+    checkpoint["state_dict"]["norm.num_batches_tracked"] = torch.tensor(9)
+    found = inspect_json(write_pt(tmp_path / "checkpoint_Some_Model_12.pt", checkpoint), capsys)
+    assert found["model"] == "Some_Model"
+    assert (found["parameters"], found["parts"]) == (8, {"layer": 8})
+    assert found["dtypes"] == {"float32": 8, "float16": 5, "int64": 1}
+    assert (found["learning_rates"], found["optimizer_states"]) == ([1e-3, 1e-4], 2)
+    assert found["scaler"] == "loss scale 65536"
+    assert found["random_states"] == {"random_rng_state": 1, "cuda_rng_state_all": 8}
+    assert found["other_keys"] == ["learning_rate"]
+    assert found["tensors"][-1] == {
+        "name": "norm.num_batches_tracked", "shape": [], "dtype": "int64", "nan": 0, "infinite": 0
+    }  # fmt: skip
+
+
+def test_what_is_not_there_is_none(tmp_path: Path, capsys) -> None:
+    text = inspect_text(write_pt(tmp_path / "c.pt", {"w": torch.ones(1)}), capsys)
+    for label in ("epoch", "iteration", "seed", "optimizer", "scaler", "random states", "config", "data options"):
+        assert re.search(rf"^{label} +none$", text, flags=re.MULTILINE), label
+    assert "not in the file's name" in text
+
+
+def test_unknown_entries_are_listed_in_short(tmp_path: Path, capsys) -> None:
+    unknown = {f"key {number} {'x' * 500}": number for number in range(1000)} | {"my_rng_state": 5}
+    shown = inspect_text(write_pt(tmp_path / "a.pt", small(**unknown)), capsys)
+    assert "other keys     key 0 xxx" in shown and " and 996 more\n" in shown
+    assert "random states  my_rng_state (processes: 1)" in shown
+    assert max(map(len, shown.splitlines())) < 800
+
+
+def test_weights_that_are_not_finite_fail(tmp_path: Path) -> None:
+    state = {"a": torch.tensor([1.0, torch.nan, torch.inf]), "b": torch.ones(2), "c": torch.tensor([-torch.inf])}
+    bad, good, absent = (
+        write_pt(tmp_path / "bad.pt", state),
+        write_pt(tmp_path / "good.pt", small()),
+        tmp_path / "none.pt",
+    )
+    words = [sys.executable, "-m", "common.checkpoint", "inspect", "--json", str(bad), str(absent), str(good)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    first, second = map(json.loads, done.stdout.splitlines())  # told all the same
+    assert [(each["nan"], each["infinite"]) for each in first["tensors"]] == [(1, 1), (0, 0), (0, 1)]
+    assert second["file"] == str(good)
+    assert done.stderr == (
+        f"error: {bad}: 2 of 3 tensors hold NaN or infinite weights: a (1 NaN, 1 infinite), c (0 NaN, 1 infinite); "
+        f"go back to an older checkpoint\n{absent}: no such checkpoint; beside it: bad.pt, good.pt\n"
+    )
+
+
+@MODELS
+def test_the_published_layout_resumes_where_ours_does(model: str, tmp_path: Path, fresh, capsys) -> None:
+    ours, out = load_checkpoint(train_tiny_model(model)), tmp_path / "new" / "p.pt"
+    command.main(["convert", str(train_tiny_model(model)), str(out)])
+    assert "cuda_rng_state_all is empty, as no GPU was used" in capsys.readouterr().out
+    converted = load_checkpoint(out)
+    assert set(converted) == PUBLISHED | OURS
+    assert set(converted["config"]) == set(PUBLISHED_CONFIG[model].split())
+    assert all(same(converted[key], ours[key]) for key in (PUBLISHED | OURS) - {"config"})
+    assert converted["config"].items() <= ours["config"].items()
+    states = [fresh(model), fresh(model)]
+    said = [snapshot.restore(state, content, out) for state, content in zip(states, (ours, converted), strict=True)]
+    assert said[0] == said[1] == f"{out}: resuming at epoch 2"
+    first, second = (state.model.state_dict() | state.optimizer.state_dict() for state in states)
+    assert same(first, second)
+    assert inspect_json(out, capsys)["layout"] == "the published recipe's"
+
+
+def test_old_states_get_their_new_names(tmp_path: Path, fresh, capsys) -> None:
+    ours = load_checkpoint(train_tiny_model("WaveGlow"))
+    old = {key: ours[key] for key in ("epoch", "config", "optimizer")}
+    old["state_dict"] = {f"module.{name}": value for name, value in ours["state_dict"].items()}
+    old["random_rng_state"] = ours["random_rng_states_all"][0]
+    old["amp"] = {"loss_scaler0": {"loss_scale": 2.0**15, "unskipped": 3}}
+    out = tmp_path / "new.pt"
+    command.main(["convert", str(write_pt(tmp_path / "old.pt", old)), str(out)])
+    converted = load_checkpoint(out)
+    assert set(converted) == PUBLISHED - {"cuda_rng_state_all"}
+    assert same(converted["state_dict"], dict(ours["state_dict"]))
+    assert same(converted["random_rng_states_all"], ours["random_rng_states_all"])
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.load_state_dict(converted["scaler"])
+    assert scaler.get_scale() == 2.0**15
+    assert snapshot.restore(fresh("WaveGlow"), converted, out) == f"{out}: resuming at epoch 2"
+
+
+def test_an_unfinished_epoch_is_done_again(tmp_path: Path, fresh) -> None:
+    """The published recipe goes on with the epoch after the file's, whatever its other entries are."""
+    totals = {"iterations": 3, "clips": 6, "loss": 1.5, "items": 90.0, "seconds": 2.0}
+    half_way = load_checkpoint(train_tiny_model("WaveGlow")) | {"epoch_complete": False, "epoch_totals": totals}
+    out = tmp_path / "out.pt"
+    command.main(["convert", str(write_pt(tmp_path / "in.pt", half_way)), str(out)])
+    converted = load_checkpoint(out)
+    assert (converted["epoch"], converted["iteration"]) == (0, 1)
+    assert snapshot.restore(fresh("WaveGlow"), converted, out) == f"{out}: resuming at epoch 1"
+
+
+def test_weights_only_is_a_warm_start(tmp_path: Path, fresh, capsys) -> None:
+    out = tmp_path / "w.pt"
+    command.main(["convert", str(train_tiny_model("WaveGlow")), str(out), "--weights-only"])
+    assert "without optimizer, scaler; training from it is a warm start" in capsys.readouterr().out
+    assert set(load_checkpoint(out)) == {"epoch", "config", "state_dict", *OURS}
+    said = snapshot.restore(fresh("WaveGlow"), load_checkpoint(out), out)
+    assert said == f"{out}: weights only, no optimizer: a warm start at epoch 0"
+    assert out.stat().st_size < 0.5 * train_tiny_model("WaveGlow").stat().st_size
+
+
+def test_settings_the_published_models_do_not_have_stay_and_are_said(tmp_path: Path, capsys) -> None:
+    state = {"WN.0.in_layers.0.weight": torch.ones(2), "WN.0.cond_layer.bias": torch.ones(2)}
+    config = {"n_flows": 4, "hop_length": 300, "upsample_kernel_size": 1024}
+    command.main(
+        ["convert", str(write_pt(tmp_path / "in.pt", small(state_dict=state, config=config))), f"{tmp_path}/o.pt"]
+    )
+    assert load_checkpoint(tmp_path / "o.pt")["config"] == {"n_flows": 4, "hop_length": 300}
+    assert (
+        "note: weight normalisation folded into weight; one fused cond_layer where others have cond_layers; "
+        "hop_length=300 in its config: read here, not by the published recipe\n"
+    ) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@MODELS
+def test_half_stores_what_numpy_rounds_to(model: str, suffix: str, tmp_path: Path) -> None:
+    out = tmp_path / f"half{suffix}"
+    command.main(["convert", str(train_tiny_model(model)), str(out), "--half"])
+    ours, converted = (load_checkpoint(path)["state_dict"] for path in (train_tiny_model(model), out))
+    assert set(converted) == set(ours)
+    for name, value in ours.items():
+        if value.is_floating_point():
+            assert converted[name].dtype == torch.float16
+            assert np.array_equal(converted[name].numpy(), value.numpy().astype(np.float16)), name
+        else:
+            assert same(converted[name], value)
+    built = models.load_model(model, out)
+    assert {value.dtype for value in built.parameters()} == {torch.float32}
+
+
+def test_half_cannot_hold_everything(tmp_path: Path) -> None:
+    state = {"fine": torch.tensor([65504.0]), "norm.running_var": torch.tensor([1e6, 1.0]), "b": torch.tensor([-7e4])}
+    path, out = write_pt(tmp_path / "c.pt", small(state_dict=state)), tmp_path / "out.pt"
+    with pytest.raises(
+        DataError, match=r"--half: float16 ends at 65504, .* norm\.running_var \(up to 1e\+06\), b \(up"
+    ):
+        command.main(["convert", str(path), str(out), "--half"])
+    assert not out.exists()
+
+
+def test_safetensors_is_what_the_library_reads(tmp_path: Path) -> None:
+    out, ours = tmp_path / "w.safetensors", load_checkpoint(train_tiny_model("Tacotron2"))
+    command.main(["convert", str(train_tiny_model("Tacotron2")), str(out)])
+    assert same(load_file(out), dict(ours["state_dict"]))
+    read = load_checkpoint(out)
+    assert set(read) == {"epoch", "iteration", "seed", "config", "data", "state_dict"}
+    assert all(read[key] == ours[key] for key in ("epoch", "iteration", "seed", "config", "data"))
+
+
+def test_safetensors_speak_and_warm_start(tmp_path: Path, fresh) -> None:
+    """inference.py says the same with them, without a flag that tells what the models are; training starts from them."""
+    words = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", 0]
+    (tmp_path / "phrases.txt").write_text("Two.\n")
+    models_of: dict[str, list[object]] = {".pt": [], ".safetensors": []}
+    for model in REGISTRY:
+        out = tmp_path / f"{model}.safetensors"
+        command.main(["convert", str(train_tiny_model(model)), str(out)])
+        models_of[".pt"] += [f"--{model.lower()}", train_tiny_model(model)]
+        models_of[".safetensors"] += [f"--{model.lower()}", out]
+    for suffix, chosen in models_of.items():
+        succeed("inference.py", *words, *chosen, "-o", tmp_path / suffix[1:])
+    (_, theirs), (_, ours) = (wavfile.read(tmp_path / name / "audio_0.wav") for name in ("safetensors", "pt"))
+    assert ours.std() > 100
+    assert np.array_equal(theirs, ours)
+    state = fresh("WaveGlow")
+    snapshot.restore(state, load_checkpoint(out), out)
+    assert same(dict(state.model.state_dict()), dict(load_checkpoint(train_tiny_model("WaveGlow"))["state_dict"]))
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    """Also what safetensors itself refuses: two names for the same memory, and a transposed view."""
+    shared = torch.arange(6.0).view(2, 3)
+    state = {"a": shared, "b": shared, "c": shared.t(), "n": torch.tensor(3)}
+    config = {"rate": np.int64(22050), "size": (1, 2), "nested": {"x": None}, "name": "é"}
+    path = write_pt(tmp_path / "a.pt", small(state_dict=state, config=config))
+    command.main(["convert", str(path), f"{tmp_path}/b.safetensors"])
+    command.main(["convert", f"{tmp_path}/b.safetensors", f"{tmp_path}/c.pt"])
+    back = load_checkpoint(tmp_path / "c.pt")
+    assert same(dict(back["state_dict"]), state)
+    assert (back["epoch"], back["config"]) == (7, {"rate": 22050, "size": [1, 2], "nested": {"x": None}, "name": "é"})
+
+
+def test_an_existing_file_stays_unless_forced(tmp_path: Path) -> None:
+    source, out = write_pt(tmp_path / "in.pt", small()), tmp_path / "out.pt"
+    out.write_bytes(b"precious")
+    with pytest.raises(UsageError, match=r"out\.pt is there already; .*--force"):
+        command.main(["convert", str(source), str(out)])
+    with pytest.raises(UsageError, match="is a folder, expected a file"):
+        command.main(["convert", str(source), str(tmp_path), "--force"])
+    assert out.read_bytes() == b"precious"
+    command.main(["convert", str(source), str(out), "--force"])
+    assert load_checkpoint(out)["epoch"] == 7
+    command.main(["convert", str(out), str(out), "--force", "--half"])  # onto itself
+    assert load_checkpoint(out)["state_dict"]["layer.weight"].dtype == torch.float16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.pt", "out.pt"]
+
+
+def test_a_bad_source_leaves_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    with pytest.raises(DataError, match="no such checkpoint"):
+        command.main(["convert", f"{tmp_path}/none.pt", str(out)])
+    odd = small(state_dict={"a": torch.ones(1), "steps": 3})
+    with pytest.raises(DataError, match=r"\.safetensors files hold tensors alone, not steps"):
+        command.main(["convert", str(write_pt(tmp_path / "odd.pt", odd)), str(out)])
+    assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
+
+
+def test_other_peoples_safetensors(tmp_path: Path, capsys) -> None:
+    layer = nn.Linear(2, 3)
+    save_file(layer.state_dict(), tmp_path / "a.safetensors", metadata={"format": "pt", "author": "someone"})
+    save_file(layer.state_dict(), tmp_path / "b.safetensors")
+    for name in "ab":
+        read = load_checkpoint(tmp_path / f"{name}.safetensors")
+        assert list(read) == ["state_dict"] and same(read["state_dict"], dict(layer.state_dict()))
+        assert inspect_json(tmp_path / f"{name}.safetensors", capsys)["layout"] == "safetensors"
+
+
+@pytest.mark.parametrize("words", [["convert", "in.pt", "out.safetensors"], ["inspect", "in.safetensors"]])
+def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch, words: list[str]) -> None:
+    write_pt(tmp_path / "in.pt", small())
+    save_file(small()["state_dict"], tmp_path / "in.safetensors")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "safetensors", None)  # Python's own way to make an import fail
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    with pytest.raises(UsageError, match="need a package that is not here: pip install safetensors"):
+        command.main(words)
+    assert not Path("out.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["inspect"], ["convert", "a.pt"], ["inspect", "a.pt", "--tens"], ["look", "a.pt"]]
+)
+def test_bad_command_lines(words: list[str], capsys) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        command.main(words)
+    assert leaving.value.code == 2
+    assert "usage: python -m common.checkpoint" in capsys.readouterr().err

@@ -1,0 +1,184 @@
+"""Several runs in one --output: each keeps its own log, and nvlog.json is the newest run's."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError
+from common.run import log_files
+from common.run.nvlog import NvLog, read_log
+
+
+class Folder:
+    """One --output, and runs in it that log their name and their steps."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def run(self, model: str, name: str, first: int = 0, last: int = 2) -> str:
+        """Log optimizer steps first … last - 1 as train.py does; returns what is said about older logs."""
+        log, tensorboard = self.path / "nvlog.json", self.path / "tensorboard" / model
+        message = log_files.prepare(log, tensorboard, model, first)
+        with NvLog(log, tensorboard, purge_step=first + 1 if first else None) as open_log:
+            open_log.parameters({"model_name": model, "run": name})
+            for step in range(first, last):
+                open_log.log((0, step), {"glob_iter/iters_per_epoch": f"{step}/9"})
+        tensorboard.mkdir(parents=True, exist_ok=True)
+        (tensorboard / f"{name} from {first}").touch()
+        return message
+
+    def runs(self) -> dict[str, list[str]]:
+        """Log file → its runs' names and steps, in order."""
+        return {path.name: describe_records(path) for path in sorted(self.path.glob("*.json"))}
+
+    def curves(self) -> dict[str, list[str]]:
+        """TensorBoard folder → its files."""
+        folders = sorted((self.path / "tensorboard").iterdir())
+        return {folder.name: sorted(file.name for file in folder.iterdir()) for folder in folders}
+
+
+def describe_records(path: Path) -> list[str]:
+    data = [record["data"] for record in read_log(path) if "data" in record]
+    values = [
+        str(item.get("run") or item.get("glob_iter/iters_per_epoch")) for item in data if "model_name" not in item
+    ]
+    return [value.removesuffix("/9") for value in values]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_a_first_run_moves_nothing(folder: Folder) -> None:
+    assert folder.run("A", "a") == ""
+    assert folder.runs() == {"nvlog.json": ["a", "0", "1"]}
+
+
+def test_two_models_in_turn_each_keep_their_log(folder: Folder) -> None:
+    folder.run("A", "a")
+    message = folder.run("B", "b")
+    assert message == f"older logs: {folder.path}/nvlog.json is now {folder.path}/nvlog_1.json"
+    assert folder.runs() == {"nvlog.json": ["b", "0", "1"], "nvlog_1.json": ["a", "0", "1"]}
+    message = folder.run("A", "a again", 2, 3)
+    assert message == (
+        f"older logs: {folder.path}/nvlog.json is now {folder.path}/nvlog_2.json, "
+        f"{folder.path}/nvlog_1.json is now {folder.path}/nvlog.json"
+    )
+    assert folder.runs() == {"nvlog.json": ["a", "0", "1", "a again", "2"], "nvlog_2.json": ["b", "0", "1"]}
+    folder.run("B", "b again", 2, 3)
+    assert folder.runs() == {
+        "nvlog.json": ["b", "0", "1", "b again", "2"],
+        "nvlog_1.json": ["a", "0", "1", "a again", "2"],
+    }
+    assert folder.run("B", "b once more", 3, 4) == ""
+    assert folder.runs()["nvlog.json"] == ["b", "0", "1", "b again", "2", "b once more", "3"]
+    assert folder.curves() == {
+        "A": ["a again from 2", "a from 0"],
+        "B": ["b again from 2", "b from 0", "b once more from 3"],
+    }
+
+
+def test_a_fresh_run_of_the_same_model_starts_a_log_and_curves_of_its_own(folder: Folder) -> None:
+    for name in ("one", "two", "three"):
+        folder.run("A", name)
+    assert folder.runs() == {
+        "nvlog.json": ["three", "0", "1"],
+        "nvlog_1.json": ["one", "0", "1"],
+        "nvlog_2.json": ["two", "0", "1"],
+    }
+    assert folder.curves() == {"A": ["three from 0"], "A_1": ["one from 0"], "A_2": ["two from 0"]}
+    folder.run("A", "three again", 2, 3)
+    assert folder.runs()["nvlog.json"] == ["three", "0", "1", "three again", "2"]
+
+
+def test_the_newest_log_is_found_by_its_own_time_not_by_its_number_or_the_files(folder: Folder) -> None:
+    folder.run("A", "old")
+    folder.run("A", "new")
+    folder.run("B", "b")
+    for time, name in enumerate(("nvlog_2.json", "nvlog_1.json")):  # a copy of the folder may have any times
+        os.utime(folder.path / name, (time, time))
+    (folder.path / "nvlog_1.json").rename(folder.path / "nvlog_9.json")
+    folder.run("A", "new again", 2, 3)
+    assert folder.runs()["nvlog.json"] == ["new", "0", "1", "new again", "2"]
+
+
+def test_a_resume_passes_over_a_run_that_ended_before_its_first_checkpoint(folder: Folder) -> None:
+    folder.run("A", "long", 0, 5)
+    folder.run("A", "killed", 0, 1)
+    folder.run("A", "long again", 5, 6)
+    assert folder.runs() == {
+        "nvlog.json": ["long", "0", "1", "2", "3", "4", "long again", "5"],
+        "nvlog_2.json": ["killed", "0"],
+    }
+    assert folder.curves() == {"A": ["long again from 5"], "A_1": ["long from 0"], "A_2": ["killed from 0"]}
+
+
+def test_a_checkpoint_whose_step_no_log_holds_continues_the_newest(folder: Folder) -> None:
+    folder.run("A", "a")
+    folder.run("A", "a again", 70, 71)
+    assert folder.runs() == {"nvlog.json": ["a", "0", "1", "a again", "70"]}
+
+
+@pytest.mark.parametrize("content", ["", "notes\n", 'DLLL {"type": "LOG", "step": [], "data": {"latency": 1.0}}\n'])
+def test_a_log_without_a_model_name_is_moved_aside(folder: Folder, content: str) -> None:
+    folder.run("A", "a")
+    (folder.path / "nvlog.json").rename(folder.path / "nvlog_1.json")
+    (folder.path / "nvlog.json").write_text(content)
+    folder.run("A", "a again", 2, 3)
+    assert (folder.path / "nvlog_2.json").read_text() == content
+    assert describe_records(folder.path / "nvlog.json") == ["a", "0", "1", "a again", "2"]
+    assert folder.curves() == {"A": ["a again from 2", "a from 0"]}
+
+
+@pytest.mark.parametrize("model", ["A", "B"])
+def test_a_process_killed_between_two_renames_loses_nothing(folder: Folder, model: str, monkeypatch) -> None:
+    folder.run("A", "a")
+    folder.run("B", "b")
+    rename, count = Path.rename, 0
+
+    def rename_until_killed(path: Path, target: Path) -> Path:
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_until_killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.run("A", "a again", 2, 3)
+    assert folder.runs() == {"nvlog_1.json": ["a", "0", "1"], "nvlog_2.json": ["b", "0", "1"]}
+    folder.run(model, "again", 2, 3)
+    assert folder.runs()["nvlog.json"] == [model.lower(), "0", "1", "again", "2"]
+    assert sum(len(lines) for lines in folder.runs().values()) == 8
+
+
+def test_a_log_that_was_deleted_begins_anew_and_the_curves_go_on(folder: Folder) -> None:
+    folder.run("A", "a")
+    (folder.path / "nvlog.json").unlink()
+    assert folder.run("A", "a again", 2, 3) == ""
+    assert folder.curves() == {"A": ["a again from 2", "a from 0"]}
+
+
+def test_published_logs_count_as_their_models(folder: Folder) -> None:
+    """A log whose numbers are not counted as here, or whose first records lack what is here."""
+    records = [{"timestamp": "1560777134.639505", "step": "PARAMETER", "data": {"output": "output"}}]
+    records += [{"type": "LOG", "step": "PARAMETER", "data": {"model_name": "A"}}, {"step": [0], "data": {}}]
+    (folder.path / "nvlog.json").write_text("".join(f"DLLL {json.dumps(record)}\n" for record in records))
+    assert folder.run("A", "a again", 2, 3) == ""
+
+
+def test_a_folder_that_refuses_is_a_data_error(folder: Folder, monkeypatch) -> None:
+    folder.run("A", "a")
+
+    def refuse(path: Path, target: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(DataError, match=r"nvlog.json: cannot move an older log aside \(Permission denied\)"):
+        folder.run("A", "another")

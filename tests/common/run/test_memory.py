@@ -1,0 +1,438 @@
+"""Peaks against closed forms and the kernel's count, batches that fit against a search of all, and memory that runs out."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from common.errors import DataError
+from common.run.memory import (
+    advice,
+    available_memory,
+    explain_out_of_memory,
+    measure_peak,
+    smaller_batch,
+    split_batch,
+    state_bytes,
+)
+from tests.recipe import ROOT
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+GPU = torch.device("cuda", 0)
+MIB = 1 << 20
+FLOATS = MIB // 4  # of float32 in one MiB
+SCALARS = 256  # bytes that an operation may take for the numbers it is given
+
+
+# --- peaks ---
+
+
+def one_after_another() -> None:
+    for _ in range(5):
+        torch.empty(FLOATS)
+
+
+def double_and_drop() -> None:
+    x = torch.empty(FLOATS)
+    y = x * 2  # 2 MiB now
+    del x
+    z = torch.cat((y, y))  # 3 MiB
+    del y
+    torch.empty(FLOATS // 2)  # 2.5 MiB
+    del z
+
+
+def written_in_place() -> None:
+    torch.ones(3 * FLOATS).mul_(2).add_(1)
+
+
+def a_peak_in_the_middle() -> None:
+    x = torch.empty(FLOATS)
+    many = [torch.empty(FLOATS) for _ in range(7)]
+    del many
+    torch.stack((x, x))
+
+
+@pytest.mark.parametrize(
+    ("work", "mebibytes"),
+    [(one_after_another, 1), (double_and_drop, 3), (written_in_place, 3), (a_peak_in_the_middle, 8), (lambda: None, 0)],
+)
+def test_peak_of_operations(work, mebibytes: int) -> None:
+    assert mebibytes * MIB <= measure_peak(CPU, work) <= mebibytes * MIB + SCALARS
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("steps", [1, 4, 9])
+def test_peak_of_backward(steps: int, threads: int) -> None:
+    torch.set_num_threads(threads)  # conftest puts it back
+    x = torch.zeros(FLOATS, requires_grad=True)
+    threads_of_hook = []
+    x.register_hook(lambda gradient: threads_of_hook.append(threading.get_ident()))
+
+    def work() -> None:
+        y = x
+        for _ in range(steps):
+            y = y.exp()  # keeps its result for backward
+        loss = y.sum()
+        del y  # a name for it would keep the last result alive
+        loss.backward()
+
+    # forward leaves a MiB of each step; backward adds one gradient, and of each step after the first the next one
+    expected = (steps + 1) * MIB
+    assert expected <= measure_peak(CPU, work) <= expected + SCALARS
+    assert threads_of_hook == [threading.get_ident()]  # a CPU's backward runs in the calling thread
+
+
+def test_memory_from_before_is_not_counted() -> None:
+    """Nor are blocks of an earlier measurement whose addresses are in use again."""
+    blocks: list[torch.Tensor] = []
+    assert measure_peak(CPU, lambda: blocks.extend(torch.empty(FLOATS) for _ in range(8))) == 8 * MIB
+    addresses = {tensor.data_ptr() for tensor in blocks}
+    for _ in range(50):  # the system gives an address again when it likes
+        blocks.clear()
+        blocks.extend(torch.empty(FLOATS) for _ in range(8))
+        if addresses & {tensor.data_ptr() for tensor in blocks}:
+            break
+
+    def free_and_take() -> None:
+        blocks.clear()
+        blocks.append(torch.empty(2 * FLOATS))
+
+    assert measure_peak(CPU, free_and_take) == 2 * MIB
+    assert measure_peak(CPU, blocks.clear) == 0
+
+
+STEP = """
+import sys
+from pathlib import Path
+import torch
+from torch import nn
+from common.run.memory import measure_peak
+
+torch.manual_seed(0)
+layers = [layer for _ in range(6) for layer in (nn.Conv1d(64, 64, 3, padding=1), nn.Tanh())]
+model = nn.Sequential(*layers)
+
+def highest_resident():  # of this program alone: getrusage would begin at its parent's
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return 1024 * int(line.split()[1])
+
+def step(clips):
+    model(torch.randn(clips, 64, 8000)).square().mean().backward()
+    model.zero_grad()
+
+step(1)
+if sys.argv[1] == "tensors":
+    print(measure_peak(torch.device("cpu"), lambda: step(20)))
+else:
+    before = highest_resident()
+    step(20)
+    print(highest_resident() - before)
+"""
+
+
+def test_peak_is_what_a_process_takes_from_the_system() -> None:
+    """A step of 450 MB, beside the kernel's count of a process that runs the same step and nothing else."""
+    words, environment = [sys.executable, "-c", STEP], os.environ | {"OMP_NUM_THREADS": "1"}
+    tensors, process = (
+        int(subprocess.run([*words, way], cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout)
+        for way in ("tensors", "process")
+    )
+    assert tensors > 7 * 20 * 64 * 8000 * 4  # backward needs the input and every tanh
+    assert process == pytest.approx(tensors, rel=0.1)
+
+
+QUIET = """
+import torch
+from common.run.memory import measure_peak
+print(measure_peak(torch.device("cpu"), lambda: torch.empty(9)))
+"""
+
+
+def test_measuring_prints_nothing() -> None:
+    result = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("36\n", "")
+
+
+def test_peak_on_a_gpu_is_above_what_was_there(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5500)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    assert measure_peak(GPU, lambda: None) == 4500
+
+
+def test_memory_of_a_gpus_libraries_is_not_the_works(monkeypatch) -> None:
+    """A first call takes 300 bytes that stay, and 9000 for the search of an algorithm; each call has a peak of 50."""
+    memory = {"now": 1000, "peak": 1000}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: memory["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: memory["peak"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: memory.update(peak=memory["now"]))
+
+    def work() -> None:
+        first = memory["now"] == 1000
+        memory["now"] += 300 * first
+        memory["peak"] = max(memory["peak"], memory["now"] + (9000 if first else 50))
+
+    assert measure_peak(GPU, work) == 50
+    assert measure_peak(GPU, work) == 50
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_peak_on_a_real_gpu() -> None:
+    block = torch.empty(5 * FLOATS, device=GPU)
+
+    def work() -> None:
+        x = torch.empty(FLOATS, device=GPU)
+        torch.cat((x, x))
+
+    assert measure_peak(GPU, work) == 3 * MIB
+    assert block.nbytes < available_memory(GPU)
+    message = r"^out of memory: no room for \d[\d.]* GiB more; less$"
+    with pytest.raises(DataError, match=message), explain_out_of_memory(lambda: "less"):
+        torch.empty(2 * available_memory(GPU), dtype=torch.uint8, device=GPU)
+
+
+# --- memory available ---
+
+
+def test_state_is_what_adam_has_after_a_step() -> None:
+    model = nn.Sequential(nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    model[0].bias.requires_grad_(False)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
+    model(torch.randn(4, 7)).sum().backward()
+    optimizer.step()
+    state = state_bytes(model)
+    assert state.weights == sum(tensor.nbytes for tensor in model.state_dict().values())
+    assert state.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None) == 4 * (35 + 10 + 18)
+    slots = [value for slot in optimizer.state.values() for name, value in slot.items() if name != "step"]
+    assert state.optimizer == sum(value.nbytes for value in slots)
+    assert state.total == state.weights + state.gradients + state.optimizer
+    assert state_bytes(model.double(), optimizer_slots=1).optimizer == 8 * (35 + 10 + 18)
+
+
+def test_shared_weights_count_once() -> None:
+    model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False))
+    model[1].weight = model[0].weight
+    assert state_bytes(model) == (144, 144, 288)
+
+
+ONE_OF_TWO = """
+import sys
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from common.run.memory import state_bytes
+
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=int(sys.argv[2]), world_size=2)
+model = torch.nn.Linear(4, 5, bias=False)
+weight = distribute_tensor(model.weight.detach(), init_device_mesh("cpu", (2,)), [Shard(0)])
+model.weight = torch.nn.Parameter(weight)
+print(*state_bytes(model))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_a_process_counts_its_own_part_of_sharded_weights(tmp_path) -> None:
+    words = [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "meeting")]
+    both = [subprocess.Popen([*words, rank], cwd=ROOT, stdout=subprocess.PIPE, text=True) for rank in "01"]
+    printed = [process.communicate(timeout=120)[0] for process in both]
+    assert printed == ["48 48 96\n", "32 32 64\n"]  # rows of 16 bytes: three, and the other two
+
+
+def test_a_cpu_has_its_machines_memory_up_to_the_limit(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("common.run.memory.CONTROL_GROUPS_OF_PROCESS", tmp_path / "absent")
+    with open("/proc/meminfo") as lines:
+        machine = int(next(line for line in lines if line.startswith("MemTotal")).split()[1]) * 1024
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert before[0] == resource.RLIM_INFINITY
+    assert available_memory(CPU) == machine
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (machine // 2, before[1]))
+        assert available_memory(CPU) == machine // 2
+        resource.setrlimit(resource.RLIMIT_AS, (3 * machine, before[1]))
+        assert available_memory(CPU) == machine
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "least"),
+    [
+        ("0::/\n", {"memory.max": "max"}, None),
+        ("0::/\n", {"memory.max": "1000000"}, 1000000),  # a container
+        ("0::/job/step\n", {"job/memory.max": "2000000", "job/step/memory.max": "3000000"}, 2000000),
+        ("0::/job/step\n", {"job/step/memory.max": "1500000", "elsewhere/memory.max": "1"}, 1500000),
+        (
+            "5:cpu:/b\n4:memory:/a\n0::/\n",
+            {"memory/a/memory.limit_in_bytes": "7000000", "memory/b/memory.limit_in_bytes": "1"},  # b limits others
+            7000000,
+        ),
+        ("4:memory:/docker/1a\n", {"memory/memory.limit_in_bytes": "8000000"}, 8000000),  # mounted as the root
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712"}, None),
+        ("", {"memory.max": "1"}, None),
+    ],
+)
+def test_a_cpu_has_its_containers_memory(
+    tmp_path, monkeypatch, groups: str, limits: dict[str, str], least: int | None
+) -> None:
+    for name, limit in limits.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(limit + "\n")
+    (tmp_path / "own").write_text(groups)
+    monkeypatch.setattr("common.run.memory.CONTROL_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr("common.run.memory.CONTROL_GROUPS_OF_PROCESS", tmp_path / "absent")
+    machine = available_memory(CPU)
+    monkeypatch.setattr("common.run.memory.CONTROL_GROUPS_OF_PROCESS", tmp_path / "own")
+    assert available_memory(CPU) == (machine if least is None else least)
+
+
+def test_a_gpu_has_all_of_its_memory(monkeypatch) -> None:
+    class Properties:
+        total_memory = 80 << 30
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    assert available_memory(GPU) == 80 << 30
+
+
+# --- batches that fit ---
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 104])
+@pytest.mark.parametrize(("fixed", "per_clip"), [(0, 10), (300, 1), (300, 37), (300, 999), (1000, 1)])
+@pytest.mark.parametrize("available", [200, 1000, 1234, 10**6])
+def test_the_largest_smaller_batch_that_fits(batch_size: int, fixed: int, per_clip: int, available: int) -> None:
+    fits = [b for b in range(1, batch_size) if fixed + b * per_clip <= 0.9 * available]
+    assert smaller_batch(batch_size, fixed, fixed + batch_size * per_clip, available) == max(fits, default=0)
+
+
+def test_a_peak_without_clips() -> None:
+    assert smaller_batch(8, 500, 500, 1000) == 7
+    assert smaller_batch(8, 901, 901, 1000) == 0
+
+
+@pytest.mark.parametrize("global_batch", [1, 2, 40, 97, 104, 416])
+@pytest.mark.parametrize("largest", [1, 2, 3, 10, 48])
+def test_accumulation_comes_closest_to_the_global_batch(global_batch: int, largest: int) -> None:
+    batch, steps = split_batch(global_batch, largest)
+    tried = [
+        (abs(b * k - global_batch), -b, k)
+        for b in range(1, largest + 1)
+        if 2 * b > largest
+        for k in range(1, 2 * global_batch + 1)
+    ]
+    distance, negative, _ = min(tried)
+    assert (abs(batch * steps - global_batch), batch) == (distance, -negative)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            (104, 1, 48),
+            "lower --batch-size from 104 to 26 and set --grad-accumulation-steps 4, which keeps the global batch "
+            "(104 clips a process)",
+        ),
+        (
+            (97, 1, 48, "add --amp"),
+            "lower --batch-size from 97 to 48 and set --grad-accumulation-steps 2, which keeps about the same global "
+            "batch (96 against 97 clips a process); or add --amp",
+        ),
+        (
+            (8, 3, 6),
+            "lower --batch-size from 8 to 6 and set --grad-accumulation-steps 4, which keeps the global batch "
+            "(24 clips a process)",
+        ),
+        ((8, 1, 0, "add --amp"), "not even --batch-size 1 fits: add --amp"),
+        ((1, 1, 0), "not even --batch-size 1 fits: take shorter clips or a smaller model"),
+    ],
+)
+def test_advice(call, text: str) -> None:
+    assert advice(*call) == text
+
+
+# --- running out ---
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"),
+            "no room for 2.50 GiB more; ",
+        ),
+        (
+            RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1500000000 bytes."
+            ),
+            "no room for 1.50 GB more; ",
+        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ""),
+        (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), ""),
+        (
+            RuntimeError(
+                "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com"
+            ),
+            "",
+        ),
+        (MemoryError(), ""),
+        (
+            MemoryError("Unable to allocate 7.28 TiB for an array with shape (1000000000000,)"),
+            "no room for 7.28 TiB more; ",
+        ),
+    ],
+)
+def test_messages_of_full_memory(error: Exception, message: str) -> None:
+    with pytest.raises(DataError) as caught, explain_out_of_memory(lambda: "lower something"):
+        raise error
+    assert str(caught.value) == f"out of memory: {message}lower something"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes cannot be multiplied"), ValueError("can't allocate memory")])
+def test_other_errors_pass_unchanged(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, explain_out_of_memory(lambda: pytest.fail("describe was called")):
+        raise error
+    assert caught.value is error
+
+
+PROGRAM = """
+import resource
+import numpy, torch
+from common.run.memory import advice, explain_out_of_memory
+from common.errors import exit_on_user_error
+
+limit = 16 << 30
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with exit_on_user_error(), explain_out_of_memory(lambda: advice(8, 1, 4, "add --amp")):
+    WORK
+print("there was room")
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "size"),
+    [
+        ("torch.empty(1 << 40, dtype=torch.uint8)", "1,099.51 GB"),
+        ("torch.ones(1, requires_grad=True).expand(5 * 10**9).exp().sum().backward()", "20.00 GB"),
+        ("torch.ones(1 << 32, requires_grad=True)", "17.18 GB"),
+        ("numpy.empty(1 << 37, dtype=numpy.uint8)", "128. GiB"),
+    ],
+)
+def test_a_real_end_of_the_cpus_memory(work: str, size: str) -> None:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-c", PROGRAM.replace("WORK", work)]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert result.stderr == (
+        f"error: out of memory: no room for {size} more; lower --batch-size from 8 to 4 and set "
+        "--grad-accumulation-steps 2, which keeps the global batch (8 clips a process); or add --amp\n"
+    )
+    assert (result.returncode, result.stdout) == (1, "")

@@ -1,0 +1,381 @@
+import fcntl
+import io
+import json
+import os
+import re
+import struct
+import sys
+import termios
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from common.data.reports import plot_gate
+from common.errors import DataError
+from common.run.nvlog import NullLog, NvLog, read_log
+
+KEYS = ["timestamp", "datetime", "elapsedtime", "type"]
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}"
+
+
+def strict_records(path):
+    """Records by a parser that refuses NaN, as readers outside Python do."""
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("DLLL {") for line in lines)
+    return [json.loads(line[5:], parse_constant=refuse) for line in lines]
+
+
+def log_records(path):
+    return [record for record in strict_records(path) if record["type"] == "LOG"]
+
+
+def test_a_record_has_exactly_the_published_keys(tmp_path):
+    with NvLog(tmp_path / "new" / "nvlog.json") as log:
+        log.log((3, 12), {"train_loss": 5.25, "glob_iter/iters_per_epoch": "12/625"})
+    record = log_records(tmp_path / "new" / "nvlog.json")[0]
+    assert list(record) == [*KEYS, "step", "data"]
+    assert record["step"] == [3, 12]
+    assert record["data"] == {"train_loss": 5.25, "glob_iter/iters_per_epoch": "12/625"}
+    assert all(isinstance(record[key], str) for key in KEYS)
+    assert re.fullmatch(STAMP, record["datetime"])
+    assert datetime.fromisoformat(record["datetime"]).timestamp() == pytest.approx(float(record["timestamp"]), abs=2e-6)
+    assert 0 <= float(record["elapsedtime"]) < 60
+
+
+def test_steps_of_every_length(tmp_path):
+    with NvLog(tmp_path / "n.json") as log:
+        for step in [(), (1,), (1, 2), (1, 2, 3)]:
+            log.log(step, {"run_time": 1.0})
+        for step in ["EPOCH", (1, 2, 3, 4), (0.5,), 7]:
+            with pytest.raises(TypeError, match="step"):
+                log.log(step, {"run_time": 1.0})
+    assert [record["step"] for record in log_records(tmp_path / "n.json")] == [[], [1], [1, 2], [1, 2, 3]]
+
+
+def test_metadata_names_each_known_metric_and_its_unit_before_its_first_value(tmp_path):
+    wanted = {
+        "train_loss": "",
+        "val_loss": "",
+        **dict.fromkeys(["train_items_per_sec", "val_items_per_sec"], "items/s"),
+        **dict.fromkeys(["train_iter_items/sec", "train_epoch_items/sec"], "items/s"),
+        **dict.fromkeys(["tacotron2_items_per_sec", "waveglow_items_per_sec"], "items/s"),
+        **dict.fromkeys(["train_iter_time", "train_epoch_time", "run_time"], "s"),
+        **dict.fromkeys(["tacotron2_latency", "waveglow_latency", "denoiser_latency", "latency"], "s"),
+    }
+    with NvLog(tmp_path / "n.json") as log:
+        for name in [*wanted, *wanted, "grad_norm"]:
+            log.log((0,), {name: 1.0})
+    records = strict_records(tmp_path / "n.json")
+    seen, units = set(), {}
+    for record in records:
+        if record["type"] == "METADATA":
+            assert list(record) == [*KEYS, "metric", "metadata"]
+            assert record["metric"] not in seen | set(units)
+            units[record["metric"]] = record["metadata"]["unit"]
+        else:
+            seen |= set(record["data"])
+    assert units == wanted
+
+
+def test_stdout_line(tmp_path, capsys):
+    with NvLog(tmp_path / "n.json", progress=False) as log:
+        log.metadata("grad_norm", {"unit": "nat", "format": ":.1f"})
+        log.log((0, 12), {"train_loss": 5.1234567, "train_iter_time": 0.5, "grad_norm": 2.34, "steps": 7, "x": 1 / 3})
+        log.log((), {"run_time": 61.5})
+        log.parameters({"amp": True})
+    lines = capsys.readouterr().out.splitlines()
+    shown = [
+        "(0, 12) train_loss : 5.12346 train_iter_time : 0.5000 s grad_norm : 2.3 nat steps : 7 x : 0.333333",
+        "() run_time : 61.50 s",
+        "PARAMETER amp : True",
+    ]
+    assert len(lines) == 3
+    for line, wanted in zip(lines, shown, strict=True):
+        assert re.fullmatch(rf"DLL {STAMP} - {re.escape(wanted)}", line)
+
+
+def test_parameters_one_record_a_flag(tmp_path):
+    flags = {"output": Path("out"), "lr": 1e-3, "anneal_steps": [500, 1000], "seed": None, "clip": float("inf")}
+    with NvLog(tmp_path / "n.json") as log:
+        log.parameters({**flags, "device": torch.device("cpu"), "rate": np.float32(0.5), "config": {"n": np.int64(3)}})
+    records = log_records(tmp_path / "n.json")
+    assert {record["step"] for record in records} == {"PARAMETER"}
+    assert [record["data"] for record in records] == [
+        {"output": "out"},
+        {"lr": 1e-3},
+        {"anneal_steps": [500, 1000]},
+        {"seed": None},
+        {"clip": "Infinity"},
+        {"device": "cpu"},
+        {"rate": 0.5},
+        {"config": {"n": 3}},
+    ]
+
+
+def test_non_finite_numbers_are_strict_json_and_come_back(tmp_path):
+    values = {"train_loss": float("nan"), "a": float("inf"), "b": float("-inf"), "c": np.float32("nan"), "d": 1.5}
+    with NvLog(tmp_path / "n.json") as log:
+        log.log((0,), values)
+    assert log_records(tmp_path / "n.json")[0]["data"] == {
+        "train_loss": "NaN",
+        "a": "Infinity",
+        "b": "-Infinity",
+        "c": "NaN",
+        "d": 1.5,
+    }
+    data = read_log(tmp_path / "n.json")[-1]["data"]
+    np.testing.assert_array_equal(list(data.values()), [float(value) for value in values.values()])
+
+
+def test_a_tensor_is_refused(tmp_path):
+    with NvLog(tmp_path / "n.json") as log, pytest.raises(TypeError, match="train_loss is a Tensor"):
+        log.log((0,), {"train_loss": torch.tensor(1.0)})
+
+
+def test_records_reach_the_file_before_it_is_closed(tmp_path):
+    log = NvLog(tmp_path / "n.json")
+    log.log((0, 0), {"train_loss": 1.0})
+    assert log_records(tmp_path / "n.json")[0]["data"] == {"train_loss": 1.0}
+    log.close()
+
+
+def test_resuming_appends(tmp_path):
+    path = tmp_path / "n.json"
+    with NvLog(path) as log:
+        log.log((0,), {"val_loss": 1.0})
+    before = path.read_bytes()
+    with NvLog(path) as log:
+        log.log((1,), {"val_loss": 1.0})
+    assert path.read_bytes().startswith(before)
+    assert [record["step"] for record in log_records(path)] == [[0], [1]]
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """The bytes of a log of one value, which lies in n.json."""
+    with NvLog(tmp_path / "n.json") as log:
+        log.log((0,), {"val_loss": 1.0})
+    return (tmp_path / "n.json").read_bytes()
+
+
+def steps(path):
+    return [record["step"] for record in read_log(path) if record["type"] == "LOG"]
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 6, 60, -2])
+def test_a_record_that_was_cut_short_is_passed_over_and_not_continued(tmp_path, whole, cut):
+    path = tmp_path / "n.json"
+    last = whole.splitlines(keepends=True)[-1]
+    path.write_bytes(whole + last[:cut])
+    assert steps(path) == [[0]]
+    assert path.read_bytes() == whole + last[:cut]  # reading mends nothing
+    with NvLog(path) as log:
+        log.log((1,), {"val_loss": 0.5})
+    assert path.read_bytes().startswith(whole + b"DLLL {")
+    assert [record["step"] for record in log_records(path)] == [[0], [1]]
+    assert steps(path) == [[0], [1]]
+
+
+def test_a_record_that_lacks_its_end_of_line_only_is_kept(tmp_path, whole):
+    path = tmp_path / "n.json"
+    path.write_bytes(whole[:-1])
+    assert steps(path) == [[0]]
+    with NvLog(path) as log:
+        log.log((1,), {"val_loss": 0.5})
+    assert path.read_bytes().startswith(whole)
+    assert steps(path) == [[0], [1]]
+
+
+@pytest.mark.parametrize("others", [b"notes", b"DL notes", b"\0\0\0"])
+def test_a_last_line_that_is_no_start_of_a_record_is_kept_and_refused(tmp_path, whole, others):
+    path = tmp_path / "n.json"
+    path.write_bytes(whole + others)
+    bad = re.escape(f"{path}:{len(whole.splitlines()) + 1}: ")
+    with pytest.raises(DataError, match=bad):
+        read_log(path)
+    with NvLog(path) as log:
+        log.log((1,), {"val_loss": 0.5})
+    assert path.read_bytes().startswith(whole + others + b"\nDLLL {")
+    with pytest.raises(DataError, match=bad):
+        read_log(path)
+
+
+def test_a_log_of_nothing_but_a_cut_record(tmp_path):
+    path = tmp_path / "n.json"
+    path.write_text('DLLL {"time')
+    assert read_log(path) == []
+    with NvLog(path) as log:
+        log.log((0,), {"val_loss": 1.0})
+    assert steps(path) == [[0]]
+
+
+@pytest.mark.parametrize("line", ["hello", 'DLLL "text"', 'DLLL {"step"', "", "DLLL"])
+def test_read_log_names_the_bad_line(tmp_path, line):
+    path = tmp_path / "n.json"
+    path.write_text(f'DLLL {{"type": "LOG"}}\n{line}\n')
+    with pytest.raises(DataError, match=re.escape(f"{path}:2: got {line!r}, wanted 'DLLL ' and a JSON object")):
+        read_log(path)
+
+
+def test_unusable_files(tmp_path):
+    with pytest.raises(DataError, match="No such file"):
+        read_log(tmp_path / "none.json")
+    with pytest.raises(DataError, match="cannot write the log \\(Is a directory\\)"):
+        NvLog(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_data_error(tmp_path):
+    with (
+        NvLog(tmp_path / "n.json") as log,
+        Path("/dev/full").open("ab", buffering=0) as full,
+        pytest.raises(DataError, match=r"n.json: cannot write the log \(No space left on device\)"),
+    ):
+        log._file.close()
+        log._file = full
+        log.log((0,), {"train_loss": 1.0})
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "named pipe", "device"])
+def test_a_log_is_a_regular_file(tmp_path, kind):
+    """Records went to a link's target, and a pipe without a reader hung."""
+    target, path = tmp_path / "notes.txt", tmp_path / "nvlog.json"
+    target.write_text("My notes")
+    if kind == "symbolic link":
+        path.symlink_to(target)
+    elif kind == "named pipe":
+        os.mkfifo(path)
+    else:
+        path = Path("/dev/null")
+    with pytest.raises(DataError, match=f"{path}: is a {kind}, expected a regular file to append to"):
+        NvLog(path)
+    assert target.read_text() == "My notes"
+
+
+def test_a_link_in_place_of_the_tensorboard_folder_is_refused(tmp_path):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "tb").symlink_to("others")
+    with pytest.raises(DataError, match="tb: is a symbolic link, expected a folder"):
+        NvLog(tmp_path / "n.json", tmp_path / "tb")
+
+
+def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys):
+    with NvLog(tmp_path / "n.json", progress=True) as log:
+        for i in log.progress(range(3), "epoch 4"):
+            log.log((4, i), {"train_loss": 2.5 - i})
+        log.log((4,), {"train_loss": 1.5})
+        assert list(log.progress(iter("ab"), "validation", total=2)) == ["a", "b"]
+    shown = capsys.readouterr()
+    assert re.fullmatch(rf"DLL {STAMP} - \(4,\) train_loss : 1\.50000\n", shown.out)
+    assert "epoch 4" in shown.err and "train_loss=2.50000" in shown.err
+    assert [record["step"] for record in log_records(tmp_path / "n.json")] == [[4, 0], [4, 1], [4, 2], [4]]
+
+
+def test_lines_logged_under_a_bar_are_printed(tmp_path, capsys):
+    with NvLog(tmp_path / "n.json", progress=True) as log:
+        for _ in log.progress(range(2), "epochs"):
+            log.log((0,), {"val_loss": 1.0})
+    assert len(re.findall(rf"^DLL {STAMP} - \(0,\) val_loss : 1\.00000$", capsys.readouterr().out, re.M)) == 2
+
+
+def test_a_sentence_and_a_line_of_the_log_reach_a_pipe_at_once(tmp_path, monkeypatch):
+    contents = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(contents, "utf-8"))
+    with NvLog(tmp_path / "n.json") as log:
+        log.say("One.")
+        assert contents.getvalue() == b"One.\n"
+        log.log((0,), {"train_loss": 1.5})
+        assert contents.getvalue().endswith(b"train_loss : 1.50000\n")
+
+
+@pytest.mark.parametrize("bars", [True, False])
+def test_a_sentence_is_printed_and_no_record(tmp_path, capsys, bars):
+    with NvLog(tmp_path / "n.json", progress=bars) as log:
+        for _ in log.progress([1], "epoch 0"):
+            log.say("warm start")
+    assert capsys.readouterr().out == "warm start\n"
+    assert not log_records(tmp_path / "n.json")
+
+
+def test_without_a_terminal_every_line_is_plain(tmp_path, capsys):
+    with NvLog(tmp_path / "n.json") as log:
+        for i in log.progress(range(2), "epoch 0"):
+            log.log((0, i), {"train_loss": 1.0})
+    shown = capsys.readouterr()
+    assert shown.out.count(" - (0, ") == 2
+    assert shown.err == ""
+
+
+def test_a_terminal_shows_bars(tmp_path, monkeypatch):
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.set_blocking(ours, False)
+    with os.fdopen(ours, "rb"), os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with NvLog(tmp_path / "n.json") as log:
+            assert list(log.progress([1], "epoch 0")) == [1]
+        screen = os.read(ours, 4096).decode()
+    assert "epoch 0" in screen and "0/1" in screen
+
+
+def test_tensorboard_holds_what_was_given(tmp_path, capsys):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    wave = torch.sin(torch.arange(2205) / 10)
+    with NvLog(tmp_path / "n.json", tmp_path / "tb") as log:
+        assert not (tmp_path / "tb").exists()
+        log.scalars("loss", {"train": 2.5, "val": 3.0}, 7)
+        log.scalars("loss", {"train": 2.0}, 8)
+        log.figure("gate", plot_gate(torch.zeros(3), torch.zeros(3)), 7)
+        log.audio("clip", wave * 2, 7, 22050)
+    with NvLog(tmp_path / "n.json", tmp_path / "tb", purge_step=8) as log:
+        log.scalars("loss", {"train": 1.0}, 8)
+    assert capsys.readouterr().out == ""  # clipped by us: the writer would print a warning for each clip
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(7, 2.5), (8, 1.0)]
+    assert [(event.step, event.value) for event in events.Scalars("loss/val")] == [(7, 3.0)]
+    audio = events.Audio("clip")[0]
+    assert (audio.sample_rate, audio.length_frames, audio.content_type) == (22050, 2205, "audio/wav")
+    samples = soundfile.read(io.BytesIO(audio.encoded_audio_string))[0]
+    np.testing.assert_allclose(samples, np.clip(2 * wave.numpy(), -1, 1), atol=2**-14)
+    picture = events.Images("gate")[0]
+    assert (picture.width, picture.height) == (1080, 360)  # 9 x 3 inches at 120 dots
+
+
+def test_without_a_folder_tensorboard_is_off(tmp_path):
+    with NvLog(tmp_path / "n.json") as log:
+        log.scalars("loss", {"train": 2.5}, 7)
+        log.audio("clip", torch.zeros(8), 7, 22050)
+        log.figure("gate", plot_gate(torch.zeros(3), torch.zeros(3)), 7)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["n.json"]
+
+
+def test_null_log_says_nothing_anywhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    items = [1, 2]
+    with NullLog() as log:
+        log.log((0,), {"train_loss": 1.0})
+        log.metadata("x", {"unit": "s"})
+        log.parameters({"lr": 1.0})
+        log.say("a sentence")
+        log.scalars("loss", {"train": 1.0}, 0)
+        log.figure("f", plot_gate(torch.zeros(3), torch.zeros(3)), 0)
+        log.audio("a", torch.zeros(8), 0, 22050)
+        assert log.progress(items, "epoch") is items
+    assert capsys.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_null_log_answers_every_public_call_of_nvlog():
+    calls = {name for name in dir(NvLog) if not name.startswith("_")}
+    assert calls == {name for name in dir(NullLog) if not name.startswith("_")}

@@ -1,0 +1,154 @@
+"""One run of a model in a folder, and no fresh run over another run's checkpoints."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError, UsageError
+from common.files import atomic_write, remove_leftovers
+from common.run.run_folder import occupy, refuse_checkpoints
+from tests.recipe import ROOT, flags, run, succeed, train_tiny_model
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from common.run.run_folder import occupy
+with occupy(Path(sys.argv[1]), "WaveGlow"):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has locked tmp_path for WaveGlow."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_second_run_of_a_model_is_refused_by_the_owners_name(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    owner = f"process {holder.pid} on {socket.gethostname()}"
+    for _ in range(2):  # the first refusal must not release the lock
+        result = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1)
+        assert (result.code, result.out) == (2, "")
+        assert result.err.startswith(f"error: -o {tmp_path}: another run of WaveGlow writes there, {owner}: wait")
+        assert "add --resume-from-last, or choose another -o" in result.err
+    assert not (tmp_path / "nvlog.json").exists()
+    with occupy(tmp_path, "Tacotron2"):  # another model may train in the same folder
+        pass
+
+
+def test_the_lock_of_a_killed_run_stops_no_other(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    path = tmp_path / ".WaveGlow.lock"
+    assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": holder.pid}
+    with occupy(tmp_path, "WaveGlow"):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse locks as some network file systems do."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path) -> None:
+    path = tmp_path / ".WaveGlow.lock"
+    with occupy(tmp_path, "WaveGlow"):
+        assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
+        in_use = f"process {os.getpid()} on {socket.gethostname()}"
+        with pytest.raises(UsageError, match=in_use), occupy(tmp_path, "WaveGlow"):
+            pass
+        assert path.exists()
+    assert not path.exists()
+    path.write_text(json.dumps({"host": "another", "pid": 1}))
+    elsewhere = rf"process 1 on another: .*if it has ended, delete {path}"
+    with pytest.raises(UsageError, match=elsewhere), occupy(tmp_path, "WaveGlow"):
+        pass
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    path.write_text(json.dumps({"host": socket.gethostname(), "pid": ended.pid}))
+    with occupy(tmp_path, "WaveGlow"):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_files_are_written_and_no_writers_file_is_removed(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"whole")
+        (temporary,) = [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
+        remove_leftovers(tmp_path)
+        assert temporary.exists()
+    assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / ".WaveGlow.lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(DataError, match="cannot be written"), occupy(tmp_path, "WaveGlow"):
+        pass
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("name", ["7.pt", "best.pt", "last.pt", "7.safetensors"])
+def test_a_fresh_run_over_checkpoints_is_refused_with_both_ways_out(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"checkpoint_WaveGlow_{name}"
+    path.write_bytes(b"days of work")
+    for words in (
+        [],
+        ["--warm-start", train_tiny_model("WaveGlow")],
+        ["--checkpoint-path", train_tiny_model("WaveGlow")],
+    ):
+        result = run("train.py", *flags("WaveGlow", tmp_path), *words, "--epochs", 1)
+        assert (result.code, path.read_bytes()) == (2, b"days of work")
+        assert result.err == (
+            f"error: -o {tmp_path}: has checkpoints of another run of WaveGlow ({path.name}), which this run would replace: "
+            "add --resume-from-last to go on from the newest, or choose another -o\n"
+        )
+
+
+def test_runs_that_write_no_checkpoints_are_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint_WaveGlow_best.pt").write_bytes(b"days of work")
+    for words in (["--dry-run"], ["--bench-class", "perf-train"]):
+        succeed("train.py", *flags("WaveGlow", tmp_path), *words, "--epochs", 1)
+    assert (tmp_path / "checkpoint_WaveGlow_best.pt").read_bytes() == b"days of work"
+
+
+def test_the_best_weights_of_a_run_killed_before_its_first_save_stop_no_later_one(tmp_path: Path) -> None:
+    best = tmp_path / "checkpoint_WaveGlow_best.pt"
+    best.write_bytes(b"of epoch 0")
+    out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, "--resume-from-last")
+    aside = tmp_path / "checkpoint_WaveGlow_best_1.pt"
+    assert f"{best} has no optimizer to go on with: it is now {aside}\n" in out
+    assert aside.read_bytes() == b"of epoch 0"
+    assert {"checkpoint_WaveGlow_0.pt", best.name} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_checkpoints_of_another_model_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint_Tacotron2_3.pt").touch()
+    refuse_checkpoints(tmp_path, "WaveGlow")
+    with pytest.raises(UsageError, match=re.escape("(checkpoint_Tacotron2_3.pt)")):
+        refuse_checkpoints(tmp_path, "Tacotron2")

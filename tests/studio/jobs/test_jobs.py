@@ -1,0 +1,196 @@
+"""Runs of commands: start, pause, resume, a second server, a stale process id, refusals, failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from common.errors import DataError
+from studio.jobs.jobs import Job, Jobs, State, job_file
+from studio.jobs.run_files import find_process, write_note
+from studio.project import Project
+from studio.train.process import describe_signal
+from tests.recipe import ROOT
+
+pytestmark = pytest.mark.slow
+PATIENCE = 60  # seconds; another program may have the machine
+PROBE = "tests.studio.probe_job"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(name="one", projects=tmp_path)
+    project.root.mkdir()
+    return project
+
+
+@pytest.fixture
+def jobs(tmp_path: Path):
+    """Runs in a folder; those that go on are killed at the end."""
+    jobs = Jobs(tmp_path)
+    yield jobs
+    for job in jobs.active():
+        os.killpg(job.run.pid, signal.SIGKILL)
+        wait_for(lambda job=job: find_process(job.run) is None)
+
+
+def wait_for(condition: Callable[[], object]) -> object:
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value
+
+
+def start(jobs: Jobs, project: Project, *words: str, name: str = "train") -> Job:
+    """Start the probe, and wait for its first line."""
+    before = job_file(project, name, "log").stat().st_size if job_file(project, name, "log").exists() else 0
+    job = jobs.start(project, name, [PROBE, *words])
+    wait_for(lambda: job.log.stat().st_size > before)
+    return job
+
+
+def look(jobs: Jobs, project: Project, name: str = "train") -> Job:
+    job = jobs.find(project, name)
+    assert job is not None
+    return job
+
+
+def end(jobs: Jobs, project: Project, name: str = "train") -> Job:
+    """Wait for the end of a run."""
+    wait_for(lambda: not look(jobs, project, name).is_active)
+    return look(jobs, project, name)
+
+
+def test_a_command_runs_to_its_end_with_its_output_in_a_file(jobs, project):
+    assert jobs.find(project, "prepare") is None
+    start(jobs, project, "end", name="prepare")
+    job = end(jobs, project, "prepare")
+    assert (job.state, job.exit_code) == (State.FINISHED, 0)
+    assert job.tail() == "step 1\nthe end"
+    assert job.log.parent == project.root / "jobs"
+    assert job.message == f"python -m {PROBE} has finished."
+
+
+def test_pause_saves_once_and_the_same_command_goes_on(jobs, project):
+    job = start(jobs, project, "wait")
+    assert look(jobs, project).state is State.RUNNING
+    jobs.pause(project, "train")
+    wait_for(lambda: "stopping after this step" in look(jobs, project).tail())
+    jobs.pause(project, "train")  # a second SIGINT would end it without a save
+    job = end(jobs, project)
+    assert (job.state, job.exit_code) == (State.PAUSED, 130)
+    assert job.tail().splitlines()[-1] == "saved" and job.tail().count("stopping after this step") == 1
+    start(jobs, project, "end")
+    job = end(jobs, project)
+    assert job.state is State.FINISHED
+    assert job.tail() == "step 1\nthe end", "the output of the earlier run is no part of this one's"
+    assert job.log.read_text().count("step 1") == 2
+    with pytest.raises(DataError, match="one: no train is running"):
+        jobs.pause(project, "train")
+
+
+def test_a_pause_at_once_is_no_failure(jobs, project):
+    jobs.start(project, "train", [PROBE, "wait"])
+    jobs.pause(project, "train")  # before the command has begun
+    assert end(jobs, project).state is State.PAUSED
+
+
+def test_a_run_goes_on_without_its_server_and_a_later_one_finds_it(jobs, project, tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from studio.jobs import Jobs; from studio.project import Project;"
+        "Jobs(Path(sys.argv[1])).start(Project(name='one', projects=Path(sys.argv[1])), 'train', [sys.argv[2], 'wait'])"
+    )
+    server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), PROBE], cwd=ROOT, start_new_session=True)
+    assert server.wait(PATIENCE) == 0
+    wait_for(lambda: look(jobs, project).tail() == "step 1")
+    job = look(jobs, project)
+    assert job.state is State.RUNNING and psutil.pid_exists(job.run.pid)
+    jobs.pause(project, "train")
+    assert end(jobs, project).state is State.PAUSED
+
+
+def test_the_command_ends_with_a_runner_that_is_killed(jobs, project):
+    job = start(jobs, project, "wait")
+    (command,) = psutil.Process(job.run.pid).children()
+    os.kill(job.run.pid, signal.SIGKILL)
+    assert end(jobs, project).state is State.LOST
+    wait_for(lambda: not command.is_running() or command.status() == psutil.STATUS_ZOMBIE)
+    assert "saved" in job.tail()
+
+
+@pytest.mark.parametrize("change", ["pid", "started", "identity"])
+def test_a_stale_run_file_is_recognised(jobs, project, change):
+    """The id in it belongs to a process that lives, but is another one."""
+    job = start(jobs, project, "wait")
+    other = {"pid": os.getpid(), "started": job.run.started - 3600, "identity": "0" * 16}[change]
+    stale = replace(job.run, **{change: other})
+    assert find_process(stale) is None and find_process(job.run) is not None
+    write_note(job_file(project, "train", "json"), asdict(stale))
+    assert look(jobs, project).state is State.LOST
+    assert "killed, or the machine restarted" in look(jobs, project).message
+    with pytest.raises(DataError, match="no train is running"):  # no signal reaches the other process
+        jobs.pause(project, "train")
+    os.killpg(job.run.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": "x", "words": 3}', "\udcff"])
+def test_a_damaged_run_file_is_none(jobs, project, content):
+    path = job_file(project, "train", "json")
+    path.parent.mkdir()
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert jobs.find(project, "train") is None and jobs.of(project) == []
+
+
+def test_one_run_a_project_and_one_training_a_device(jobs, project, tmp_path):
+    other = Project(name="other", projects=tmp_path)
+    other.root.mkdir()
+    start(jobs, project, "wait")
+    with pytest.raises(DataError, match=f"one: {PROBE} is at work on it"):
+        Jobs(tmp_path).start(project, "prepare", [PROBE, "end"])
+    for name in ("train", "plan"):
+        with pytest.raises(DataError, match="other: the processor is in use by the project one"):
+            Jobs(tmp_path).start(other, name, [PROBE, "end"])
+    start(jobs, other, "end", name="prepare")  # needs no device
+    assert end(jobs, other, "prepare").state is State.FINISHED
+    two = Jobs(tmp_path, ("0", "1"))
+    path = job_file(project, "train", "json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "0"}))
+    start(two, other, "device")
+    assert end(two, other).tail() == "step 1\n1", "the second training has the second GPU alone"
+
+
+def test_a_failure_is_shown_by_code_and_last_lines(jobs, project):
+    start(jobs, project, "fail")
+    job = end(jobs, project)
+    assert (job.state, job.exit_code) == (State.FAILED, 1)
+    assert job.message == f"python -m {PROBE} failed with exit code 1: clips.tsv:3: bad\nclips.tsv:4: bad"
+    start(jobs, project, "crash")
+    job = end(jobs, project)
+    assert job.message == f"python -m {PROBE} failed with exit code 1: RuntimeError: a fault"
+    assert "Traceback" in job.tail() and "Traceback" not in job.message
+
+
+def test_a_killed_command_failed(jobs, project):
+    job = start(jobs, project, "wait")
+    (command,) = psutil.Process(job.run.pid).children()
+    command.kill()
+    job = end(jobs, project)
+    assert (job.state, job.exit_code) == (State.FAILED, -9)
+    assert "ended by SIGKILL, out of memory perhaps" in job.message
+    assert describe_signal(signal.SIGTERM) == "SIGTERM"  # memory has no part in it
+
+
+def test_progress_bars_and_control_characters_in_the_log(jobs, project):
+    start(jobs, project, "bar")
+    assert end(jobs, project).tail() == "step 1\n100 %\n\\x1b[31mred"

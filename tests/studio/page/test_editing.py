@@ -1,0 +1,164 @@
+"""Edits of clips by a page: the checks of studio.prepare --apply, all problems at once, and files that stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.data.filelist import read_filelist
+from common.errors import DataError
+from studio.page.editing import (
+    Edit,
+    describe_edits,
+    neighbour,
+    note_edit,
+    read_clip,
+    read_rows,
+    save_edits,
+    summarize,
+    table_of,
+)
+from studio.prepare import __main__ as prepare
+from studio.prepare.report import store_problems
+from studio.project import Project
+from tests.studio.projects import add_review_table, make_project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = make_project(Project(name="mine", projects=tmp_path))
+    add_review_table(project)
+    return project
+
+
+def contents(project: Project) -> dict[str, bytes]:
+    paths = [path for path in project.root.rglob("*") if path.is_file() and path.name != "lock"]
+    return {str(path): path.read_bytes() for path in paths}
+
+
+def test_rows_sounds_and_summary(project):
+    rows = read_rows(project)
+    assert [row.use for row in rows] == ["no", *["yes"] * 6]
+    assert table_of(rows)[0] == ["no", rows[0].clip, rows[0].text, "words (50 % wrong)", "0.500"]
+    rate, samples = read_clip(project, rows[0].clip)
+    expected, expected_rate = soundfile.read(project.clips / f"{rows[0].clip}.wav", dtype="int16")
+    assert rate == expected_rate
+    np.testing.assert_array_equal(samples, expected)
+    lines = summarize(project, rows).splitlines()
+    assert lines[0] == "mine: 7 clips of 1 recording, 0.2 minutes"
+    assert "  in use: 6 clips" in lines and "  not used: 1 clip" in lines and "  faults: words 1" in lines
+
+
+def test_digital_silence_is_named_in_table_and_summary(project):
+    fault = "digital silence (0.30 s, filled)"
+    rows = [row._replace(faults=fault) for row in read_rows(project)[:3]]
+    assert [cells[3] for cells in table_of(rows)] == [fault] * 3
+    lines = summarize(project, rows).splitlines()
+    assert "  faults: digital silence 3" in lines
+    assert any(line.startswith("  digital silence in 3 clips: filled with noise 50 dB below") for line in lines)
+    left = [row._replace(faults="digital silence (0.30 s)") for row in rows]
+    assert not any("filled" in line for line in summarize(project, left).splitlines())
+
+
+def test_doubles_of_several_clips_are_counted_together(project):
+    rows = read_rows(project)
+    rows[1:4] = [
+        row._replace(use="no", faults=f"double of talk_{place}; noise (SNR 3 dB)")
+        for place, row in enumerate(rows[1:4])
+    ]
+    assert "  faults: double 3, noise 3, words 1" in summarize(project, rows).splitlines()
+
+
+def test_the_summary_names_the_files_that_are_left_out(project):
+    store_problems(project, ["/place/a.wav: no speech found in it", "/place/b.wav: not an\naudio file"])
+    lines = summarize(project, read_rows(project)).splitlines()
+    assert lines[-3:] == [
+        "left out, 2 files:",
+        "/place/a.wav: no speech found in it",
+        "/place/b.wav: not an audio file",
+    ]
+    store_problems(project, [])
+    assert "left out" not in summarize(project, read_rows(project))
+
+
+def test_a_saved_edit_is_in_table_and_filelists_as_after_apply(project):
+    rows = read_rows(project)
+    edits = {rows[0].clip: Edit("yes", " A  new\ntext. "), rows[1].clip: Edit("no", rows[1].text)}
+    summary = save_edits(project, edits)
+    assert "edited by hand: 2 clips" in summary
+    saved = read_rows(project)
+    assert (saved[0].use, saved[0].text, saved[1].use) == ("yes", "A new text.", "no")
+    lists = [*read_filelist(project.training_list), *read_filelist(project.validation_list)]
+    texts = {Path(row.path).stem: row.text for row in lists}
+    assert texts[rows[0].clip] == "A new text." and rows[1].clip not in texts and len(texts) == 6
+    before = contents(project)
+    prepare.main(["--name", "mine", "--projects", str(project.projects), "--apply"])
+    assert contents(project) == before
+
+
+def test_edits_keep_the_clips_of_validation_that_were_asked_for(project):
+    flags = ["--name", "mine", "--projects", str(project.projects), "--apply"]
+    prepare.main([*flags, "--validation", "3"])
+    before = read_filelist(project.validation_list)
+    assert len(before) == 3
+    prepare.main(flags)
+    assert read_filelist(project.validation_list) == before
+    save_edits(project, {})
+    assert read_filelist(project.validation_list) == before
+
+
+def test_all_bad_rows_are_named_at_once_and_no_file_changes(project):
+    rows, before = read_rows(project), contents(project)
+    edits = {rows[1].clip: Edit("yes", ""), rows[2].clip: Edit("yes", "a|b"), rows[3].clip: Edit("maybe", "Fine.")}
+    with pytest.raises(DataError) as caught:
+        save_edits(project, edits)
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == [rows[number].clip for number in (1, 2, 3)]
+    assert "text: empty" in lines[0] and "'|' in it" in lines[1] and "use: 'maybe'" in lines[2]
+    assert contents(project) == before
+    with pytest.raises(DataError) as caught:  # training would refuse it
+        save_edits(project, {rows[1].clip: Edit("yes", "{XX}"), rows[2].clip: Edit("yes", "{YY}")})
+    assert f"{rows[1].clip}: text:" in str(caught.value) and f"{rows[2].clip}: text:" in str(caught.value)
+    assert contents(project) == before
+
+
+@pytest.mark.parametrize("clip", ["../../secret", "..", "/etc/passwd", "missing", "a\0b", ""])
+def test_no_other_file_is_read_as_a_clip(project, clip):
+    (project.projects / "secret.wav").write_bytes((project.clips / f"{read_rows(project)[0].clip}.wav").read_bytes())
+    with pytest.raises(DataError):
+        read_clip(project, clip)
+
+
+def test_a_link_is_not_followed(project):
+    outside = project.projects / "outside.wav"
+    soundfile.write(outside, np.zeros(10), 22050)
+    (project.clips / "linked.wav").symlink_to(outside)
+    with pytest.raises(DataError, match=r"linked\.wav: leads out of the project"):
+        read_clip(project, "linked")
+
+
+def test_edits_until_they_are_saved(project):
+    rows = read_rows(project)
+    first, second = rows[0], rows[1]
+    edits = note_edit(rows, {}, first.clip, Edit("yes", first.text))
+    assert edits == {first.clip: Edit("yes", first.text)}
+    assert describe_edits(edits) == f"not saved yet: 1 clip, {first.clip}"
+    assert note_edit(rows, edits, second.clip, Edit(second.use, second.text)) == edits
+    assert note_edit(rows, edits, first.clip, Edit(first.use, first.text)) == {} and describe_edits({}) == ""
+    assert note_edit(rows, {}, "another", Edit("yes", "x")) == {}
+
+
+def test_neighbours(project):
+    rows = read_rows(project)
+    assert neighbour(rows, rows[0].clip, 1) == rows[1] and neighbour(rows, rows[0].clip, -1) == rows[0]
+    assert neighbour(rows, rows[-1].clip, 1) == rows[-1] and neighbour(rows, "another", 1) == rows[0]
+    assert neighbour([], "another", 1) is None
+
+
+def test_a_damaged_table_is_named(project):
+    project.review.write_text(project.review.read_text() + "one\tcell\n")
+    with pytest.raises(DataError, match=r"clips.tsv:9: 2 cells, expected 10"):
+        read_rows(project)

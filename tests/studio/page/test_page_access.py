@@ -1,0 +1,309 @@
+"""Access to the studio's page: the token, names of the machine, other pages, and paths beyond the projects."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.browser import PATIENCE, wait
+from tests.recipe import ROOT
+from tests.studio.page_server import PageServer, serve
+
+pytestmark = pytest.mark.slow
+SECRET = "a line of another folder"
+ROUTES = ["/", "/config", "/theme.css", "/gradio_api/info", "/gradio_api/heartbeat/x", "/assets/x.js", "/no/such"]
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+def ask(server: PageServer, path: str, method: str = "GET", body: bytes | None = None, **headers: str) -> Answer:
+    """Send a request with these headers; `_` in a name stands for `-`."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, named)
+    answer = connection.getresponse()
+    text = "" if "event-stream" in answer.headers.get("content-type", "") else answer.read().decode("utf-8", "replace")
+    found = Answer(answer.status, answer.headers, text)
+    connection.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def projects(tmp_path_factory) -> Path:
+    """Projects with files that no visitor may read, and links that lead out."""
+    folder = tmp_path_factory.mktemp("access")
+    (folder / "outside").mkdir()
+    (folder / "outside" / "secret.txt").write_text(SECRET)
+    (folder / "outside" / "plan.json").write_text(json.dumps({"secret": SECRET}))
+    projects = folder / "projects"
+    (projects / "mine").mkdir(parents=True)
+    (projects / "mine" / "notes.txt").write_text(SECRET)
+    (projects / "linked").symlink_to(folder / "outside")
+    (projects / "inner").mkdir()
+    (projects / "inner" / "plan.json").symlink_to(folder / "outside" / "plan.json")
+    (projects / "inner" / "clips.tsv").symlink_to(folder / "outside" / "secret.txt")
+    return projects
+
+
+@pytest.fixture(scope="module")
+def local(projects, tmp_path_factory) -> Iterator[PageServer]:
+    """A server on loopback."""
+    with serve(projects, tmp_path_factory.mktemp("local")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def remote(projects, tmp_path_factory) -> Iterator[PageServer]:
+    """A server on all addresses, with a generated token."""
+    with serve(projects, tmp_path_factory.mktemp("remote"), "--host", "0.0.0.0") as server:
+        yield server
+
+
+def test_loopback_needs_no_token(local):
+    assert local.token == "" and local.address.startswith("http://127.0.0.1:")
+    answer = ask(local, "/")
+    assert answer.status == 200 and "Voice studio" in answer.text
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    for name in ("localhost", "127.0.0.1", "[::1]", "LOCALHOST", "127.8.9.10"):
+        assert ask(local, "/", Host=f"{name}:{local.port}").status == 200
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize(
+    "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "", "["]
+)
+def test_foreign_names_are_refused_on_loopback(local, path, name):
+    """A page elsewhere may let its own name stand for 127.0.0.1."""
+    answer = ask(local, path, Host=name)
+    assert answer.status == 403 and "this machine alone" in answer.text and SECRET not in answer.text
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://["])
+@pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/upload", "/gradio_api/run/x"])
+def test_other_pages_may_not_send(local, path, origin):
+    answer = ask(local, path, "POST", b"{}", Origin=origin, Content_Type="application/json")
+    assert answer.status == 403 and "comes from another page" in answer.text
+
+
+def test_the_own_page_may_send(local):
+    origin = local.address.rstrip("/")
+    assert ask(local, "/gradio_api/queue/join", "POST", b"{}", Origin=origin).status == 422  # read, and found empty
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_without_the_token_all_routes_answer_401_in_words(remote, path):
+    assert len(remote.token) >= 32
+    for headers in ({}, {"Cookie": f"studio-token-{remote.port}=wrong"}, {"Authorization": "Bearer wrong"}):
+        answer = ask(remote, path, **headers)
+        assert answer.status == 401 and "needs its token" in answer.text
+    for wrong in ("wrong", remote.token[:-1], f"{remote.token}x", "", "%FF"):
+        assert ask(remote, f"{path}?token={wrong}").status == 401
+
+
+@pytest.mark.parametrize("path", ["/gradio_api/upload", "/gradio_api/queue/join", "/gradio_api/run/x"])
+def test_uploads_and_events_need_the_token(remote, path):
+    assert ask(remote, path, "POST", b"{}").status == 401
+    assert ask(remote, f"{path}?token={remote.token}", "POST", b"{}").status == 401  # an address alone sends nothing
+
+
+def test_the_token_becomes_a_cookie(remote):
+    answer = ask(remote, f"/?token={remote.token}", Host="my-machine:1234")
+    assert answer.status == 200 and 'url=/"' in answer.text and remote.token not in answer.text
+    cookie = answer.headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(re.split("; ?", cookie))
+    assert answer.headers["Cache-Control"] == "no-store" and answer.headers["Referrer-Policy"] == "no-referrer"
+    pair = cookie.split(";")[0]
+    assert "Voice studio" in ask(remote, "/", Cookie=pair, Host="my-machine").text
+    assert ask(remote, "/config", Cookie=f"other=1; {pair}").status == 200
+    assert ask(remote, "/config", Authorization=f"Bearer {remote.token}").status == 200
+    refused = ask(remote, "/gradio_api/queue/join", "POST", b"{}", Cookie=pair, Origin="http://evil.example")
+    assert refused.status == 403
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"), [(("--token", "tea-and-milk"), {}), ((), {"STUDIO_TOKEN": "tea-and-milk"})]
+)
+def test_a_token_of_ones_own_works_on_loopback_too(tmp_path, flags, environment):
+    with serve(tmp_path / "projects", tmp_path, *flags, environment=environment) as server:
+        assert server.token == "tea-and-milk"
+        assert ask(server, "/").status == 401
+        assert ask(server, "/", Authorization="Bearer tea-and-milk", Host="proxy.example").status == 200
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE) == 0
+
+
+def escapes(projects: Path) -> list[str]:
+    """Paths of files that exist, and that no visitor may read."""
+    uploads, outside = projects / ".uploads", projects.parent / "outside"
+    return [
+        "/etc/passwd",
+        "%2Fetc%2Fpasswd",
+        f"{ROOT}/README.md",
+        "README.md",
+        "studio/__main__.py",
+        f"{projects}/mine/notes.txt",
+        f"{projects}/linked/secret.txt",
+        f"{outside}/secret.txt",
+        f"{uploads}/../mine/notes.txt",
+        f"{uploads}/%2e%2e/mine/notes.txt",
+        f"{uploads}/..%2Fmine%2Fnotes.txt",
+        f"file://{outside}/secret.txt",
+    ]
+
+
+def test_no_route_reads_a_file(local, projects):
+    (projects / ".uploads").mkdir(exist_ok=True)
+    for path in escapes(projects):
+        for route in (
+            "/gradio_api/file=",
+            "/gradio_api/file/",
+            "/gradio_api/stream/",
+            "/file=",
+            "/static/",
+            "/assets/",
+        ):
+            answer = ask(local, f"{route}{path}")
+            assert answer.status in (403, 404, 405), (route, path, answer)
+            assert SECRET not in answer.text and "root:" not in answer.text
+
+
+def upload(server: PageServer, name: str, content: bytes) -> str:
+    """Upload a file under a name; return the path that the server answers with."""
+    boundary = secrets.token_hex(8)
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+    body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+    kind = f"multipart/form-data; boundary={boundary}"
+    answer = ask(server, "/gradio_api/upload", "POST", body, Content_Type=kind)
+    assert answer.status == 200, answer
+    return json.loads(answer.text)[0]
+
+
+@pytest.mark.parametrize("name", ["../../../escape.wav", "/tmp/escape.wav", "..\\..\\escape.wav", "mine/escape.wav"])
+def test_uploads_stay_in_their_folder(local, projects, name):
+    path = Path(upload(local, name, b"sound"))
+    assert path.resolve().is_relative_to((projects / ".uploads").resolve()) and path.read_bytes() == b"sound"
+    assert [path for path in projects.parent.rglob("*escape.wav") if ".uploads" not in path.parts] == []
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("cut", [10**6, 90, 20], ids=["in the second file", "in the first file", "in a header"])
+def test_an_upload_that_breaks_off_leaves_nothing(local, projects, cut):
+    """A closed page left its half file in the folder of uploads for good, and a traceback in the server's output."""
+    uploads, output = projects / ".uploads", local.output.read_text()
+    uploads.mkdir(exist_ok=True)
+    before = files_in(uploads)
+    part = '--mark\r\nContent-Disposition: form-data; name="files"; filename="{}.wav"\r\n\r\n'
+    body = part.format("a").encode() + bytes(500_000) + f"\r\n{part.format('b')}".encode() + bytes(10**6)
+    head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1:{local.port}\r\nContent-Length: {len(body) + 8}\r\n"
+    head += "Content-Type: multipart/form-data; boundary=mark\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", local.port)) as connection:
+        connection.sendall(head.encode() + body[:cut])
+        if cut > 50:
+            wait(lambda: files_in(uploads) != before)
+    wait(lambda: files_in(uploads) == before)
+    path = Path(upload(local, "whole.wav", b"sound"))
+    assert path.read_bytes() == b"sound"
+    time.sleep(0.5)  # the server may still be at the end of the broken one
+    assert local.output.read_text() == output
+
+
+def test_uploads_of_an_earlier_server_are_removed_once_they_are_old(tmp_path):
+    pytest.importorskip("starlette", reason="starlette, of requirements/studio.txt, is not installed")
+    from studio.page.uploads import remove_old
+
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.wav").write_bytes(b"sound")
+    for path in (tmp_path / "old" / "a.wav", tmp_path / "old"):
+        os.utime(path, (0, 0))
+    (tmp_path / "link").symlink_to(tmp_path.parent)
+    remove_old(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new"]
+    assert (tmp_path / "new" / "a.wav").exists() and tmp_path.parent.exists()
+    remove_old(tmp_path / "none")
+
+
+def call(server: PageServer, name: str, event: str, data: list[object]) -> str:
+    """Send an event of the component `name` as a client of its own would; return the answers of the stream."""
+    config = json.loads(ask(server, "/config").text)
+    component = next(item["id"] for item in config["components"] if item["props"].get("elem_id") == name)
+    index = next(item["id"] for item in config["dependencies"] if [component, event] in item["targets"])
+    body = {"data": data, "fn_index": index, "session_hash": secrets.token_hex(6)}
+    joined = ask(server, "/gradio_api/queue/join", "POST", json.dumps(body).encode(), Content_Type="application/json")
+    assert joined.status == 200, joined
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+    connection.request("GET", f"/gradio_api/queue/data?session_hash={body['session_hash']}")
+    stream, lines = connection.getresponse(), []
+    while line := stream.readline().decode():
+        lines.append(line)
+        if '"process_completed"' in line:
+            break
+    connection.close()
+    return "".join(lines)
+
+
+NAMES = ["..", "../outside", "/etc", "linked", "mine/../../outside", "", "mine\n", None]
+
+
+def files_of(folder: Path) -> dict[str, float]:
+    """Return the times of all files below a folder, but for uploads."""
+    paths = [path for path in folder.rglob("*") if ".uploads" not in path.parts]
+    return {str(path): path.lstat().st_mtime for path in paths}
+
+
+@pytest.mark.parametrize("project", NAMES)
+def test_no_event_follows_a_path_or_a_link_as_project(local, projects, project):
+    before = files_of(projects.parent)
+    answers = [
+        call(local, "create", "click", [project]),
+        call(local, "prepare", "click", [project, "en", False]),
+        call(local, "plan", "click", [project, "embedded", "", "hours", False]),
+        call(local, "train", "click", [project]),
+        call(local, "plan-save", "click", [project, "{}"]),
+        call(local, "next", "click", [project, {}, "../../outside/secret", "yes", ""]),
+    ]
+    assert all('"success":false' in answer for answer in answers), answers
+    assert all(SECRET not in answer and "root:" not in answer for answer in answers)
+    assert files_of(projects.parent) == before
+
+
+def test_no_event_follows_a_link_in_a_project(local, projects):
+    before = files_of(projects.parent)
+    answers = [
+        call(local, "plan-save", "click", ["inner", "{}"]),
+        call(local, "next", "click", ["inner", {}, "../../outside/secret", "yes", ""]),
+        call(local, "save", "click", ["inner", {}, "secret", "yes", ""]),
+    ]
+    assert all('"success":false' in answer and SECRET not in answer for answer in answers), answers
+    assert files_of(projects.parent) == before
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "README.md", "../projects/mine/notes.txt"])
+def test_files_that_were_not_uploaded_are_not_taken(local, projects, path):
+    data = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "a.txt"}
+    answer = call(local, "files", "upload", [[data], "mine"])
+    assert '"success":false' in answer
+    assert not (projects / "mine" / "recordings").exists()
+    assert not list((projects / ".uploads").rglob(Path(path).name))
+
+
+def test_no_outside_host_is_contacted(local):
+    assert not local.hosts.exists()

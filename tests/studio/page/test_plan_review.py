@@ -1,0 +1,156 @@
+"""The plan for a page: its words, its explanation, and edits that name no file outside the projects."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.data.reports import figure_pixels, plot_losses
+from common.errors import DataError
+from studio.page.plan_review import (
+    parse_limit,
+    plan_words,
+    read_explanations,
+    read_rate_plot,
+    read_text,
+    save_plan,
+    start_choices,
+)
+from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.project import Project, create_project
+from synthesizer import EMBEDDED
+
+SETTINGS = ModelPlan(
+    warm_start=str(EMBEDDED / "tacotron2.safetensors"),
+    batch_size=2,
+    grad_accumulation_steps=1,
+    epochs=4,
+    learning_rate=1e-3,
+    lr_schedule="cosine",
+    warmup_steps=0,
+    report_every=2,
+    report_lines=2,
+    best_by="coverage",
+    patience=50,
+    hours=None,
+    options={"freeze": ["^embedding"]},
+    reasons={"epochs": "usual for this much data"},
+)
+FIGURES = {"model": "Tacotron2", "parameters": 1, "device": "a CPU", "clips": 5, "batch_size": 2, "clips_per_step": 2}
+FIGURES |= {"steps_per_epoch": 3, "always": 1, "clip": 1, "available": 10, "step_seconds": [3.0, 3.0]}
+FIGURES |= {"report_seconds": 5.0, "start_seconds": 7.0}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = create_project(tmp_path, "mine")
+    plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": SETTINGS}, notes={"machine": {"Tacotron2": FIGURES}})
+    write_plan(project.plan, plan)
+    return project
+
+
+def plan_text(project: Project, **values: object) -> str:
+    """The text of the plan with other settings of its model."""
+    plan = read_plan(project.plan)
+    return json.dumps(asdict(replace(plan, models={"Tacotron2": replace(SETTINGS, **values)})))
+
+
+def test_a_plan_is_explained(project):
+    (name, explained), *others = read_explanations(project).items()
+    assert name == "Tacotron2" and others == []
+    assert explained.settings == [("epochs", "4", "usual for this much data")]
+    assert explained.expected == (  # 4 x 3 x 3 s, and reports after the epochs 0, 2 and 3
+        "expected: 58 s at most on a CPU, 1 thread: 36 s of steps, 15 s of 3 reports, 7 s to start; "
+        "an estimate from 2 measured steps and one report"
+    )
+    assert explained.command.startswith("python train.py -m Tacotron2 -d ") and "--epochs 4" in explained.command
+    project.plan.unlink()
+    assert read_explanations(project) == {} and read_text(project) == ""
+
+
+def test_an_edit_is_checked_before_it_is_saved(project):
+    save_plan(project, plan_text(project, epochs=7))
+    assert read_plan(project.plan).models["Tacotron2"].epochs == 7
+    before = project.plan.read_bytes()
+    with pytest.raises(DataError) as caught:
+        save_plan(project, plan_text(project, epochs=0, best_by="luck"))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "plan.json: models.Tacotron2.epochs: 0, expected a whole number of at least 1"
+    assert lines[1].startswith('plan.json: models.Tacotron2.best_by: "luck", expected one of')
+    with pytest.raises(DataError, match=r"plan\.json: no JSON"):
+        save_plan(project, "{")
+    assert project.plan.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"warm_start": "/etc/passwd"},
+        {"warm_start": "../voice.pt"},
+        {"warm_start": "--output=/tmp/x"},
+        {"warm_start": "x\0y"},
+        {"options": {"output": "/tmp/x"}},
+        {"options": {"output": "x"}},
+        {"options": {"log_file": "/tmp/log.json"}},
+        {"options": {"config_file": "/etc/passwd"}},
+        {"options": {"dataset_path": "/"}},
+        {"options": {"training_files": "/etc/passwd"}},
+        {"options": {"symbols_file": "/etc/passwd"}},
+        {"options": {"checkpoint_path": "../x.pt"}},
+        {"options": {"measure": "/tmp/x.json"}},
+        {"options": {"output=/tmp/x": "y"}},
+        {"options": {"lr-schedule": "cosine"}},
+        {"options": {"freeze": ["--output=/tmp/x"]}},
+        {"options": {"freeze": "--output=/tmp/x"}},
+    ],
+    ids=str,
+)
+def test_no_plan_names_a_file_elsewhere(project, values):
+    before = project.plan.read_bytes()
+    with pytest.raises(DataError, match=r"plan\.json: models\.Tacotron2\.(warm_start|options\.)"):
+        save_plan(project, plan_text(project, **values))
+    assert project.plan.read_bytes() == before
+
+
+def test_files_of_projects_may_be_named(project, tmp_path):
+    options = {"symbols_file": str(project.symbols), "drop_frame_rate": 0.2, "freeze": None}
+    save_plan(project, plan_text(project, warm_start=str(tmp_path / "other" / "voice" / "x.pt"), options=options))
+    save_plan(project, plan_text(project, warm_start=None, options={}))
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    (tmp_path / "linked").symlink_to(outside)
+    with pytest.raises(DataError, match="warm_start"):
+        save_plan(project, plan_text(project, warm_start=str(tmp_path / "linked" / "x.pt")))
+
+
+def test_the_words_of_a_plan(project, tmp_path):
+    place = ["studio.plan", "mine", "--projects", str(tmp_path)]
+    assert plan_words(project, "embedded", " ", "hours", False, False) == [*place, "--from", "embedded"]
+    words = plan_words(project, "none", "90", "minutes", True, True)
+    assert words == [*place, "--from", "none", "--hours", "1.5", "--find-lr", "--cpu"]
+    assert start_choices(tmp_path) == [("the embedded voice", "embedded"), ("random weights", "none")]
+    (create_project(tmp_path, "other").root / "voice").mkdir()
+    assert start_choices(tmp_path)[2] == ("voice of the project other", "voice:other")
+    assert plan_words(project, "voice:other", "", "hours", False, False)[-1] == str(tmp_path / "other" / "voice")
+    for start in ("voice:../x", "voice:missing", "/etc/passwd", "voice:mine"):
+        with pytest.raises(DataError, match="there is no such voice any more"):
+            plan_words(project, start, "", "hours", False, False)
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "many", "1 2"])
+def test_limits_of_time(limit):
+    with pytest.raises(DataError, match="expected a number of hours above 0, or nothing"):
+        parse_limit(limit, "hours")
+
+
+def test_the_plot_of_learning_rates(project):
+    assert read_rate_plot(project, "Tacotron2") is None
+    folder = project.root / "learning_rate"
+    folder.mkdir()
+    figure = plot_losses({1: 2.0, 2: 1.0}, {2: 1.5}, "loss")
+    figure.savefig(folder / "learning_rate_Tacotron2.png")
+    np.testing.assert_allclose(read_rate_plot(project, "Tacotron2"), figure_pixels(figure), atol=1)

@@ -1,0 +1,104 @@
+"""Projects and files that a page stores: names, repeats, other content, links."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError, UsageError
+from studio.page.recordings import describe_storage, list_recordings, prepare_words, store_files
+from studio.project import Project, check_inside, create_project, find_project, list_projects
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return create_project(tmp_path / "projects", "mine")
+
+
+def upload(tmp_path: Path, name: str, content: str) -> Path:
+    """A file in a folder of uploads."""
+    path = tmp_path / "uploads" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def test_files_are_moved_and_none_is_replaced(project, tmp_path):
+    first = store_files(project, [upload(tmp_path, name, name) for name in ("a.wav", "a.txt", "B.M4A")])
+    assert first == (["a.wav", "a.txt", "B.M4A"], [], [])
+    assert list_recordings(project) == ["B.M4A", "a.txt", "a.wav"]
+    assert not (tmp_path / "uploads" / "a.wav").exists()
+    again = [upload(tmp_path, "a.wav", "a.wav"), upload(tmp_path, "a.txt", "other"), upload(tmp_path, "c.srt", "c")]
+    second = store_files(project, again)
+    assert (second.new, second.repeated) == (["c.srt"], ["a.wav"])
+    assert second.problems == ["a.txt: another file of this name is there; rename yours, or remove the other"]
+    assert (project.recordings / "a.txt").read_text() == "a.txt"
+    assert describe_storage(project, second).splitlines()[:2] == [
+        f"not stored: {second.problems[0]}",
+        "there already: a.wav",
+    ]
+
+
+@pytest.mark.parametrize("name", [".hidden.wav", "tool.exe", "wav", "a.wav.sh"])
+def test_other_files_are_problems(project, tmp_path, name):
+    storage = store_files(project, [upload(tmp_path, name, "x")])
+    assert storage.new == [] and storage.problems[0].startswith(f"{name}: ") and list_recordings(project) == []
+
+
+def test_links_are_not_followed(project, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.wav").write_text("old")
+    (project.recordings / "a.wav").symlink_to(outside / "a.wav")
+    storage = store_files(project, [upload(tmp_path, "a.wav", "new")])
+    assert storage.problems == ["a.wav: a link of this name is there; remove it first"]
+    (project.recordings / "a.wav").unlink()
+    project.recordings.rmdir()
+    project.recordings.symlink_to(outside)
+    with pytest.raises(DataError, match="recordings: leads out of the project mine"):
+        store_files(project, [upload(tmp_path, "b.wav", "new")])
+    assert [path.name for path in outside.iterdir()] == ["a.wav"] and (outside / "a.wav").read_text() == "old"
+
+
+def test_projects_are_folders_with_names(tmp_path):
+    projects = tmp_path / "projects"
+    assert list_projects(projects) == []
+    create_project(projects, " mine ")
+    (projects / ".uploads").mkdir()
+    (projects / "file").write_text("")
+    (tmp_path / "outside").mkdir()
+    (projects / "linked").symlink_to(tmp_path / "outside")
+    assert list_projects(projects) == ["mine"]
+    with pytest.raises(DataError, match="mine: a file or folder of this name is there already"):
+        create_project(projects, "mine")
+    for name in ("linked", "missing"):
+        with pytest.raises(DataError, match="there is none of this name"):
+            find_project(projects, name)
+    with pytest.raises(DataError, match="project linked: a file or folder of this name"):
+        create_project(projects, "linked")
+    assert list((tmp_path / "outside").iterdir()) == []
+    for name in ("..", "a/b", "/etc", ".uploads", "ä", "a\n"):
+        with pytest.raises(UsageError, match="expected at most 64 Latin letters"):
+            find_project(projects, name)
+    for name in ("", None):
+        with pytest.raises(DataError, match="no project is chosen"):
+            find_project(projects, name)
+    project = find_project(projects, "mine")
+    with pytest.raises(DataError, match=r"x: leads out of the project"):
+        check_inside(project, project.root / ".." / "x")
+
+
+def test_the_words_of_prepare(project, tmp_path):
+    with pytest.raises(DataError, match="mine: no recordings yet; drop some files first"):
+        prepare_words(project, "en", False)
+    (project.recordings / "a.wav").write_text("")
+    words = prepare_words(project, " de ", True)
+    place = ["studio.prepare", str(project.recordings), "--name", "mine", "--projects", str(project.projects)]
+    assert words == [*place, "--language", "de", "--allow-several-speakers"]
+    project.settings.write_text(json.dumps({"recordings": str(project.recordings.resolve())}))
+    assert prepare_words(project, "", False) == [*place, "--language", "en"]
+    project.settings.write_text(json.dumps({"recordings": "/home/someone/recordings"}))
+    with pytest.raises(DataError, match="its clips come from another folder"):  # a run would remove them
+        prepare_words(project, "en", False)

@@ -1,0 +1,219 @@
+"""Choices of a project, and samples of them: the audio of inference.py, one at a time, also while a training saves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.audio.audio_processing import load_audio, to_pcm
+from common.checkpoint.files import load_checkpoint, save_checkpoint
+from common.errors import DataError, UsageError
+from studio.page.choices import find_files, list_vocoders, list_voices
+from studio.page.samples import Request, Speaker, read_unchanged
+from studio.project import Project
+from studio.wording import without_folders
+from synthesizer import SynthesisConfig, Synthesizer
+from tests.recipe import ROOT, succeed
+from tests.studio.projects import add_runs, add_voice, make_project
+
+pytestmark = pytest.mark.slow
+
+TEXT = "It is noon. The kettle is on, and the clock in the kitchen strikes twelve times, slowly. " * 2
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    project = make_project(Project(name="mine", projects=tmp_path_factory.mktemp("projects")))
+    add_runs(project)
+    add_voice(project)
+    return project
+
+
+@pytest.fixture(scope="module")
+def speaker() -> Iterator[Speaker]:
+    speaker = Speaker(cpu=True)
+    yield speaker
+    speaker.close()
+
+
+def command(project: Project, folder: Path, *words: object) -> np.ndarray:
+    """The samples that inference.py writes for TEXT."""
+    (folder / "phrase.txt").write_text(TEXT + "\n")
+    succeed("inference.py", "-i", folder / "phrase.txt", "-o", folder, "--cpu", *words)
+    return to_pcm(load_audio(folder / "audio_0.wav", 22050))
+
+
+def test_choices_are_those_that_are_there(project: Project, tmp_path: Path) -> None:
+    assert [option.key for option in list_voices(project)] == [
+        *("voice", "Tacotron2 best", "Tacotron2 last", "Tacotron2 0", "embedded"),
+    ]
+    assert [option.key for option in list_vocoders(project)] == [
+        *("own", "griffin-lim", "voice waveglow"),
+        *("WaveGlow best", "WaveGlow last", "WaveGlow 0", "embedded waveglow"),
+    ]
+    assert [option.key for option in list_voices(Project(name="none", projects=tmp_path))] == ["embedded"]
+
+
+def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
+    sample = speaker.speak(
+        Request(
+            project=project, text=TEXT, voice="Tacotron2 last", vocoder="WaveGlow best", seed=7, sigma=0.5, strength=0.1
+        )
+    )
+    models = [f"--{name.lower()}" for name in ("Tacotron2", "WaveGlow")]
+    paths = [
+        project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt",
+        project.run("WaveGlow") / "checkpoint_WaveGlow_best.pt",
+    ]
+    words = [word for pair in zip(models, paths, strict=True) for word in pair]
+    samples = command(project, tmp_path, *words, "--seed", 7, "-s", 0.5, "-d", 0.1)
+    np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
+    assert len(sample.pieces) == len(sample.symbols) == 4 and "seed 7" in sample.message
+    assert sample.name == "Tacotron2 (epoch 1) with WaveGlow, best (epoch 1)"
+    assert sample.message.startswith(f"{sample.name}: {len(samples) / 22050:.2f} s of speech, computed in ")
+    assert all(picture.shape[1] > 500 and picture.std() > 10 for picture in speaker.draw(sample))
+
+
+def test_the_finished_voice_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
+    sample = speaker.speak(Request(project=project, text=TEXT, voice="voice"))
+    samples = command(project, tmp_path, "--voice", project.voice, "--seed", 0)
+    np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
+    assert sample.name == "the finished voice (epoch 1) with griffin-lim"
+
+
+def test_models_stay_until_another_one_is_chosen_or_written(project: Project, speaker: Speaker) -> None:
+    request = Request(project=project, text="Two.", voice="Tacotron2 0")
+    first = speaker.speak(request)
+    again = speaker.speak(request)
+    assert first.loading > 10 * again.loading and again.loading < 0.05
+    assert torch.equal(first.speech.audio, again.speech.audio)
+    path = project.run("Tacotron2") / "checkpoint_Tacotron2_0.pt"
+    checkpoint = load_checkpoint(path) | {"epoch": 5}
+    save_checkpoint(path, checkpoint)
+    assert "epoch 5" in speaker.speak(request).name
+    save_checkpoint(path, checkpoint | {"epoch": 0})
+
+
+def test_the_embedded_voice_speaks(project: Project, speaker: Speaker) -> None:
+    sample = speaker.speak(Request(project=project, text="Two.", voice="embedded", seed=3))
+    (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu").speak("Two.")
+    assert torch.equal(sample.speech.audio, expected.audio)
+
+
+def test_checkpoints_that_are_replaced_meanwhile_are_read_whole(tmp_path: Path) -> None:
+    """Every read has the weights of one save, whatever is written at the same time."""
+    path, stop, saves = tmp_path / "checkpoint_WaveGlow_best.pt", threading.Event(), 0
+
+    def save() -> None:
+        nonlocal saves
+        while not stop.is_set():
+            value = saves = saves + 1
+            weights = {f"weight{number}": torch.full((1000,), float(value)) for number in range(20)}
+            save_checkpoint(path, {"epoch": value, "state_dict": weights})
+            stop.wait(0.02)
+
+    writer = threading.Thread(target=save)
+    writer.start()
+    try:
+        while not path.exists():
+            pass
+        reads = []
+        for _ in range(30):
+            (first, second), _ = read_unchanged([path], lambda: (load_checkpoint(path), load_checkpoint(path)))
+            assert {float(weight) for tensor in first["state_dict"].values() for weight in tensor.unique()} == {
+                first["epoch"]
+            }
+            assert first["epoch"] == second["epoch"]
+            reads.append(first["epoch"])
+    finally:
+        stop.set()
+        writer.join()
+    assert len(set(reads)) > 3
+
+
+def test_a_checkpoint_that_is_deleted_is_an_error_in_words(project: Project, speaker: Speaker) -> None:
+    path = project.run("Tacotron2") / "checkpoint_Tacotron2_3.pt"
+    request = Request(project=project, text="Two.", voice="Tacotron2 3")
+    with pytest.raises(DataError, match="this voice is gone; choose another one: the finished voice, Tacotron2, best"):
+        speaker.speak(request)
+    path.write_bytes(b"no checkpoint")
+    os.remove(project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt")
+    try:
+        with pytest.raises(DataError) as caught:
+            speaker.speak(request)
+        message = without_folders(str(caught.value), project.projects)
+        assert message.startswith("mine/runs/tacotron2/checkpoint_Tacotron2_3.pt: no checkpoint")
+    finally:
+        path.unlink()
+        (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").symlink_to("checkpoint_Tacotron2_1.pt")
+
+
+def test_links_out_of_the_project_are_refused(project: Project, tmp_path: Path) -> None:
+    path = project.run("Tacotron2") / "checkpoint_Tacotron2_7.pt"
+    shutil.copy(project.run("Tacotron2") / "checkpoint_Tacotron2_0.pt", tmp_path / "other.pt")
+    path.symlink_to(tmp_path / "other.pt")
+    (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").unlink()
+    try:
+        with pytest.raises(DataError) as caught:
+            find_files(project, "Tacotron2 7")
+        assert str(tmp_path) not in str(caught.value)
+    finally:
+        path.unlink()
+        (project.run("Tacotron2") / "checkpoint_Tacotron2_last.pt").symlink_to("checkpoint_Tacotron2_1.pt")
+
+
+@pytest.mark.parametrize("key", ["../mine", "/etc/passwd", "voice waveglow", "", "Tacotron2 ../../x"])
+def test_keys_are_no_paths(project: Project, key: str) -> None:
+    with pytest.raises(DataError, match="this voice is gone"):
+        find_files(project, key)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"text": " \n"}, "text: empty, expected a sentence"),
+        ({"text": "a" * 1001}, "text: 1001 characters, expected at most 1000"),
+        ({"seed": -1}, "seed: -1, expected 0 to 4294967295"),
+        ({"sigma": 11.0}, "sigma: 11.0, expected 0 to 10"),
+        ({"strength": float("nan")}, "strength: nan, expected 0 to 10"),
+    ],
+)
+def test_values_out_of_range_are_named(tmp_path: Path, values: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Request(**({"project": Project(name="mine", projects=tmp_path), "text": "Two.", "voice": "voice"} | values))
+
+
+def test_texts_that_cannot_be_read_are_named(project: Project, speaker: Speaker) -> None:
+    with pytest.raises(DataError, match=r"^text: .*no ARPAbet symbol 'XX'"):
+        speaker.speak(Request(project=project, text="{XX}", voice="voice"))
+
+
+def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:
+    projects = tmp_path / "studio"
+    messages = {
+        f"{projects}/mine/plan.json: no such file": "mine/plan.json: no such file",
+        f"{ROOT}/voice/waveglow.safetensors: damaged": "voice/waveglow.safetensors: damaged",
+        "/home/someone/a.pt: cut short; beside it: /home/b.pt": "a.pt: cut short; beside it: b.pt",
+        "x 1/2 and https://example.org/a": "x 1/2 and https://example.org/a",
+        "a\x1b[2J": "a\\x1b[2J",
+        f"run python -m studio.plan mine --projects {projects} first": "run python -m studio.plan mine first",
+    }
+    for message, expected in messages.items():
+        assert without_folders(message, projects) == expected
+
+
+def test_the_samples_of_another_priority(project: Project, speaker: Speaker) -> None:
+    """The thread of samples yields to a training; the thread that asks keeps its priority."""
+    if not shutil.which("nice"):
+        pytest.skip("priorities of threads are Linux's")
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    speaker.speak(Request(project=project, text="Two.", voice="voice"))
+    own = speaker._thread.submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).result()
+    assert own >= 10 and os.getpriority(os.PRIO_PROCESS, 0) == before

@@ -1,0 +1,177 @@
+"""The view of a training: a log that grows, resumes and begins anew, time left, pictures and sounds of the newest report."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from common.data.reports import figure_pixels, plot_losses
+from common.errors import DataError
+from common.run.nvlog import NvLog
+from studio.page.training_view import TrainingView, newest_model, train_words
+from studio.plan.file import ModelPlan, Plan, write_plan
+from studio.project import Project
+from studio.train.progress import Progress
+from studio.train.run_log import RunLog
+from studio.wording import duration
+from tests.studio.page.test_plan_review import SETTINGS
+from tests.studio.projects import make_project
+
+STEPS = 2  # of an epoch
+
+
+def write_step(log: NvLog, step: int, loss: float, seconds: float = 0.5) -> None:
+    """Write a step as common.training.loop does."""
+    place = f"{step - 1}/{STEPS}"
+    epoch, number = divmod(step - 1, STEPS)
+    log.log((epoch, number), {"glob_iter/iters_per_epoch": place, "train_loss": loss, "train_iter_time": seconds})
+
+
+def test_a_log_is_read_while_it_grows(tmp_path):
+    path, reader = tmp_path / "nvlog.json", RunLog(tmp_path / "nvlog.json")
+    assert reader.update() is False and reader.step == 0 and reader.seconds_per_step is None
+    with NvLog(path, progress=False) as log:
+        log.parameters({"epochs": 3})
+        write_step(log, 1, 3.0, 9.0)
+        assert reader.update() and (reader.step, reader.epoch, reader.steps_per_epoch) == (1, 0, STEPS)
+        assert reader.update() is False
+        write_step(log, 2, math.nan)
+        log.log((0, 1, 0), {"val_loss": 7.0})  # a batch of the validation
+        log.log((0,), {"val_loss": 2.5})
+        log.log((0,), {"evaluation_wer": 0.5, "evaluation_coverage": 1.0})
+        write_step(log, 3, 1.0)
+        assert reader.update()
+        assert reader.losses.training[1] == 3.0 and math.isnan(reader.losses.training[2])
+        assert reader.losses.validation == {2: 2.5}
+        assert reader.report == (0, {"wer": 0.5, "coverage": 1.0})
+        assert reader.seconds_per_step == 0.5 and (reader.step, reader.epoch) == (3, 1)
+        with path.open("a") as file:
+            file.write('DLLL {"type": "LOG", "step": [1, 1], "da')  # a record that is being written
+        assert reader.update() is False and reader.step == 3
+    with NvLog(path, progress=False) as log:  # a resumed run repeats a step
+        write_step(log, 3, 0.5)
+    assert RunLog(path).update()
+    reader.update()
+    assert (reader.losses.training[3], len(reader.losses.training)) == (0.5, 3)
+    path.rename(tmp_path / "nvlog_1.json")
+    with NvLog(path, progress=False) as log:
+        write_step(log, 1, 4.0)
+    assert reader.update() and reader.losses.training == {1: 4.0} and reader.report is None
+
+
+@pytest.mark.parametrize(
+    "line", ["", "text\n", "DLLL []\n", 'DLLL {"type": "LOG"}\n', 'DLLL {"type":"LOG","step":3,"data":{}}\n']
+)
+def test_other_lines_are_passed_over(tmp_path, line):
+    (tmp_path / "nvlog.json").write_text(line)
+    reader = RunLog(tmp_path / "nvlog.json")
+    reader.update()
+    assert reader.step == 0
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = make_project(Project(name="mine", projects=tmp_path))
+    models = {"Tacotron2": SETTINGS, "WaveGlow": ModelPlan(**asdict(SETTINGS) | {"hours": 0.01, "epochs": 1000})}
+    write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models=models))
+    return project
+
+
+def log_of(project: Project, name: str) -> NvLog:
+    folder = project.run(name)
+    return NvLog(folder / "nvlog.json", folder / "tensorboard" / name, progress=False)
+
+
+def test_progress_curves_pictures_and_sounds(project):
+    view = TrainingView()
+    assert view.look(project, "Tacotron2").words == "Tacotron2: no step yet."
+    figure = plot_losses({1: 1.0}, {})
+    sound = torch.sin(torch.arange(2205) / 10)
+    with log_of(project, "Tacotron2") as log:
+        write_step(log, 1, 3.0)
+        for step in (1, 2):
+            log.figure("validation/alignment", figure, step)
+            log.audio("evaluation/1", step * sound / 4, step, 22050)
+            log.audio("evaluation/0", sound, step, 22050)
+    sight = view.look(project, "Tacotron2")
+    assert sight.words.splitlines() == [
+        "Tacotron2: step 1 of 8, epoch 1 of 4, loss 3.0000.",
+        "0.50 s a step, about 4 s left at most.",  # 7 x 0.5
+    ]
+    np.testing.assert_array_equal(sight.losses, figure_pixels(plot_losses({1: 3.0}, {}, "Tacotron2: loss")))
+    np.testing.assert_allclose(sight.report.alignment.pixels, figure_pixels(figure), atol=1)
+    assert sight.report.alignment.step == 2 and sight.report.mel is None
+    texts = [line.split("|")[1] for line in project.validation_list.read_text().splitlines()]
+    assert [(speech.text, speech.step, speech.rate) for speech in sight.report.speeches] == [
+        (t, 2, 22050) for t in texts
+    ]
+    np.testing.assert_allclose(sight.report.speeches[1].samples / 32767, sound / 2, atol=1e-3)
+    again = view.look(project, "Tacotron2", sight.keys)
+    assert again == (sight.keys, sight.words, None, None)
+    with log_of(project, "Tacotron2") as log:
+        write_step(log, 2, 2.0)
+        later = view.look(project, "Tacotron2", sight.keys)
+        assert "step 2 of 8" in later.words and later.losses is None  # the next curve waits for some seconds
+        log.log((0,), {"val_loss": 2.5})
+    later = view.look(project, "Tacotron2", sight.keys)
+    assert later.losses is not None and later.report is not None
+
+
+def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
+    assert newest_model(project) == "Tacotron2"
+    with log_of(project, "WaveGlow") as log:
+        write_step(log, 1, 3.0)
+    assert newest_model(project) == "WaveGlow"
+    view, progress = TrainingView(), Progress(project.root / "runs" / "progress.json")
+    assert "about 36 s left at most" in view.look(project, "WaveGlow").words  # 0.01 h, not 1,999 x 0.5 s
+    progress.spend("WaveGlow", 30.0)
+    assert "about 6 s left at most" in view.look(project, "WaveGlow").words
+    progress.finish("WaveGlow", "digest", "all epochs")
+    assert view.look(project, "WaveGlow").words.endswith("Finished: all epochs.")
+
+
+def test_the_newest_report_is_described_in_words(project):
+    with log_of(project, "WaveGlow") as log:
+        write_step(log, 1, 3.0)
+        log.log((0,), {"evaluation_wer": 0.5, "evaluation_wer_capped": 0.25})
+    assert TrainingView().look(project, "WaveGlow").words.endswith("Report of epoch 1: wrong words 25 %.")
+
+
+def test_damaged_files_are_passed_over(project):
+    with log_of(project, "WaveGlow") as log:
+        write_step(log, 1, 3.0)
+    project.plan.write_text("{")
+    (project.root / "runs" / "progress.json").write_text("[]")
+    assert TrainingView().look(project, "WaveGlow").words == "WaveGlow: step 1, epoch 1, loss 3.0000."
+
+
+def test_a_link_out_of_the_project_is_not_read(project, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "nvlog.json").write_text(json.dumps({}))
+    (project.root / "runs").mkdir()
+    project.run("Tacotron2").symlink_to(outside)
+    with pytest.raises(DataError, match="leads out of the project"):
+        TrainingView().look(project, "Tacotron2")
+
+
+def test_a_training_needs_a_plan(project):
+    assert train_words(project) == ["studio.train", "mine", "--projects", str(project.projects)]
+    project.plan.unlink()
+    with pytest.raises(
+        DataError, match=r"plan\.json: no such file; run python -m studio\.plan mine --projects \S+ first"
+    ):
+        train_words(project)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "5 s"), (90, "90 s"), (600, "10 min"), (7199, "120 min"), (9000, "2.5 h")]
+)
+def test_lengths_of_time(seconds, words):
+    assert duration(seconds) == words

@@ -1,0 +1,30 @@
+"""The voice that the fields of the page choose first."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
+from studio.page.choices import EMBEDDED_KEY, FINISHED
+from studio.page.voice_fields import choose_key
+
+RUN = "Tacotron2 last"
+
+
+@pytest.mark.parametrize(
+    ("keys", "before", "chosen", "expected"),
+    [
+        ([EMBEDDED_KEY], [], None, EMBEDDED_KEY),
+        ([FINISHED, EMBEDDED_KEY], [], None, FINISHED),
+        # The page went on with the embedded voice after a training.
+        ([FINISHED, RUN, EMBEDDED_KEY], [EMBEDDED_KEY], EMBEDDED_KEY, FINISHED),
+        ([RUN, EMBEDDED_KEY], [EMBEDDED_KEY], EMBEDDED_KEY, EMBEDDED_KEY),
+        ([FINISHED, RUN, EMBEDDED_KEY], [FINISHED, EMBEDDED_KEY], EMBEDDED_KEY, EMBEDDED_KEY),
+        ([FINISHED, EMBEDDED_KEY], [FINISHED, RUN, EMBEDDED_KEY], RUN, FINISHED),
+        ([], [EMBEDDED_KEY], EMBEDDED_KEY, None),
+    ],
+)
+def test_a_finished_voice_is_chosen_once_it_is_there(
+    keys: list[str], before: list[str], chosen: str | None, expected: str | None
+) -> None:
+    assert choose_key(keys, before, chosen, [FINISHED, EMBEDDED_KEY]) == expected

@@ -1,0 +1,201 @@
+"""The tabs Speak, Compare and Export in headless Chromium at a phone's width: speech, a vote, a download, the keyboard, errors."""
+
+from __future__ import annotations
+
+import io
+import threading
+import zipfile
+from collections.abc import Iterator
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+from common.audio.audio_processing import to_pcm
+from common.quality.recogniser import Recogniser
+from common.quality.words import normalise
+from studio.comparison import read_votes, table_path
+from studio.jobs.jobs import Jobs
+from studio.project import Project
+from synthesizer import SynthesisConfig, Synthesizer
+from tests.browser import (
+    PHONE,
+    bytes_of,
+    click,
+    click_on,
+    errors_on,
+    fill,
+    finished_audio,
+    hosts_of,
+    open_page,
+    open_tab,
+    start_browser,
+    value_of,
+    wait,
+    wait_for_picture,
+    wait_for_tab,
+    width_of,
+)
+from tests.recipe import skip_without_evaluators
+from tests.studio.projects import add_spoken_voice, embedded_name, make_project
+
+pytestmark = pytest.mark.slow
+
+TEXT = "There are seven days in a week."
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    project = make_project(Project(name="mine", projects=tmp_path_factory.mktemp("projects")))
+    add_spoken_voice(project)
+    return project
+
+
+@pytest.fixture(scope="module")
+def address(project: Project) -> Iterator[str]:
+    """The studio's page of the project, served on loopback."""
+    for package in ("fastapi", "gradio", "uvicorn"):
+        pytest.importorskip(package, reason=f"{package}, of requirements/studio.txt, is not installed")
+    import uvicorn
+
+    from studio.page import make_app
+    from studio.page.access import Access
+    from studio.page.context import Context
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_TEMP_DIR", str(project.projects / ".uploads"))
+        context = Context(project.projects, True, Jobs(project.projects))
+        app = make_app(context, Access(token=None, port=0))
+        settings = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(settings)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        wait(lambda: server.started)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+        app.state.end_pages()
+        server.should_exit = True
+        thread.join(timeout=30)
+        context.speaker.close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = start_browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture
+def page(browser, address: str):
+    """The page, freshly loaded at a phone's width."""
+    open_page(browser, address)
+    wait(lambda: browser.find_elements("id", "project"))
+    return browser
+
+
+def choose(page, name: str, label: str) -> None:
+    """Choose from the list of a field by the keyboard, once the page has filled it."""
+    from selenium.webdriver.common.keys import Keys
+
+    wait(lambda: value_of(page, name))
+    fill(page, name, label)
+    page.find_element("css selector", f"#{name} input").send_keys(Keys.ENTER)
+    wait(lambda: value_of(page, name) == label)
+
+
+def is_open(page, name: str) -> bool:
+    return page.find_element("id", name).is_enabled()
+
+
+def test_the_embedded_voice_speaks(page, address: str) -> None:
+    skip_without_evaluators()
+    open_tab(page, "Speak")
+    choose(page, "speak-voice", "the embedded voice")
+    fill(page, "speak-text", TEXT)
+    click_on(page, "button.label-wrap", "Settings")
+    wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
+    fill(page, "speak-seed", "5")
+    click(page, "speak")
+    message = wait(lambda: "s of speech" in (text := value_of(page, "speak-message")) and text)
+    samples, rate = finished_audio(page, "speak-audio")
+    assert normalise(Recogniser()(samples / 32768, rate)) == normalise(TEXT)
+    (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=5), device="cpu").speak(TEXT)
+    np.testing.assert_array_equal(samples, to_pcm(expected.audio))
+    assert message.startswith(f"{embedded_name()}: {len(samples) / rate:.2f} s of speech")
+    for name in ("speak-mel", "speak-alignment"):
+        wait_for_picture(page, name)
+    assert width_of(page) <= PHONE["width"]
+    assert hosts_of(page) == {address.split("/")[2]}
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    open_tab(page, "Speak")
+    wait(lambda: value_of(page, "speak-voice") == "the finished voice")
+    fill(page, "speak-text", "{XX}")
+    ActionChains(page).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+    (error,) = wait(lambda: errors_on(page))
+    assert "text: " in error and "no ARPAbet symbol 'XX'" in error
+    assert not any(word in error for word in ("Traceback", "/", "item 1"))
+    fill(page, "speak-text", "A star.")
+    ActionChains(page).send_keys(Keys.TAB).perform()
+    assert page.execute_script("return document.activeElement.id") == "speak"
+    ActionChains(page).send_keys(Keys.ENTER).perform()
+    wait(lambda: value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
+
+
+def test_a_vote_is_blind_and_shows_the_names_then(page, project: Project) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    open_tab(page, "Compare")
+    wait(
+        lambda: (
+            (value_of(page, "first-voice"), value_of(page, "second-voice"))
+            == ("the finished voice", "the embedded voice")
+        )
+    )
+    assert not is_open(page, "vote-none")
+    text = project.validation_list.read_text().splitlines()[0].split("|")[1]
+    click(page, "next-text")
+    wait(lambda: value_of(page, "compare-text") == text)
+    click(page, "compare")
+    wait(lambda: is_open(page, "vote-left"))
+    assert value_of(page, "compare-message") == "Listen to A and B, then vote. Their names follow."
+    assert "epoch" not in page.page_source
+    audio = {side: finished_audio(page, f"compare-{side}")[0] for side in "ab"}
+    page.find_element("id", "vote-right").send_keys(Keys.ENTER)
+    message = wait(lambda: (text := value_of(page, "compare-message")).startswith("A was") and text)
+    (row,) = read_votes(table_path(project))
+    assert (row.text, row.vote) == (text, "right") and message == f"A was {row.left}. B was {row.right}."
+    (expected,) = Synthesizer.embedded(device="cpu").speak(text)
+    embedded = "a" if row.left.startswith("the embedded voice") else "b"
+    np.testing.assert_array_equal(audio[embedded], to_pcm(expected.audio))
+    assert f"at least 5 more votes, all for {row.right}" in wait(lambda: page.find_element("id", "comparisons").text)
+    assert not is_open(page, "vote-right") and width_of(page) <= PHONE["width"]
+
+
+def test_an_export_is_packed_and_downloaded(page, project: Project, address: str) -> None:
+    wait_for_tab(page, "Export", "export")
+    click(page, "export")
+    assert "choose a runtime first" in wait(lambda: errors_on(page))[0]
+    click_on(page, "#targets label", "triton")
+    click(page, "export")
+    wait(lambda: value_of(page, "export-state") == "python -m studio.export has finished.")
+    assert "mine_triton.zip: " in value_of(page, "export-log")
+    content = bytes_of(page, wait(lambda: page.execute_script("return document.querySelector('#downloads a')?.href")))
+    assert content == (project.root / "exports" / "mine_triton.zip").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert {"mine_triton/export.json", "mine_triton/tts/config.pbtxt"} <= set(archive.namelist())
+    click(page, "share")
+    wait(lambda: value_of(page, "export-state") == "python -m studio.share has finished.")
+    wait(lambda: len(page.find_elements("css selector", "#downloads a")) == 2)
+    assert "python -m studio.share mine" in page.find_element("id", "export-commands").text
+    assert width_of(page) <= PHONE["width"]
+    for path in ("mine/plan.json", "mine/..%2f..%2fetc%2fpasswd", "none/mine.zip", "mine/voice"):
+        with pytest.raises(HTTPError) as caught:
+            urlopen(f"{address}download/{path}")
+        assert caught.value.code == 404

@@ -1,0 +1,134 @@
+"""plan.json: a plan that is written reads back equal, and bad values are named by file and field."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from common.errors import DataError, UsageError
+from studio.plan.commands import option_words, train_words
+from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.plan.warm_starts import count_weights, find_starts
+from studio.project import Project
+from studio.train.progress import digest
+from synthesizer import EMBEDDED
+from tests.recipe import train_tiny_model
+
+PLAN = Plan(
+    seed=1,
+    threads=2,
+    cpu=True,
+    models={
+        "WaveGlow": ModelPlan(
+            warm_start=None,
+            batch_size=4,
+            grad_accumulation_steps=1,
+            epochs=10,
+            learning_rate=1e-4,
+            lr_schedule="cosine",
+            warmup_steps=0,
+            report_every=1,
+            report_lines=2,
+            best_by="loss",
+            patience=3,
+            hours=1.5,
+            options={"dither": 0.0005},
+        )
+    },
+)
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", PLAN)
+    assert read_plan(tmp_path / "plan.json") == PLAN
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("batch_size", 0, "models.WaveGlow.batch_size: 0, expected a whole number of at least 1"),
+        ("batch_size", True, "models.WaveGlow.batch_size: true, expected a whole number"),
+        ("epochs", 2.5, "models.WaveGlow.epochs: 2.5, expected a whole number"),
+        ("learning_rate", "fast", 'models.WaveGlow.learning_rate: "fast", expected a number above 0'),
+        ("learning_rate", float("nan"), "models.WaveGlow.learning_rate: NaN, expected a number above 0"),
+        ("lr_schedule", "sine", 'models.WaveGlow.lr_schedule: "sine", expected one of step, cosine, constant'),
+        ("best_by", ["wer"], 'models.WaveGlow.best_by: ["wer"], expected one of loss, wer'),
+        ("hours", -1, "models.WaveGlow.hours: -1, expected a number above 0, or null"),
+        ("warm_start", 3, "models.WaveGlow.warm_start: 3, expected a path or null"),
+        ("colour", "red", "models.WaveGlow.colour: no such field, expected some of warm_start"),
+        ("options", [], "models.WaveGlow.options: [], expected a JSON object"),
+    ],
+)
+def test_a_bad_value_is_named_by_file_and_field(tmp_path: Path, field: str, value: Any, message: str) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, PLAN)
+    content = json.loads(path.read_text())
+    content["models"]["WaveGlow"][field] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError) as caught:
+        read_plan(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('{"seed": -1, "threads": 1, "cpu": 0, "models": {"Hifi": {}, "WaveGlow": 3}, "version": 2}')
+    with pytest.raises(DataError) as caught:
+        read_plan(path)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5 and all(line.startswith(f"{path}: ") for line in lines)
+    assert f"{path}: models.Hifi: no such model, expected some of Tacotron2, WaveGlow" in lines
+    for text, message in (("[", "no JSON that can be read"), ("[]", "a list, expected a JSON object")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=message):
+            read_plan(path)
+
+
+def test_options_become_words() -> None:
+    options = {"freeze": ["^a", "^b"], "mask_padding": False, "amp": True, "dither": 0.1, "none": None}
+    assert option_words(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
+
+
+@pytest.mark.parametrize(("measure", "expected"), [("loss", []), ("wer", ["--best-slack", "0.1"])])
+def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(
+    tmp_path: Path, measure: str, expected: list[str]
+) -> None:
+    settings = replace(PLAN.models["WaveGlow"], best_by=measure)
+    words = train_words("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
+    place = words.index("--best-by")
+    assert words[place : place + 2 + len(expected)] == ["--best-by", measure, *expected]
+    assert ("--best-slack" in words) == bool(expected)
+
+
+def test_the_weights_of_a_start_are_counted() -> None:
+    path = train_tiny_model("WaveGlow")
+    weights = torch.load(path, weights_only=True)["state_dict"]
+    assert count_weights(path) == sum(math.prod(tensor.shape) for tensor in weights.values()) > 1000
+
+
+def test_starts_of_from() -> None:
+    embedded = {"Tacotron2": EMBEDDED / "tacotron2.safetensors", "WaveGlow": EMBEDDED / "waveglow.safetensors"}
+    assert find_starts(["embedded"]) == embedded
+    assert find_starts(["none"]) == {"Tacotron2": None, "WaveGlow": None}
+    tiny = train_tiny_model("Tacotron2")  # ten mel channels, unlike the embedded vocoder
+    assert find_starts([str(tiny)]) == {"Tacotron2": tiny, "WaveGlow": None}
+    with pytest.raises(UsageError, match="none stands alone"):
+        find_starts(["none", "embedded"])
+    with pytest.raises(UsageError, match="different settings of audio"):
+        find_starts([str(tiny), str(embedded["WaveGlow"])])
+
+
+def test_the_digest_of_a_plan_is_the_same_for_each_spelling_of_its_folder(tmp_path: Path, monkeypatch) -> None:
+    """The page names the folder of projects absolutely, a terminal from the current folder."""
+    monkeypatch.chdir(tmp_path)
+    places = [Path("projects"), tmp_path / "projects"]
+    digests = {digest("WaveGlow", PLAN, Project(name="mine", projects=place)) for place in places}
+    assert len(digests) == 1
+    slower = replace(PLAN, models={"WaveGlow": replace(PLAN.models["WaveGlow"], learning_rate=1e-5)})
+    assert digest("WaveGlow", slower, Project(name="mine", projects=places[0])) not in digests

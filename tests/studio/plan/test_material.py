@@ -1,0 +1,49 @@
+"""The material of a plan: lengths of clips, and the settings that its texts need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataError
+from studio.plan.material import read_material
+from studio.project import Project
+from tests.studio.projects import make_project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(Project(name="mine", projects=tmp_path))
+
+
+def write_settings(project: Project, **settings: object) -> None:
+    project.settings.write_text(json.dumps(settings))
+
+
+def test_english_texts_need_no_settings(project: Project) -> None:
+    assert read_material(project).text_options == {}
+    write_settings(project, text_cleaners="english_cleaners", symbols_file=None)
+    assert read_material(project).text_options == {}
+
+
+def test_other_texts_bring_their_cleaner_and_their_alphabet(project: Project) -> None:
+    write_settings(project, text_cleaners="transliteration_cleaners", symbols_file=None)
+    assert read_material(project).text_options == {"text_cleaners": "transliteration_cleaners"}
+    write_settings(project, text_cleaners="basic_cleaners", symbols_file="symbols.txt")
+    with pytest.raises(
+        DataError,
+        match=r"symbols\.txt: no such file; run python -m studio\.prepare FOLDER --name mine --projects \S+ first",
+    ):
+        read_material(project)
+    project.symbols.write_text("_\n \nä\n")
+    options = read_material(project).text_options
+    assert options == {"text_cleaners": "basic_cleaners", "symbols_file": str(project.symbols)}
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"text_cleaners": 3}', "[" * 100_000])
+def test_damaged_settings_are_named(project: Project, content: str) -> None:
+    project.settings.write_text(content)
+    with pytest.raises(DataError, match=r"project\.json"):
+        read_material(project)

@@ -1,0 +1,220 @@
+"""Decisions of a plan for several machines and amounts of data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from common.errors import DataError
+from models import REGISTRY
+from studio.plan import proposal
+from studio.plan.machine import Figures
+from studio.plan.material import Material
+from studio.plan.proposal import Request
+
+ACOUSTIC, VOCODER = (next(spec for spec in REGISTRY.values() if spec.role == role) for role in ("acoustic", "vocoder"))
+GB = 10**9
+PUBLISHED, SMALL = 28_193_153, 7_203_681  # weights of a warm start
+
+
+def material(minutes: float = 30, clips: int = 400) -> Material:
+    return Material(
+        minutes=minutes, clips=clips, validation_clips=20, longest_seconds=12, characters=50, sampling_rate=22050
+    )
+
+
+def figures(
+    clips: int = 400,
+    always: float = 1,
+    clip: float = 0.5,
+    available: float = 16,
+    seconds: float = 2,
+    report: float = 0,
+    start: float = 0,
+) -> Figures:
+    """Measurements in GB and seconds."""
+    return Figures(
+        model="M",
+        parameters=1,
+        device="D",
+        clips=clips,
+        batch_size=16,
+        clips_per_step=16,
+        steps_per_epoch=max(1, clips // 16),
+        always=int(always * GB),
+        clip=int(clip * GB),
+        available=int(available * GB),
+        step_seconds=[seconds] * 10,
+        report_seconds=report,
+        start_seconds=start,
+    )
+
+
+@pytest.mark.parametrize(
+    ("available", "batch", "accumulation", "reason"),
+    [
+        (80, 16, 1, "16 clips a step suit this much data; it fits: 1.00 GB and 0.50 GB for each"),
+        (10.1, 16, 1, "16 clips a step suit this much data"),  # 0.9 x 10.1 = 9.09 >= 1 + 16 x 0.5
+        (8, 8, 2, "16 clips do not fit, 12 do"),  # (7.2 - 1) / 0.5 = 12.4; 8 x 2 keeps the step
+        (2, 1, 16, "16 clips do not fit, 1 do"),
+    ],
+)
+def test_the_batch_fits_into_90_per_cent_of_the_memory(
+    available: float, batch: int, accumulation: int, reason: str
+) -> None:
+    chosen, steps = proposal.choose_batch(16, figures(available=available))
+    assert (chosen.value, steps.value) == (batch, accumulation)
+    assert reason in chosen.reason
+
+
+def test_a_machine_without_room_for_a_clip_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"M: not even one clip fits into memory \(1\.00 GB and 0\.50 GB"):
+        proposal.choose_batch(16, figures(available=1.5))
+
+
+def test_fewer_clips_than_a_batch_are_one_step() -> None:
+    advice = ACOUSTIC.advise(3, PUBLISHED, False)
+    assert proposal.wanted_batch(advice, ACOUSTIC, 5) == 5
+    choice, _ = proposal.choose_batch(5, figures(clips=5, available=80))
+    assert choice.value == 5 and choice.reason.startswith("all 5 clips in one step")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "weights", "gpu", "expected", "reason"),
+    [
+        (
+            8,
+            PUBLISHED,
+            False,
+            {"batch_size": 8, "learning_rate": 1e-4, "freeze": ["^embedding", "^encoder"]},
+            "few words",
+        ),
+        (8, SMALL, False, {"batch_size": 8, "learning_rate": 5e-4, "freeze": ["^embedding", "^encoder"]}, "few words"),
+        (
+            30,
+            PUBLISHED,
+            False,
+            {"batch_size": 16, "learning_rate": 2e-4, "epochs": 150},
+            "suffice to train all weights",
+        ),
+        (30, SMALL, False, {"batch_size": 16, "learning_rate": 1e-3, "epochs": 150}, "suffice to train all weights"),
+        (30, 0, False, {"n_frames_per_step": 3, "guided_attention_weight": 100.0}, "a small one"),
+        (1500, 0, True, {"batch_size": 48, "learning_rate": 1e-3}, "a model of its own"),
+    ],
+)
+def test_data_and_start_decide_the_acoustic_model(
+    minutes: float, weights: int, gpu: bool, expected: dict, reason: str
+) -> None:
+    warm = weights > 0
+    request = Request(warm_start="start.pt" if warm else None, weights=weights)
+    advice = proposal.advise(ACOUSTIC, material(minutes), request, gpu)
+    assert expected.items() <= advice.options.items()
+    assert reason in advice.reason
+    assert ("freeze" in advice.options) == (warm and minutes < 20)
+    assert (advice.options.get("p_convolution_dropout") == 0.1) == (weights == SMALL or (not warm and not gpu))
+    assert ("decoder_rnn_dim" in advice.options) == (not warm and not gpu)  # a start has its own sizes
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_half_precision_is_proposed_where_it_is_fast(half: bool) -> None:
+    for spec in (ACOUSTIC, VOCODER):
+        advice = proposal.advise(spec, material(), Request(warm_start="a", weights=SMALL, half=half), False)
+        assert advice.options.get("amp", False) == half == ("half precision is fast" in advice.reason)
+
+
+def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
+    cpu, gpu = (VOCODER.advise(30, 0, on_gpu).options for on_gpu in (False, True))
+    assert cpu["wn_channels"] == 64 and gpu["wn_channels"] == 256
+    assert "wn_channels" not in VOCODER.advise(30, PUBLISHED, False).options
+    assert [VOCODER.advise(30, weights, False).options["learning_rate"] for weights in (SMALL, PUBLISHED)] == [
+        1e-3,
+        2e-4,
+    ]
+
+
+def test_very_short_data_gets_a_warning() -> None:
+    short = material(2)
+    advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a", weights=SMALL), True)
+    assert "less than 5 minutes: expect a rough voice" in advice.reason
+    assert "2 min of speech rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
+
+
+def test_a_budget_limits_the_epochs() -> None:
+    measured = figures()  # 25 steps of 2 s: 50 s an epoch
+    assert proposal.choose_length(150, measured, None)["epochs"].value == 150
+    limited = proposal.choose_length(150, measured, 1.0)["epochs"]
+    assert limited.value == int(0.9 * 3600 / 50) == 64
+    rest = "beside 0 s to start and reports of 0 s, of 150 that are usual; an epoch is 25 steps of 2.00 s"
+    assert limited.reason == f"as many as 60 min allow {rest}"
+    usual = proposal.choose_length(10, measured, 100.0)["epochs"]
+    assert usual.value == 10 and "within 100.0 h;" in usual.reason
+    assert "as many as 72 s allow" in proposal.choose_length(150, figures(seconds=0.1), 0.02)["epochs"].reason
+    assert proposal.hours_of(ACOUSTIC, 10) + proposal.hours_of(VOCODER, 10) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "report", "start", "epochs", "every"),
+    [
+        (60, 10, 40, 60, 4),  # (3240 - 40 - 20 x 10) / 50; 16 reports
+        (60, 100, 40, 48, 7),  # a quarter of 3200 s has 8 reports: (3200 - 800) / 50
+        (5, 30, 20, 3, 2),  # 270 - 20 = 250 s: two reports, (250 - 60) / 50
+        (2, 30, 30, 1, 1),  # 108 - 30 - 60 < 50: one epoch, whose report is the only one
+    ],
+)
+def test_the_start_and_the_reports_are_a_part_of_the_budget(
+    minutes: float, report: float, start: float, epochs: int, every: int
+) -> None:
+    """A first report took half of a short budget, which the plan had given to steps."""
+    length = proposal.choose_length(150, figures(report=report, start=start), minutes / 60)
+    assert (length["epochs"].value, length["report_every"].value) == (epochs, every)
+    spent = start + report * proposal.count_reports(epochs, every) + 50 * epochs
+    assert spent <= 60 * minutes
+    assert f"{start:.0f} s to start and reports of {report:.0f} s" in length["epochs"].reason
+
+
+def test_a_budget_without_room_for_an_epoch_is_named() -> None:
+    tight = proposal.choose_length(150, figures(report=30, start=30), 1 / 60)["epochs"]
+    assert tight.value == 1
+    assert tight.reason.startswith("60 s may not suffice beside 30 s to start and reports of 30 s, and for one epoch;")
+
+
+def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:
+    """A run of 70 steps that warms up for 100 would end before it has the planned rate."""
+    measured = figures()  # 25 steps an epoch
+    usual = proposal.choose_warmup(100, 40, measured)
+    assert usual == (100, "the first steps of Adam are small")
+    short = proposal.choose_warmup(100, 3, measured)
+    assert short == (7, "a tenth of the run's 75 steps, of 100 that are usual")
+    assert proposal.choose_warmup(0, 1, measured).value == 0
+
+
+def test_the_median_step_counts_and_none_is_an_error() -> None:
+    assert proposal.step_seconds(replace(figures(), step_seconds=[1.0, 2.0, 30.0])) == 2.0
+    with pytest.raises(DataError, match="no step was measured"):
+        proposal.step_seconds(replace(figures(), step_seconds=[]))
+
+
+def test_without_a_recogniser_other_measures_select_and_the_reason_says_so() -> None:
+    assert proposal.choose_measure(ACOUSTIC, material(), True).value == "wer"
+    for spec, measure in ((ACOUSTIC, "coverage"), (VOCODER, "mel_distance")):
+        choice = proposal.choose_measure(spec, material(), False)
+        assert choice.value == measure and "no recogniser is installed" in choice.reason
+
+
+@pytest.mark.parametrize(("epochs", "every", "reports"), [(1, 1, 1), (10, 1, 10), (200, 11, 20), (1000, 53, 20)])
+def test_a_run_has_twenty_reports_at_most(epochs: int, every: int, reports: int) -> None:
+    assert proposal.choose_reports(epochs, proposal.REPORTS).value == every
+    due = {epoch for epoch in range(epochs) if epoch % every == 0 or epoch == epochs - 1}  # as train.py has them
+    assert proposal.count_reports(epochs, every) == len(due) == reports
+
+
+def test_other_languages_are_trained_as_a_whole_and_measured_without_words() -> None:
+    """The recogniser reads English, and a warm start of English has never read the other letters."""
+    german = replace(material(10), text_options={"text_cleaners": "basic_cleaners", "symbols_file": "symbols.txt"})
+    request = Request(warm_start="voice/tacotron2.safetensors", weights=SMALL)
+    assert "freeze" in proposal.advise(ACOUSTIC, material(10), request, False).options
+    advice = proposal.advise(ACOUSTIC, german, request, False)
+    assert "freeze" not in advice.options and "not English" in advice.reason
+    choice = proposal.choose_measure(ACOUSTIC, german, True)
+    assert choice.value == "coverage" and "English alone" in choice.reason

@@ -1,0 +1,89 @@
+"""studio/prepare/alignment.py: the words of a transcript for each clip, from recognised words with errors of known places."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from common.quality.words import normalise
+from studio.prepare.alignment import CLAUSE_PAUSE, NO_PAUSE, UNMARKED_PAUSE, assign_words, find_longest_pauses
+from tests.recipe import ROOT
+
+pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements/eval.txt, is not installed")
+SENTENCES = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
+
+
+def with_errors(text: str, share: float, generator: random.Random) -> str:
+    """Normalise a text; change, drop or double words of it at random."""
+    words = []
+    for word in normalise(text).split():
+        kind = generator.random() / share if share else 1.0
+        words += [word] if kind >= 1 else [[], [word, word], [word[::-1]], ["the"]][int(4 * kind)]
+    return " ".join(words)
+
+
+def test_without_errors_every_clip_has_its_text() -> None:
+    assert assign_words(" ".join(SENTENCES), [normalise(text) for text in SENTENCES]) == SENTENCES
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_tenth_of_the_words_wrong(seed: int) -> None:
+    generator = random.Random(seed)
+    texts = generator.sample(SENTENCES, len(SENTENCES))
+    found = assign_words(" ".join(texts), [with_errors(text, 0.1, generator) for text in texts])
+    assert " ".join(found).split() == " ".join(texts).split()  # nothing is lost or doubled
+    assert sum(map(str.__eq__, found, texts)) >= 0.98 * len(texts)
+
+
+def test_cuts_within_sentences() -> None:
+    words = " ".join(SENTENCES[:60]).replace(".", "").split()
+    parts = [" ".join(words[start : start + 7]) for start in range(0, len(words), 7)]
+    generator = random.Random(0)
+    found = assign_words(" ".join(words), [with_errors(part, 0.05, generator) for part in parts])
+    assert sum(map(str.__eq__, found, parts)) >= 0.9 * len(parts)
+
+
+def test_numbers_and_abbreviations_are_written_as_in_the_transcript() -> None:
+    text = "It was 6:45 p.m. when Dr. Brown came. He saw 1984 sheep — and counted them. Then he slept. Yes. He did not wake."
+    recognised = ["it was six forty five pm when doctor brown came", "he saw nineteen eighty four ship and counted"]
+    recognised += ["then he slapped", "yeah", "he did not wake"]
+    expected = [
+        "It was 6:45 p.m. when Dr. Brown came.",
+        "He saw 1984 sheep — and counted them.",
+        "Then he slept.",
+        "Yes.",
+    ]
+    assert assign_words(text, recognised) == [*expected, "He did not wake."]
+
+
+def test_words_that_nobody_speaks_belong_to_no_clip() -> None:
+    preface, chapter = (
+        "This is the preface of the book which the reader of it has left out.",
+        "Chapter one begins here.",
+    )
+    note = "A long note of the editor that is not read aloud by the speaker either."
+    found = assign_words(f"{preface} {chapter} {note} The end.", ["chapter one begins here", "the end"])
+    assert found == [chapter, "The end."]
+
+
+def test_a_clip_that_the_transcript_lacks_has_no_text() -> None:
+    found = assign_words("One two three. Four five six.", ["one two three", "sorry again", "four five six"])
+    assert found == ["One two three.", "", "Four five six."]
+
+
+def test_pauses_within_sentences_at_their_ends_and_around_foreign_speech() -> None:
+    transcript = (
+        "When the rain stopped, the two children ran “out.” An old cart stood behind the red barn. They sat in it."
+    )
+    recognised = ["when the rain stopped", "the two children ran out", "an old cart", "", "stood behind the red born"]
+    expected = [CLAUSE_PAUSE, NO_PAUSE, UNMARKED_PAUSE, UNMARKED_PAUSE, NO_PAUSE]
+    assert find_longest_pauses(transcript, [*recognised, "they sat in it"]) == [*expected, NO_PAUSE]
+    foreign = [*recognised[:3], "hello mum who is there", recognised[4], "they sat in it"]
+    assert find_longest_pauses(transcript, foreign)[2:4] == [NO_PAUSE, NO_PAUSE]
+
+
+@pytest.mark.parametrize("recognised", [[], [""], ["", "", ""], ["x"]])
+def test_nothing_recognised(recognised: list[str]) -> None:
+    assert len(assign_words("A few words.", recognised)) == len(recognised)
+    assert assign_words("", recognised) == ["" for _ in recognised]

@@ -1,0 +1,395 @@
+"""python -m studio.prepare from recordings to filelists, on the embedded corpus's speech."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.data.filelist import read_filelist
+from common.errors import DataError, UsageError
+from studio.prepare import __main__ as prepare
+from studio.project import Project
+from tests.recipe import ROOT, skip_without_evaluators, start
+
+pytestmark = pytest.mark.slow
+
+NUMBERS = range(1, 25)
+TEXTS = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _evaluators() -> None:
+    skip_without_evaluators()
+    if find_spec("resemblyzer") is None:  # importing it needs stand-ins
+        pytest.skip("resemblyzer, of requirements/eval.txt, is not installed")
+
+
+def sentence(number: int) -> np.ndarray:
+    return soundfile.read(ROOT / "corpus" / "sentences" / f"sentence_{number:04}.ogg")[0]
+
+
+def write_talk(path: Path, numbers: range, pause: float = 0.8, **options: object) -> str:
+    """Join sentences to one recording; return its text."""
+    silence = 1e-4 * np.random.default_rng(0).standard_normal(round(pause * 22050))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.concatenate([part for n in numbers for part in (sentence(n), silence)]), 22050, **options)
+    return " ".join(TEXTS[n - 1] for n in numbers)
+
+
+def run(folder: Path, projects: Path, *words: object) -> Project:
+    """Prepare a folder. The recogniser errs in some words of synthetic speech: only texts with hardly a word right are refused."""
+    flags = ["--name", "mine", "--projects", str(projects), "--num-workers", "2", "--max-words-wrong", "0.9"]
+    prepare.main([str(folder), *flags, *map(str, words)])
+    return Project(name="mine", projects=projects)
+
+
+def apply(projects: Path) -> None:
+    prepare.main(["--name", "mine", "--projects", str(projects), "--apply"])
+
+
+def table(project: Project) -> list[dict[str, str]]:
+    with project.review.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def write_table(project: Project, rows: list[dict[str, str]]) -> None:
+    with project.review.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")  # ends lines by CRLF, as spreadsheets do
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Project]:
+    """A recording of 24 sentences with one text, prepared; no test may change it."""
+    folder = tmp_path_factory.mktemp("talk")
+    (folder / "in").mkdir()
+    (folder / "in" / "talk.txt").write_text(write_talk(folder / "in" / "talk.wav", NUMBERS))
+    return folder / "in", run(folder / "in", folder / "out")
+
+
+def test_a_long_recording_with_a_text_becomes_clips_with_its_words(talk: tuple[Path, Project]) -> None:
+    folder, project = talk
+    rows = sorted(table(project), key=lambda row: float(row["start"]))
+    assert " ".join(row["text"] for row in rows).split() == (folder / "talk.txt").read_text().split()
+    assert all(row["use"] == "yes" for row in rows)
+    assert all(row["text"].rstrip()[-1] in ".?!" for row in rows)  # cut at sentence ends
+    for row in rows:
+        audio, rate = soundfile.read(project.clips / f"{row['clip']}.wav")
+        assert rate == 22050 and audio.ndim == 1 and 1 <= len(audio) / rate <= 11
+        assert len(audio) / rate == pytest.approx(float(row["end"]) - float(row["start"]), abs=0.002)
+
+
+def test_cuts_go_to_sentence_ends_though_pauses_at_commas_are_longer(tmp_path: Path) -> None:
+    """Two sentences of the corpus are one here, with a comma between them and a pause of 0.55 s; at its end there are 0.3 s."""
+    parts, texts = [np.zeros(11025)], []
+    for n in range(1, 25, 2):
+        parts += [sentence(n)[1000:-1000], np.zeros(12128), sentence(n + 1)[1000:-1000], np.zeros(6615)]
+        first, second = TEXTS[n - 1], TEXTS[n]
+        texts.append(f"{first.rstrip('.?!')}, {second[0].lower()}{second[1:]}")
+    (tmp_path / "in").mkdir()
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(sum(map(len, parts)))
+    soundfile.write(tmp_path / "in" / "talk.wav", np.concatenate(parts) + noise, 22050)
+    (tmp_path / "in" / "talk.txt").write_text(" ".join(texts))
+    project = run(tmp_path / "in", tmp_path / "out")
+    rows = sorted(table(project), key=lambda row: float(row["start"]))
+    assert " ".join(row["text"] for row in rows) == " ".join(texts)
+    assert all(row["text"][-1] in ".?!" for row in rows)
+    assert all(row["recognised"] and 1 <= float(row["end"]) - float(row["start"]) <= 11 for row in rows)
+    words = (project.state / "words.jsonl").read_text().splitlines()
+    assert len(words) == 24 and not (project.state / "parts").exists()  # each part is recognised once, no clip again
+
+
+def test_filelists_can_be_trained_on(talk: tuple[Path, Project]) -> None:
+    _, project = talk
+    training, validation = read_filelist(project.training_list), read_filelist(project.validation_list)
+    assert not {row.path for row in training} & {row.path for row in validation}
+    assert len(training) + len(validation) == len(table(project))
+    from studio.prepare.lists import training_problems
+    from studio.prepare.review import read_review
+
+    rows = list(read_review(project.review, prepare.read_proposals(project.state / prepare.PROPOSALS)).values())
+    assert training_problems(project, rows, {"text_cleaners": ["english_cleaners"], "symbols": None}) == {}
+    settings = json.loads(project.settings.read_text())
+    assert (settings["text_cleaners"], settings["symbols_file"], settings["sampling_rate"]) == (
+        "english_cleaners",
+        None,
+        22050,
+    )
+
+
+def test_the_same_input_gives_the_same_bytes_and_the_source_stays(talk: tuple[Path, Project], tmp_path: Path) -> None:
+    folder, project = talk
+    before = content(folder)
+    again = run(folder, tmp_path)
+    assert content(again.root) == content(project.root)
+    assert content(folder) == before
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(talk: tuple[Path, Project], tmp_path: Path) -> None:
+    folder, project = talk
+    words = [sys.executable, "-m", "studio.prepare", folder, "--name", "mine"]
+    words += ["--projects", tmp_path, "--num-workers", 2]
+    mine = Project(name="mine", projects=tmp_path)
+    signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are written
+        lambda: len(list((mine.state / "parts").glob("*.wav"))) >= 3,
+        lambda: (mine.state / "words.jsonl").exists() and (mine.state / "words.jsonl").stat().st_size > 0,
+        lambda: len(list(mine.clips.glob("*.wav"))) >= 3,
+        lambda: len(list(mine.state.glob("*.json"))) == 1,
+    ]
+    for sign in signs:
+        process, deadline = start(*words), time.monotonic() + 200
+        while not sign():
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    before = {path.name: path.stat().st_mtime_ns for path in mine.clips.glob("*.wav")}
+    run(folder, tmp_path)
+    assert {path.name: path.stat().st_mtime_ns for path in mine.clips.glob("*.wav")} == before  # nothing is cut twice
+    assert content(mine.root) == content(project.root)
+
+
+def test_edits_are_applied_and_survive_a_further_run(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "talk.txt").write_text(write_talk(tmp_path / "in" / "talk.wav", range(1, 9)))
+    project = run(tmp_path / "in", tmp_path / "out")
+    rows = table(project)
+    rows[0]["use"], rows[1]["text"] = "No", "Another “text”, with a quote."
+    write_table(project, rows)
+    apply(tmp_path / "out")
+    listed = {**dict(read_filelist(project.training_list)), **dict(read_filelist(project.validation_list))}
+    assert f"clips/{rows[0]['clip']}.wav" not in listed
+    assert listed[f"clips/{rows[1]['clip']}.wav"] == rows[1]["text"]
+    write_talk(tmp_path / "in" / "more.wav", range(30, 34))
+    run(tmp_path / "in", tmp_path / "out")
+    later = {row["clip"]: row for row in table(project)}
+    assert later[rows[0]["clip"]]["use"] == "no" and later[rows[1]["clip"]]["text"] == rows[1]["text"]
+    assert len({row["recording"] for row in later.values()}) == 2
+
+
+def test_gated_pauses_are_named_filled_and_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    quiet = 1400  # samples at the ends of a sentence
+    parts = [part for n in range(1, 5) for part in (sentence(n)[quiet:-quiet], np.zeros(22050))]
+    soundfile.write(folder / "talk.wav", np.concatenate(parts), 22050)
+    project = run(folder, tmp_path / "out")
+    faults = [row["faults"] for row in table(project)]
+    assert faults and all("digital silence (" in text and ", filled)" in text for text in faults)
+    assert f"digital silence in {len(faults)} clips: filled" in capsys.readouterr().out
+    assert json.loads(project.settings.read_text())["cutting"]["fill_silence"] is True
+    left = run(folder, tmp_path / "out", "--no-fill-silence")
+    assert not any(", filled" in row["faults"] for row in table(left))
+    assert json.loads(left.settings.read_text())["cutting"]["fill_silence"] is False
+
+
+def test_all_bad_rows_of_a_review_are_one_error(talk: tuple[Path, Project], tmp_path: Path) -> None:
+    project = run(talk[0], tmp_path)
+    rows = table(project)
+    rows[0]["use"] = "maybe"
+    rows[1]["text"] = ""
+    rows[2]["text"] = "a|b"
+    rows[3]["start"] = "1.5"
+    rows[4]["clip"] = "unknown"
+    rows[5]["text"] = "An {open brace."
+    write_table(project, rows)
+    before = project.training_list.read_bytes()
+    with pytest.raises(DataError) as error:
+        apply(tmp_path)
+    lines = str(error.value).splitlines()
+    assert [line.partition("clips.tsv:")[2][0] for line in lines] == ["2", "3", "4", "5", "6"]
+    for line, part in zip(
+        lines, ("use: 'maybe'", "text: empty", "'|' in it", "start: '1.5', expected", "'unknown' is not"), strict=True
+    ):
+        assert part in line
+    for row, good in zip(rows[:5], table(run(talk[0], tmp_path / "other")), strict=False):
+        row.update(good)
+    write_table(project, rows)
+    with pytest.raises(DataError, match=r"clips\.tsv:7: text: "):
+        apply(tmp_path)
+    assert project.training_list.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a.wav", {"subtype": "PCM_24"}), ("a.flac", {}), ("a.mp3", {}), ("a.ogg", {}), ("a.aiff", {"subtype": "PCM_32"})],
+)
+def test_formats(tmp_path: Path, name: str, options: dict[str, str]) -> None:
+    write_talk(tmp_path / "in" / name, range(1, 5), **options)
+    assert len(table(run(tmp_path / "in", tmp_path / "out"))) >= 2
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (48000, 2), (96000, 6)])
+def test_rates_and_channels(tmp_path: Path, rate: int, channels: int) -> None:
+    from common.quality.evaluators import at_rate
+
+    write_talk(tmp_path / "in" / "a.wav", range(1, 5))
+    audio = at_rate(soundfile.read(tmp_path / "in" / "a.wav")[0], 22050, rate)
+    soundfile.write(tmp_path / "in" / "a.wav", np.stack([audio] * channels, axis=1), rate)
+    rows = table(run(tmp_path / "in", tmp_path / "out"))
+    assert len(rows) >= 2
+    assert all(("bandwidth" in row["faults"]) == (rate == 8000) for row in rows)
+
+
+@pytest.mark.parametrize(("name", "codec"), [("a.m4a", "aac"), ("a.wv", "wavpack"), ("a.tta", "tta")])
+def test_formats_that_av_reads(tmp_path: Path, name: str, codec: str) -> None:
+    av = pytest.importorskip("av", reason="av, of requirements/studio.txt, is not installed")
+    write_talk(tmp_path / "a.wav", range(1, 5))
+    (tmp_path / "in").mkdir()
+    with av.open(str(tmp_path / "a.wav")) as source, av.open(str(tmp_path / "in" / name), "w") as target:
+        stream = target.add_stream(codec, rate=44100)
+        for frame in source.decode(audio=0):
+            target.mux(stream.encode(frame))
+        target.mux(stream.encode(None))
+    assert len(table(run(tmp_path / "in", tmp_path / "out"))) >= 2
+
+
+def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "in"
+    write_talk(folder / "deep" / "good.wav", range(1, 6))
+    (folder / "noise.wav").write_bytes(b"RIFF no sound")
+    (folder / "empty.mp3").touch()
+    soundfile.write(folder / "silent.wav", np.zeros(22050), 22050)
+    soundfile.write(folder / "nan.wav", np.full(22050, np.nan), 22050, subtype="FLOAT")
+    (folder / "gone.wav").symlink_to(tmp_path / "nowhere.wav")
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.wav")
+    for name in ("one.xyz", "two.XYZ", "cover.jpg", "notes.txt"):
+        (folder / name).write_text("no sound")
+    project = run(folder, tmp_path / "out")
+    out = capsys.readouterr().out
+    assert {row["recording"] for row in table(project)} == {"deep/good.wav"}
+    assert "left out, 6 files" in out
+    assert "not read, for their endings are those of no recording: 2 .xyz, 1 .jpg\n" in out
+    for part in (
+        "noise.wav",
+        "empty.mp3",
+        "silent.wav: no speech",
+        "nan.wav: samples that are NaN",
+        "gone.wav: cannot be read",
+        "pipe.wav: not a regular",
+    ):
+        assert part in out
+    assert f"    python -m studio.plan mine --projects {tmp_path / 'out'}\n" in out
+
+
+def test_recordings_without_permission(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("root reads every file, and setpriv cannot become another user here")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_talk(folder / "a.wav", range(1, 3))
+    (folder / "a.wav").chmod(0)
+    from studio.prepare.sources import find_sources
+
+    if os.geteuid() != 0:
+        assert "Permission denied" in find_sources(folder).problems[0]
+        return
+    listing = f"print(find_sources(Path({str(folder)!r})).problems)"
+    code = f"from pathlib import Path\nfrom studio.prepare.sources import find_sources\n{listing}"
+    for place in (tmp_path, *tmp_path.parents):
+        if place == Path(tempfile.gettempdir()):
+            break
+        place.chmod(0o755)
+    done = subprocess.run([*command[:-1], sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "Permission denied" in done.stdout, done.stderr
+
+
+def test_bad_folders_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("x")
+    (tmp_path / "file.wav").touch()
+    with pytest.raises(DataError, match="empty: no recordings in it, but nothing"):
+        run(tmp_path / "empty", tmp_path / "out")
+    with pytest.raises(DataError, match=r"no recordings in it, but 1 \.txt"):
+        run(tmp_path / "texts", tmp_path / "out")
+    with pytest.raises(UsageError, match="a file; expected the folder"):
+        run(tmp_path / "file.wav", tmp_path / "out")
+    with pytest.raises(UsageError, match="no such folder"):
+        run(tmp_path / "absent", tmp_path / "out")
+    with pytest.raises(UsageError, match="contains the project"):
+        run(tmp_path, tmp_path / "out")
+    with pytest.raises(UsageError, match=r"expected FOLDER"):
+        prepare.main(["--name", "mine"])
+    with pytest.raises(DataError, match=r"run python -m studio\.prepare"):
+        apply(tmp_path / "out")
+
+
+def test_a_second_run_at_the_same_time_is_refused(tmp_path: Path) -> None:
+    code = "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.lockf(f,fcntl.LOCK_EX); print('ready',flush=True); time.sleep(60)"
+    project = Project(name="mine", projects=tmp_path / "out")
+    project.state.mkdir(parents=True)
+    (tmp_path / "in").mkdir()
+    with subprocess.Popen([sys.executable, "-c", code, str(project.state / "lock")], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(DataError, match=r"another studio\.prepare or studio\.train is at work"):
+            run(tmp_path / "in", tmp_path / "out")
+        holder.kill()
+
+
+def test_two_speakers_are_refused_with_advice(tmp_path: Path) -> None:
+    """The second voice is the first one with formants and pitch a quarter higher."""
+    from common.quality.evaluators import at_rate
+
+    for number in range(1, 9):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        soundfile.write(tmp_path / "in" / f"one_{number}.wav", sentence(number), 22050)
+        soundfile.write(tmp_path / "in" / f"two_{number}.wav", at_rate(sentence(number + 20), 22050, 17000), 22050)
+    with pytest.raises(DataError, match=r"several speakers: 8 of 16 clips .*two_1\.wav") as error:
+        run(tmp_path / "in", tmp_path / "out")
+    assert "--allow-several-speakers" in str(error.value)
+    project = run(tmp_path / "in", tmp_path / "out", "--allow-several-speakers")
+    assert len(table(project)) == 16
+    kept_apart = {row.path for row in read_filelist(project.validation_list)}
+    assert len(kept_apart) == 1
+
+
+def test_wrong_transcripts_come_first_and_are_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(1, 13):
+        soundfile.write(folder / f"clip{number}.wav", sentence(number), 22050)
+    rows = [f"clip{n}|{TEXTS[(40 if n == 5 else n) - 1]}\n" for n in range(1, 13)]
+    (folder / "metadata.csv").write_text("".join(rows))
+    first, *others = table(run(folder, tmp_path / "out"))
+    assert first["clip"] == "clip5" and first["use"] == "no" and float(first["words_wrong"]) > 0.5
+    assert first["faults"].startswith("words (")
+    assert all(row["use"] == "yes" for row in others)
+
+
+def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_path: Path) -> None:
+    write_talk(tmp_path / "in" / "a.wav", range(1, 2))
+    (tmp_path / "in" / "a.txt").write_text("Der Zug in die Stadt kommt heute sehr viel später an.")
+    with pytest.raises(DataError, match=r"^0 usable clips, expected more than the 1 for validation") as error:
+        run(tmp_path / "in", tmp_path / "out", "--max-words-wrong", "0.4")
+    for part in (
+        "not used: words 1",
+        "Then add --language CODE",
+        "clips.tsv, then run python -m studio.prepare --apply",
+    ):
+        assert part in str(error.value)
+    with pytest.raises(DataError) as error:
+        run(tmp_path / "in", tmp_path / "out", "--language", "de", "--min-duration", "10")
+    assert "not used: too short 1" in str(error.value) and "--language" not in str(error.value)

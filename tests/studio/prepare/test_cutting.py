@@ -1,0 +1,209 @@
+"""studio/prepare/levels.py and studio/prepare/cutting.py against sounds and pauses of known times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from studio.prepare.alignment import find_longest_pauses
+from studio.prepare.clips import Job, UnwritableError, cut_recording, read_spans
+from studio.prepare.config import CuttingConfig
+from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, units_of
+from studio.prepare.cutting import spans_of as spans_of_units
+from studio.prepare.levels import Levels, find_sounds, measure_levels
+from studio.prepare.sources import find_sources
+from studio.prepare.transcripts import Cue
+
+FRAME = 0.0101  # seconds; times are known to a frame
+
+
+def talk(
+    path: Path, parts: Sequence[tuple[float, float]], rate: int = 16000, noise: float = 1e-4, channels: int = 1
+) -> list[tuple[float, float]]:
+    """Write bursts of noise, syllables of 4 Hz, as (seconds of sound, seconds of pause after it); return their times."""
+    generator = np.random.default_rng(1)
+    lengths = [round(seconds * rate) for pair in ((0.5, 0.0), *parts) for seconds in pair]
+    edges = [0, *accumulate(lengths)]
+    audio = noise * generator.standard_normal(edges[-1])
+    times = []
+    for start, end in zip(edges[2::2], edges[3::2], strict=False):
+        sound = np.arange(end - start) / rate
+        audio[start:end] += 0.2 * generator.standard_normal(end - start) * (0.6 + 0.4 * np.sin(2 * np.pi * 4 * sound))
+        times.append((start / rate, end / rate))
+    audio = audio.clip(-1, 1)
+    soundfile.write(path, np.stack([audio] * channels, axis=1), rate)
+    return times
+
+
+def spans_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is_one_clip: bool = False) -> list[Span]:
+    return spans_of_units(units_of(levels, config, cues, is_one_clip), levels.seconds, config)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+def test_sounds_have_their_times_at_every_rate(tmp_path: Path, rate: int) -> None:
+    """22,050 Hz has no whole number of samples in a hundredth of a second: times must not drift."""
+    parts = [(1.0 + number % 3, 0.3 + 0.1 * (number % 4)) for number in range(60)]
+    times = talk(tmp_path / "talk.wav", parts, rate)
+    levels = measure_levels(tmp_path / "talk.wav")
+    sounds = find_sounds(levels.levels, levels.step, 0.2)
+    assert len(sounds) == len(times)
+    np.testing.assert_allclose(np.array(sounds), np.array(times), atol=2 * FRAME)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3, 2e-2])
+def test_noise_does_not_move_the_pauses(tmp_path: Path, noise: float) -> None:
+    times = talk(tmp_path / "talk.wav", [(2.0, 0.5)] * 20, noise=noise)
+    levels = measure_levels(tmp_path / "talk.wav")
+    sounds = find_sounds(levels.levels, levels.step, 0.2)
+    assert len(sounds) == len(times)
+    np.testing.assert_allclose(np.array(sounds), np.array(times), atol=4 * FRAME)
+
+
+def test_clips_have_allowed_lengths_and_all_of_the_speech(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    parts = [(float(a), float(b)) for a, b in generator.uniform([0.4, 0.25], [5.0, 1.2], (200, 2))]
+    times = talk(tmp_path / "talk.wav", parts)
+    config = CuttingConfig()
+    spans = spans_of(measure_levels(tmp_path / "talk.wav"), config)
+    assert all(one.end <= other.start for one, other in pairwise(spans))
+    assert max(span.length for span in spans) <= config.max_duration
+    assert not any(span.in_speech for span in spans)
+    for start, end in times:  # no sound is divided, none is lost
+        assert any(span.start - FRAME <= start and end <= span.end + FRAME for span in spans)
+
+
+def test_margins_are_silence_of_the_set_length(tmp_path: Path) -> None:
+    ((start, end),) = talk(tmp_path / "talk.wav", [(3.0, 2.0)])
+    (span,) = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(margin=0.25))
+    assert span.start == pytest.approx(start - 0.25, abs=2 * FRAME)
+    assert span.end == pytest.approx(end + 0.25, abs=2 * FRAME)
+
+
+def test_speech_without_a_pause_is_divided_and_marked(tmp_path: Path) -> None:
+    ((start, end),) = talk(tmp_path / "talk.wav", [(30.0, 1.0)])
+    spans = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig())
+    assert len(spans) >= 3
+    assert all(span.in_speech and span.length <= 11.0 for span in spans)
+    assert sum(span.length for span in spans) == pytest.approx(end - start + 0.2, abs=4 * FRAME)
+
+
+def test_a_recording_with_one_text_stays_whole(tmp_path: Path) -> None:
+    talk(tmp_path / "talk.wav", [(1.0, 1.5), (1.0, 1.5), (1.0, 1.0)])
+    levels = measure_levels(tmp_path / "talk.wav")
+    assert len(spans_of(levels, CuttingConfig(), is_one_clip=True)) == 1
+    assert len(spans_of(levels, CuttingConfig(), is_one_clip=False)) == 3
+
+
+def clips_of_text(
+    lengths: Sequence[float], pauses: Sequence[float], transcript: str, words: Sequence[str]
+) -> list[str]:
+    """Return the recognised words of the clips for units of speech with these lengths, pauses after them and words."""
+    config, position, units = CuttingConfig(), 0.5, []
+    for length, pause, text in zip(lengths, pauses, words, strict=True):
+        units.append(Unit(position, position + length, text))
+        position += length + pause
+    units = join_sentences(units, find_longest_pauses(transcript, words), config)
+    spans = spans_of_units(units, position, config)
+    assert all(config.min_duration <= span.length <= config.max_duration for span in spans)
+    return [span.text for span in spans]
+
+
+def test_cuts_go_to_sentence_ends_though_pauses_at_commas_are_longer() -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements/eval.txt, is not installed")
+    transcript = "When the rain stopped, the children ran out. They found, in the barn, a very old cart. Whose was it?"
+    words = [
+        "when the rain stopped",
+        "the children ran out",
+        "they found",
+        "in the born",
+        "a very old card",
+        "whose was it",
+    ]
+    clips = clips_of_text([3.5, 3.5, 2.0, 2.0, 4.0, 2.0], [0.55, 0.3, 0.55, 0.55, 0.3, 0.3], transcript, words)
+    assert clips == [" ".join(words[:2]), " ".join(words[2:5]), words[5]]
+
+
+def test_a_sentence_too_long_for_a_clip_is_cut_once_at_its_largest_pause() -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements/eval.txt, is not installed")
+    transcript = (
+        "We went up the hill, past the mill, over the bridge, through the wood, and down to the sea. There we ate."
+    )
+    words = ["we went up the hill", "past the mill", "over the bridge", "through the wood", "and down to the sea"]
+    clips = clips_of_text([2.4] * 5 + [6.0], [0.3, 0.3, 0.7, 0.3, 0.3, 0.3], transcript, [*words, "there we ate"])
+    assert clips == [" ".join(words[:3]), " ".join(words[3:]), "there we ate"]
+
+
+def test_an_interruption_divides_a_sentence() -> None:
+    pytest.importorskip("rapidfuzz", reason="RapidFuzz, of requirements/eval.txt, is not installed")
+    words = ["we went up the hill", "past the old mill", "sorry again once more", "past the old mill", "there we ate"]
+    transcript = "We went up the hill, past the old mill. There we ate."
+    assert clips_of_text([3.0] * 5, [4.0, 0.3, 0.7, 0.3, 0.3], transcript, words)[0] == words[0]  # a pause of 4 s
+
+
+def test_subtitles_decide_the_cuts_and_pauses_their_times(tmp_path: Path) -> None:
+    """Subtitles are 0.3 s off; sentence ends are preferred to longer pauses."""
+    times = talk(tmp_path / "talk.wav", [(5.0, 0.4), (3.0, 0.9), (3.0, 0.4), (5.0, 0.9)])
+    texts = ["The first sentence.", "The second begins", "and ends here.", "The third."]
+    cues = [Cue(start + 0.3, end - 0.2, text) for (start, end), text in zip(times, texts, strict=True)]
+    spans = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(), cues)
+    assert [span.text for span in spans] == ["The first sentence.", "The second begins and ends here.", "The third."]
+    assert spans[1].start == pytest.approx(times[1][0] - 0.1, abs=2 * FRAME)
+    assert spans[1].end == pytest.approx(times[2][1] + 0.1, abs=2 * FRAME)
+
+
+def test_subtitles_without_a_pause_between_them_stay_together(tmp_path: Path) -> None:
+    talk(tmp_path / "talk.wav", [(6.0, 1.0)])
+    cues = [Cue(0.5, 3.5, "One sentence on"), Cue(3.5, 6.5, "two lines.")]
+    (span,) = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(), cues)
+    assert span.text == "One sentence on two lines."
+
+
+def test_the_division_has_the_lowest_cost_of_all(tmp_path: Path) -> None:
+    """Dynamic programming against every possible division."""
+    generator = np.random.default_rng(3)
+    config = CuttingConfig()
+    for _ in range(20):
+        edges = np.cumsum(generator.uniform(0.2, 3.0, 16))
+        units = [Unit(float(start), float(end)) for start, end in edges.reshape(-1, 2)]
+        n = len(units)
+        divisions = [
+            list(zip((0, *cuts), (*cuts, n), strict=True)) for k in range(n) for cuts in combinations(range(1, n), k)
+        ]
+        best = min(sum(clip_cost(units, *clip, config) for clip in division) for division in divisions)
+        found = sum(clip_cost(units, *clip, config) for clip in group(units, config))
+        assert found == pytest.approx(best)
+
+
+@pytest.mark.parametrize("block", [1000, 2**18])
+def test_spans_are_the_samples_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr("studio.prepare.sources.BLOCK", block)
+    audio = np.random.default_rng(4).uniform(-0.5, 0.5, (50000, 2)).astype(np.float32)
+    soundfile.write(tmp_path / "a.wav", audio, 8000, subtype="FLOAT")
+    spans = [Span(0.0, 0.5, "", False), Span(0.5, 2.0, "", False), Span(5.0, 6.25, "", False)]
+    for span, samples in zip(spans, read_spans(tmp_path / "a.wav", 8000, spans), strict=True):
+        np.testing.assert_array_equal(samples, audio[round(span.start * 8000) : round(span.end * 8000)])
+
+
+def test_silence_has_no_sounds() -> None:
+    levels = Levels(16000, 1, 160000, np.full(1000, -100.0, np.float32))
+    assert spans_of(levels, CuttingConfig()) == []
+
+
+def test_a_clip_that_cannot_be_written_is_no_fault_of_its_recording(tmp_path: Path) -> None:
+    """A full disk would else leave recordings out, and a run with the others would go on."""
+    recordings = tmp_path / "recordings"
+    recordings.mkdir()
+    talk(recordings / "talk.wav", [(2.0, 0.5)])
+    (recordings / "broken.wav").write_text("no audio")
+    (tmp_path / "clips").write_text("a file in place of the folder")
+    broken, good = find_sources(recordings).sources
+    jobs = [Job(source, None, CuttingConfig(), tmp_path / "state", tmp_path / "clips") for source in (broken, good)]
+    problem = cut_recording(jobs[0])
+    assert isinstance(problem, str) and problem.startswith(f"{broken.path}: ")
+    with pytest.raises(UnwritableError, match=r"talk\.wav: cannot be written \(Not a directory"):
+        cut_recording(jobs[1])

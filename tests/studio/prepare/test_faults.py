@@ -1,0 +1,103 @@
+"""Faults against sounds of known level, noise and bandwidth; speakers against directions of known angles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import signal
+
+from studio.prepare.config import CuttingConfig, FaultLimits
+from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
+from studio.prepare.levels import decibels
+from studio.prepare.speakers import find_voices
+
+GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
+
+
+def levels(samples: np.ndarray, rate: int) -> np.ndarray:
+    size = round(0.01 * rate)
+    return decibels(np.square(samples[: len(samples) // size * size].reshape(-1, size)).mean(axis=1))
+
+
+@pytest.mark.parametrize("snr", [6.0, 20.0, 35.0])
+def test_snr_of_noise_of_known_level(snr: float) -> None:
+    generator = np.random.default_rng(0)
+    noise = generator.standard_normal(32000) * 0.1 * 10 ** (-snr / 20)
+    speech = generator.standard_normal(32000) * 0.1 + noise[::-1]
+    measures = measure_clip(speech[:, None], 16000, levels(speech, 16000), levels(noise, 16000))
+    assert measures.snr == pytest.approx(snr, abs=0.7)
+    assert measures.level == pytest.approx(10 * math.log10(0.01 * (1 + 10 ** (-snr / 10))), abs=0.1)
+
+
+@pytest.mark.parametrize("rate", [16000, 22050, 48000])
+@pytest.mark.parametrize("cutoff", [3400, 7000])
+def test_bandwidth_of_filtered_noise(rate: int, cutoff: int) -> None:
+    noise = np.random.default_rng(1).standard_normal(2 * rate)
+    taps = signal.firwin(1001, cutoff, fs=rate, window=("kaiser", 10.0))
+    assert bandwidth(0.1 * signal.lfilter(taps, 1, noise), rate) == pytest.approx(cutoff, abs=400)
+
+
+def test_bandwidth_of_silence_and_of_a_short_clip() -> None:
+    assert bandwidth(np.zeros(16000), 16000) == 0.0
+    assert bandwidth(np.zeros(10), 16000) == 8000.0
+
+
+def test_clipping_in_one_channel_is_found() -> None:
+    tone = np.sin(np.arange(16000) * 0.05)
+    stereo = np.stack([0.5 * tone, np.clip(3 * tone, -1, 1)], axis=1)
+    level = levels(stereo.mean(axis=1), 16000)
+    assert measure_clip(stereo, 16000, level, level[:0]).clipping == pytest.approx(
+        2 * 16000 * 0.05 / (2 * math.pi), abs=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "fault", "usable"),
+    [
+        ({}, "", True),
+        ({"seconds": 0.4, "text": "a" * 5}, "too short", False),
+        ({"seconds": 12.0, "text": "a" * 160}, "too long", False),
+        ({"text": ""}, "no text", False),
+        ({"words_wrong": 0.8, "letters_wrong": 0.5}, "words", False),
+        ({"words_wrong": 0.8, "letters_wrong": 0.0}, "", True),  # only spelled apart
+        ({"in_speech": True}, "cut in speech", False),
+        ({"speaker": True}, "speaker", False),
+        ({"silence": 0.3}, "digital silence (0.30 s, filled)", True),
+        ({"double": "a_0001"}, "double of a_0001", False),
+        ({"measures": GOOD._replace(clipping=5)}, "clipping", True),
+        ({"measures": GOOD._replace(snr=10.0)}, "noise", True),
+        ({"measures": GOOD._replace(bandwidth=4000.0)}, "bandwidth", True),
+        ({"measures": GOOD._replace(level=-35.0)}, "loudness", True),
+        ({"text": "a" * 200}, "pace", True),
+    ],
+)
+def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: bool) -> None:
+    good = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
+    *others, found = find_faults([good] * 30 + [good._replace(**change)], CuttingConfig(), FaultLimits())
+    assert others == [[]] * 30
+    assert [name.startswith(fault) for name in found] == [True] * bool(fault)
+    assert is_usable(found) is usable
+
+
+def directions(generator: np.random.Generator, centre: np.ndarray, count: int) -> np.ndarray:
+    points = centre + 0.03 * generator.standard_normal((count, len(centre)))
+    return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("n_others", [3, 20])
+def test_two_directions_are_two_voices(n_others: int) -> None:
+    """60 degrees apart; noise of 0.03 in 256 dimensions turns each clip by 25 degrees."""
+    generator = np.random.default_rng(2)
+    one, other = np.eye(256)[0], 0.5 * np.eye(256)[0] + math.sqrt(0.75) * np.eye(256)[1]
+    points = np.concatenate([directions(generator, one, 30), directions(generator, other, n_others)])
+    voices = find_voices(points)
+    assert voices.others == list(range(30, 30 + n_others))
+    assert voices.likeness == pytest.approx(0.5, abs=0.1)
+
+
+def test_one_direction_is_one_voice() -> None:
+    generator = np.random.default_rng(3)
+    for count in (5, 12, 40):
+        assert find_voices(directions(generator, np.eye(256)[0], count)).others == []

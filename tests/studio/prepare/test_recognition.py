@@ -1,0 +1,123 @@
+"""studio/prepare/recognition.py against an endpoint on this machine that behaves well, badly, and for a while badly."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from common.errors import DataError
+from studio.prepare import recognition
+from studio.prepare.config import TextConfig
+from studio.prepare.ledger import Ledger
+from studio.prepare.recognition import Sound, recognise
+
+pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
+
+GOOD = (200, json.dumps({"text": " Good | morning. "}).encode())
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Answers with the statuses in `plan`, then with 200; counts and stores the requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.plan: list[tuple[int, bytes]] = []
+        self.requests: list[tuple[str, str, bytes]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append((self.path, self.headers.get("Authorization", ""), body))
+        status, answer = self.server.plan.pop(0) if self.server.plan else GOOD
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    server = Endpoint()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def sounds(tmp_path: Path) -> list[Sound]:
+    for name in "ab":
+        soundfile.write(tmp_path / f"{name}.wav", np.zeros(1600), 16000)
+    return [Sound(tmp_path / "a.wav", "1"), Sound(tmp_path / "b.wav", "2"), Sound(tmp_path / "b.wav", "2")]
+
+
+def config(endpoint: Endpoint) -> TextConfig:
+    return TextConfig(
+        language="de",
+        transcriber=f"http://127.0.0.1:{endpoint.server_port}/v1/",
+        transcriber_model="m",
+        transcriber_requests=1,
+    )
+
+
+def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("TRANSCRIBER_API_KEY", "secret")
+    for _ in range(2):
+        with Ledger(tmp_path / "words.jsonl") as ledger:
+            assert recognise(sounds, config(endpoint), ledger, 1) == {"1": "Good morning.", "2": "Good morning."}
+    assert len(endpoint.requests) == 2
+    path, key, body = endpoint.requests[0]
+    assert (path, key) == ("/v1/audio/transcriptions", "Bearer secret")
+    assert b'name="language"\r\n\r\nde' in body and b'name="model"\r\n\r\nm' in body and b"RIFF" in body
+    assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
+
+
+def test_a_busy_endpoint_is_asked_again(endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
+    endpoint.plan = [(503, b"busy"), (429, b"slow down")]
+    with Ledger(tmp_path / "words.jsonl") as ledger:
+        assert len(recognise(sounds, config(endpoint), ledger, 1)) == 2
+    assert len(endpoint.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((401, b"no such key"), r"401 no such key; a key goes into the environment variable TRANSCRIBER_API_KEY"),
+        ((200, b"<html>"), r"answered '<html>', expected JSON with the key text"),
+        ((200, b'{"text": 3}'), "expected JSON with the key text"),
+        ((200, b"[]"), "expected JSON with the key text"),
+    ],
+)
+def test_refusals_are_one_error_and_words_so_far_are_stored(
+    endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch, answer: tuple[int, bytes], message: str
+) -> None:
+    monkeypatch.delenv("TRANSCRIBER_API_KEY", raising=False)
+    endpoint.plan = [(200, b'{"text": "first"}'), answer]
+    with Ledger(tmp_path / "words.jsonl") as ledger, pytest.raises(DataError, match=message):
+        recognise(sounds, config(endpoint), ledger, 1)
+    with Ledger(tmp_path / "words.jsonl") as ledger:
+        assert list(ledger.values.values()) == ["first"]
+
+
+def test_an_endpoint_that_is_not_there(endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
+    settings = TextConfig(transcriber="http://127.0.0.1:9/v1")
+    with (
+        Ledger(tmp_path / "words.jsonl") as ledger,
+        pytest.raises(DataError, match=r"--transcriber http://127\.0\.0\.1:9/v1/audio"),
+    ):
+        recognise(sounds, settings, ledger, 1)

@@ -1,0 +1,148 @@
+"""studio/prepare/silence.py against stretches of known length, and studio/prepare/clips.py on recordings with gated pauses."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from common.audio.stft import AudioConfig, TacotronSTFT
+from studio.prepare.clips import CutRecording, Job, cut_recording
+from studio.prepare.config import CuttingConfig, FaultLimits
+from studio.prepare.faults import Candidate, find_faults
+from studio.prepare.silence import SHORTEST, STEP, fill_silence, find_silence
+from studio.prepare.sources import Source
+
+RATE, FRAME = 22050, 220  # samples of 10 ms
+ROOM = 10 ** (-70 / 20)
+
+
+def speech(samples: int, seed: int = 0) -> np.ndarray:
+    return 0.1 * np.random.default_rng(seed).standard_normal(samples)
+
+
+@pytest.mark.parametrize("constant", [0.0, STEP, -0.25])
+@pytest.mark.parametrize("frames", [4, 40])
+def test_a_constant_is_silent_from_its_first_whole_frame_on(constant: float, frames: int) -> None:
+    audio = speech(100 * FRAME)
+    audio[30 * FRAME : (30 + frames) * FRAME] = constant
+    expected = np.zeros(len(audio), bool)
+    expected[30 * FRAME : (30 + frames) * FRAME] = True
+    np.testing.assert_array_equal(find_silence(audio.astype(np.float32), RATE), expected)
+
+
+def test_the_end_of_a_clip_is_silent_to_its_last_sample() -> None:
+    audio = speech(50 * FRAME + 7)
+    audio[40 * FRAME :] = 0.0
+    assert np.flatnonzero(find_silence(audio, RATE)).tolist() == list(range(40 * FRAME, len(audio)))
+
+
+def test_a_shorter_stretch_is_not_silent() -> None:
+    audio, shorter = speech(100 * FRAME), math.ceil(SHORTEST * RATE / FRAME) - 1
+    audio[30 * FRAME : (30 + shorter) * FRAME] = 0.0
+    assert not find_silence(audio, RATE).any()
+    assert AudioConfig.win_length / 2 < SHORTEST * RATE < AudioConfig.win_length
+
+
+@pytest.mark.parametrize(
+    ("deviation", "silent"), [(0.5 * STEP, True), (0.8 * STEP, True), (1.2 * STEP, False), (ROOM, False)]
+)
+def test_noise_is_silent_below_one_step(deviation: float, silent: bool) -> None:
+    audio = np.random.default_rng(1).normal(0.0, deviation, 100 * FRAME)
+    assert find_silence(audio, RATE).mean() == pytest.approx(float(silent), abs=0.05)
+
+
+def test_only_silent_samples_are_filled_at_the_level_below_the_others() -> None:
+    audio = speech(400 * FRAME).astype(np.float32)
+    audio[100 * FRAME : 300 * FRAME] = 0.0
+    silent = find_silence(audio, RATE)
+    filled = fill_silence(audio, silent)
+    np.testing.assert_array_equal(filled[~silent], audio[~silent])
+    level = np.sqrt(np.mean(np.square(filled[silent], dtype=np.float64)) / np.mean(np.square(audio[~silent])))
+    assert 20 * math.log10(level) == pytest.approx(-50.0, abs=0.1)
+    assert not find_silence(filled, RATE).any()
+    np.testing.assert_array_equal(fill_silence(audio, silent), filled)
+    assert not np.array_equal(fill_silence(audio[::-1].copy(), silent[::-1])[silent], filled[silent])
+
+
+def test_noise_below_quiet_speech_is_no_digital_silence() -> None:
+    audio = 1e-3 * speech(400 * FRAME)
+    audio[100 * FRAME : 300 * FRAME] = 0.0
+    assert not find_silence(fill_silence(audio, find_silence(audio, RATE)), RATE).any()
+
+
+def test_mels_of_filled_silence_lie_above_the_lower_bound() -> None:
+    audio = speech(400 * FRAME).astype(np.float32)
+    audio[100 * FRAME : 300 * FRAME] = 0.0
+    filled = fill_silence(audio, find_silence(audio, RATE))
+    stft, bound = TacotronSTFT.from_config(AudioConfig()), math.log(1e-5)
+    gated, mels = (stft.mel_spectrogram(torch.from_numpy(values)[None])[0, :, 100:250] for values in (audio, filled))
+    assert float(gated.max()) == pytest.approx(bound)
+    assert float(mels.min()) > bound + 0.5
+
+
+# ---- clips -----------------------------------------------------------------------------------------------------------
+
+
+def cut_talk(folder: Path, room: float, **options: bool) -> CutRecording:
+    """Cut three bursts of noise with pauses of half a second in which the room has this root mean square."""
+    for part in ("records", "clips"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    pause = np.zeros(RATE // 2)
+    audio = np.concatenate([part for seed in range(3) for part in (pause, speech(2 * RATE, seed))] + [pause])
+    audio = audio + np.random.default_rng(9).normal(0.0, room, len(audio)) * (room > 0)
+    soundfile.write(folder / "talk.wav", audio, RATE)
+    source = Source(folder / "talk.wav", "talk.wav", "talk")
+    record = cut_recording(Job(source, None, CuttingConfig(**options), folder / "records", folder / "clips"))
+    assert isinstance(record, CutRecording)
+    return record
+
+
+def faults_of(record: CutRecording, config: CuttingConfig) -> list[str]:
+    rows = [
+        Candidate(clip.seconds, "a" * 20, False, clip.measures, 0.0, 0.0, False, "", clip.silence)
+        for clip in record.clips
+    ]
+    return [name for found in find_faults(rows, config, FaultLimits()) for name in found if "silence" in name]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted((folder / "clips").iterdir())}
+
+
+def test_gated_pauses_are_a_fault_and_a_room_is_none(tmp_path: Path) -> None:
+    gated, room = cut_talk(tmp_path / "gated", 0.0), cut_talk(tmp_path / "room", ROOM)
+    (name,) = faults_of(gated, CuttingConfig())
+    assert gated.clips[0].silence == pytest.approx(2 * 0.5 + 2 * 0.1, abs=0.05)  # two pauses and the margins
+    assert name == f"digital silence ({gated.clips[0].silence:.2f} s, filled)"
+    assert faults_of(gated, CuttingConfig(fill_silence=False)) == [name.replace(", filled", "")]
+    assert [clip.silence for clip in room.clips] == [0.0] and faults_of(room, CuttingConfig()) == []
+
+
+def test_a_filled_clip_differs_in_its_silence_alone_and_is_the_same_again(tmp_path: Path) -> None:
+    filled, plain = cut_talk(tmp_path / "filled", 0.0), cut_talk(tmp_path / "plain", 0.0, fill_silence=False)
+    assert filled.clips[0].silence == plain.clips[0].silence
+    audio, gated = (
+        soundfile.read(tmp_path / name / "clips" / "talk.wav", dtype="int16")[0] for name in ("filled", "plain")
+    )
+    silent = find_silence(gated / 32768, RATE)
+    np.testing.assert_array_equal(audio[~silent], gated[~silent])
+    assert not find_silence(audio / 32768, RATE).any()
+    before = digests(tmp_path / "filled")
+    (tmp_path / "filled" / "records" / f"{filled.key}.json").unlink()
+    assert cut_talk(tmp_path / "filled", 0.0) == filled and digests(tmp_path / "filled") == before
+    assert filled.clips[0].digest != plain.clips[0].digest and filled.key != plain.key
+
+
+def test_copies_of_a_recording_stay_copies(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    first = cut_talk(folder, 0.0)
+    (folder / "copy.wav").write_bytes((folder / "talk.wav").read_bytes())
+    source = Source(folder / "copy.wav", "copy.wav", "copy")
+    copy = cut_recording(Job(source, None, CuttingConfig(), folder / "records", folder / "clips"))
+    assert isinstance(copy, CutRecording) and copy.clips[0].digest == first.clips[0].digest
