@@ -19,8 +19,8 @@ OPTIONS: dict[str, Any] = {"analytics_enabled": False, "fill_width": True}
 def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: str = "") -> Any:
     """Mount a page at the end of a FastAPI app, which keeps its own routes, and return Gradio's app.
 
-    The page loads nothing from other hosts. `css` adds to the rules of all pages. `app.state.end_pages` lists functions that close the
-    connections of open pages.
+    The page loads nothing from other hosts. `css` adds to the rules of all pages. `app.state.end_pages` lists functions that
+    close the connections of open pages.
     """
     page.has_launched = True  # else Gradio accepts any file of this machine as input, not just uploads
     page.queue(default_concurrency_limit=None)
