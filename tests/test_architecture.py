@@ -58,9 +58,13 @@ ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside 
 STUDIO_PACKAGES = {"av", "httpx"}
 CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
-PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements/studio.txt, for the studio's page alone
-SHARED_PAGE = "common/web/page.py"  # of the pages of serving and of the studio, which alone import it
-PAGE_FILES = ("studio/page/", "studio/page/access.py", "studio/__main__.py")
+PAGE_PACKAGES = {
+    "fastapi",
+    "gradio",
+    "starlette",
+    "uvicorn",
+}  # of requirements/studio.txt, for common/web and the studio's page
+PAGE_FILES = ("common/web/", "studio/page/", "studio/__main__.py")
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -217,7 +221,6 @@ def test_no_package_but_the_declared_ones() -> None:
             (STUDIO_PACKAGES | ALIGNMENT_PACKAGES | CURVE_PACKAGES) - at_the_top if source.part == "studio" else set()
         )
         optional |= PAGE_PACKAGES if source.name.startswith(PAGE_FILES) else set()
-        optional |= {"gradio"} if source.name == SHARED_PAGE else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | optional | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()

@@ -59,6 +59,7 @@ def address(project: Project) -> Iterator[str]:
         pytest.importorskip(package, reason=f"{package}, of requirements/studio.txt, is not installed")
     import uvicorn
 
+    from common.web.server import end_pages
     from studio.page import make_app
     from studio.page.access import Access
     from studio.page.context import Context
@@ -73,7 +74,7 @@ def address(project: Project) -> Iterator[str]:
         thread.start()
         wait(lambda: server.started)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-        app.state.end_pages()
+        end_pages(app)
         server.should_exit = True
         thread.join(timeout=30)
         context.speaker.close()
