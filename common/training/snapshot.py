@@ -34,8 +34,8 @@ from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import ModelSpec, config_of
 from common.training import sharding
-from common.training.loop import Best, EpochTotals, TrainState
 from common.training.optimization import restore_averages
+from common.training.state import Best, EpochTotals, TrainState
 
 T = TypeVar("T")
 
