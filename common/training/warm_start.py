@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from common.checkpoint.files import current_layout, load_checkpoint, load_weights
+from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import current_layout, load_weights
 from common.errors import DataError
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.selection import select_names
