@@ -306,20 +306,16 @@ def test_only_one_file_names_private_operators() -> None:
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
         return [(node.lineno, ast.unparse(node)) for node in nodes if PRIVATE.match(ast.unparse(node))]
 
-    # _int_mm has no public name; those of _foreach are to move to private_ops.
-    exceptions = {"benchmarks/machine.py": {"torch._int_mm"}}
-    exceptions["common/training/optimization.py"] = {f"torch._foreach_{name}" for name in ("sub", "mul_", "add_")}
-    exceptions["exports/aotinductor.py"] = {  # documented under these names
-        f"torch._inductor{name}" for name in ("", ".aoti_compile_and_package", ".aoti_load_package")
+    documented = {
+        "torch._inductor",
+        *(f"torch._inductor.aoti_{name}" for name in ("compile_and_package", "load_package")),
     }
-    sources = [source for source in SOURCES if source.name not in {"common/kernels/private_ops.py", *exceptions}]
-    assert offences(sources, private) == []
-    for source in SOURCES:
-        if source.name in exceptions:
-            assert {name for _, name in private(source.tree)} == exceptions[source.name]
-    (own,) = [source for source in RECIPE if source.name == "common/kernels/private_ops.py"]
-    names = {word for _, word in private(own.tree)}
-    assert {"torch._weight_norm", "torch.ops.onednn.qlinear_prepack"} <= names  # the search finds them where they are
+    found = {source.name: {name for _, name in private(source.tree)} - documented for source in SOURCES}
+    assert [name for name, private_names in found.items() if private_names] == ["common/kernels/private_ops.py"]
+    imported = {module for source in SOURCES for _, module in imports(source.tree)}
+    assert not [module for module in imported if PRIVATE.match(module)]
+    names = found["common/kernels/private_ops.py"]  # the search finds them where they are
+    assert {"torch._weight_norm", "torch.ops.onednn.qlinear_prepack"} <= names
 
 
 def test_nothing_is_too_long_to_read() -> None:

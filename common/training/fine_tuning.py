@@ -11,7 +11,8 @@ from typing import Any
 from torch import nn
 
 from common.audio.stft import AudioConfig
-from common.checkpoint.files import current_layout, find_last, load_checkpoint, load_weights
+from common.checkpoint.files import find_last, load_checkpoint
+from common.checkpoint.weights import current_layout, load_weights
 from common.errors import DataError, UsageError
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.optimization import select_names

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from common.errors import UsageError
+from common.kernels.private_ops import move_towards
 from common.layers import flatten_lstms
 from common.training.sharding import gather_full, shard_like
 
@@ -196,9 +197,7 @@ def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
 
     def move(averages: Any, weights: Any, count: Any) -> None:
         step = 1 - torch.clamp((1 + count) / (10 + count), max=decay)  # stays on the device
-        differences = torch._foreach_sub(weights, averages)
-        torch._foreach_mul_(differences, step.to(differences[0].dtype))
-        torch._foreach_add_(averages, differences)
+        move_towards(averages, weights, step)
 
     average = AveragedModel(model, multi_avg_fn=move)
     flatten_lstms(average)

@@ -17,18 +17,17 @@ from common.audio.stft import AudioConfig
 from common.checkpoint.files import (
     best_path,
     checkpoint_path,
-    current_layout,
     final_weights_path,
     find_all,
     has_safetensors,
     join_first,
     last_link,
     load_checkpoint,
-    load_weights,
     prune,
     save_checkpoint,
     save_copy,
 )
+from common.checkpoint.weights import current_layout, load_weights
 from common.errors import DataError, UsageError, printable
 from common.run import distributed
 from common.run.distributed import Dist

@@ -16,6 +16,7 @@ import torch
 
 from common.audio.audio_processing import count_samples, read_audio
 from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import restore_model
 from common.data.filelist import read_filelist, read_phrases, sift_filelist
 from common.data.mels import load_mel
 from common.errors import DataError, UsageError
@@ -23,7 +24,7 @@ from common.inference.voice_folder import read_config
 from common.training.arguments import parse_training_arguments
 from exports.manifest import read_manifest
 from exports.voice import default_options
-from models import REGISTRY, restore_model
+from models import REGISTRY
 from serving.answers import read_entries
 from serving.sentences import SentenceCutter
 from studio.plan.file import read_plan, write_plan
