@@ -9,7 +9,6 @@ from common.training.rules import NEEDED
 from studio.plan.file import ModelPlan, Plan
 from studio.project import Project
 
-PREDICTED = "predicted"  # folder of predicted mels in a project
 CHECKPOINT_MINUTES = 5
 KEPT = 2  # checkpoints beside the best
 SLACK = 0.1  # of the validation loss: the first checkpoints of a warm start read best, but have the old voice
@@ -20,9 +19,6 @@ def data_words(name: str, plan: Plan, project: Project) -> list[str]:
     settings = plan.models[name]
     words = ["-m", name, "-d", str(project.root)]
     lists = {"training": project.training_list, "validation": project.validation_list}
-    if settings.predicted_mels and (predicted := project.root / PREDICTED).is_dir():
-        words = ["-m", name, "-d", str(predicted), "--load-mel-from-disk"]
-        lists = {part: predicted / f"{part}.txt" for part in lists}
     for part, path in lists.items():
         words += [f"--{part}-files", str(path)]
     if settings.warm_start:

@@ -29,12 +29,11 @@ from models import REGISTRY
 from studio.plan.commands import option_words, train_words
 from studio.plan.file import ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
-from studio.predicted import predict_mels
 from studio.project import PROJECTS, Project, lock_project
 from studio.train.process import Ending, run_training, wait_for_earlier
 from studio.train.progress import Progress, digest
 from studio.train.run_log import RunLog
-from studio.voice.voice import best_checkpoint, write_voice
+from studio.voice.voice import write_voice
 from studio.wording import HOUR, MINUTE, duration
 
 START = 10.0  # seconds in which train.py begins, before its own limit of time counts
@@ -72,8 +71,6 @@ def check_packages(plan: Plan, project: Project) -> None:
 def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
     """Train a model to the end of its plan, or go on. Returns False if a signal stopped it after a save."""
     settings, folder = plan.models[name], project.run(name)
-    if settings.predicted_mels:
-        predict_mels(project, best_checkpoint(project, acoustic_name(plan)), plan.cpu)
     current, state = digest(name, plan, project), progress.of(name)
     if state.finished == current:
         print(f"{name}: nothing to do, its plan has ended ({state.reason}); {how_to_go_on(project)}", flush=True)
@@ -159,14 +156,6 @@ def reason_of(ending: Ending, settings: ModelPlan, place: Place) -> str:
     if settings.hours is None or (ending is Ending.FINISHED and place.waited >= settings.patience):
         return f"no gain in {settings.patience} reports"
     return f"its budget of {duration(HOUR * settings.hours)}"
-
-
-def acoustic_name(plan: Plan) -> str:
-    """Return the name of the plan's acoustic model. Raises DataError where it has none."""
-    names = [name for name in plan.models if REGISTRY[name].role == "acoustic"]
-    if not names:
-        raise DataError("predicted mels need an acoustic model in the plan")
-    return names[0]
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

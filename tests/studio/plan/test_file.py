@@ -62,6 +62,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("hours", -1, "models.WaveGlow.hours: -1, expected a number above 0, or null"),
         ("warm_start", 3, "models.WaveGlow.warm_start: 3, expected a path or null"),
         ("colour", "red", "models.WaveGlow.colour: no such field, expected some of warm_start"),
+        ("predicted_mels", True, "models.WaveGlow.predicted_mels: no longer a setting of the studio"),
         ("options", [], "models.WaveGlow.options: [], expected a JSON object"),
     ],
 )
@@ -74,6 +75,16 @@ def test_a_bad_value_is_named_by_file_and_field(tmp_path: Path, field: str, valu
     with pytest.raises(DataError) as caught:
         read_plan(path)
     assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_plans_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """They have a switch of predicted mels, which was off but for those who set it."""
+    path = tmp_path / "plan.json"
+    write_plan(path, PLAN)
+    content = json.loads(path.read_text())
+    content["models"]["WaveGlow"]["predicted_mels"] = False
+    path.write_text(json.dumps(content))
+    assert read_plan(path) == PLAN
 
 
 def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -23,12 +22,10 @@ from models import REGISTRY
 from studio import share
 from studio.plan.commands import train_words
 from studio.plan.file import ModelPlan, Plan, write_plan
-from studio.predicted import predict_mels
 from studio.project import Project, lock_project
 from studio.train import __main__ as train
 from studio.train.process import Ending, run_training
 from studio.train.progress import Progress, digest, read_reports
-from studio.voice.voice import best_checkpoint
 from tests.recipe import MODELS, ROOT, read_steps, run, succeed, train_tiny_model
 from tests.studio.projects import make_project
 from tests.test_train import differences
@@ -267,34 +264,6 @@ def test_a_training_refuses_another_run_on_its_project(tmp_path: Path) -> None:
                 == f"error: {project.root}: another studio.prepare or studio.train is at work on it; wait for its end\n"
             )
     assert not project.run("Tacotron2").exists()
-
-
-def test_a_vocoder_may_train_on_predicted_mels(tmp_path: Path) -> None:
-    project = make_project(Project(name="predicted", projects=tmp_path))
-    plan = tiny_plan(project, 1)
-    settings = replace(plan.models["WaveGlow"], predicted_mels=True)
-    write_plan(project.plan, replace(plan, models=plan.models | {"WaveGlow": settings}))
-    assert train.main([project.name, "--projects", str(tmp_path)]) == 0
-    assert len(list((project.root / "predicted" / "data" / "mels").glob("*.pt"))) == 7
-    log = (project.run("WaveGlow") / "nvlog.json").read_text()
-    assert '"load_mel_from_disk": true' in log
-    report = read_reports(project.run("WaveGlow"))[-1]
-    assert math.isfinite(report.values["mel_distance"])
-    change_and_predict(project)
-
-
-def change_and_predict(project: Project) -> None:
-    """Mels of earlier transcripts are replaced; those of the same ones, and of the same acoustic model, stay."""
-    mels = sorted((project.root / "predicted" / "data" / "mels").glob("*.pt"))
-    times = [path.stat().st_mtime_ns for path in mels]
-    text = project.training_list.read_text()
-    project.training_list.write_text(text.replace("|", "|well ", 1))
-    assert train.main([project.name, "--projects", str(project.projects)]) == 0
-    assert "|well " in (project.root / "predicted" / "training.txt").read_text()
-    later = [path.stat().st_mtime_ns for path in mels]
-    assert all(new > old for new, old in zip(later, times, strict=True))
-    predict_mels(project, best_checkpoint(project, "Tacotron2"), True)
-    assert [path.stat().st_mtime_ns for path in mels] == later
 
 
 def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> None:
