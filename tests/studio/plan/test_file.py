@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.errors import DataError, UsageError
-from studio.plan.commands import option_words, train_words
+from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
 from studio.plan.warm_starts import count_weights, find_starts
 from studio.project import Project
@@ -103,7 +103,7 @@ def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
 
 def test_options_become_words() -> None:
     options = {"freeze": ["^a", "^b"], "mask_padding": False, "amp": True, "dither": 0.1, "none": None}
-    assert option_words(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
+    assert option_argv(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
 
 
 @pytest.mark.parametrize(("measure", "expected"), [("loss", []), ("wer", ["--best-slack", "0.1"])])
@@ -111,7 +111,7 @@ def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(
     tmp_path: Path, measure: str, expected: list[str]
 ) -> None:
     settings = replace(PLAN.models["WaveGlow"], best_by=measure)
-    words = train_words("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
+    words = train_argv("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
     place = words.index("--best-by")
     assert words[place : place + 2 + len(expected)] == ["--best-by", measure, *expected]
     assert ("--best-slack" in words) == bool(expected)

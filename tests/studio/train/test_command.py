@@ -20,11 +20,11 @@ from common import precision
 from common.checkpoint.files import load_checkpoint
 from models import REGISTRY
 from studio import share
-from studio.plan.commands import train_words
+from studio.plan.commands import train_argv
 from studio.plan.file import ModelPlan, Plan, write_plan
 from studio.project import Project, lock_project
 from studio.train import __main__ as train
-from studio.train.process import Ending, run_training
+from studio.train.process import RunEnding, run_training
 from studio.train.progress import Progress, digest, read_reports
 from tests.recipe import MODELS, ROOT, read_steps, run, succeed, train_tiny_model
 from tests.studio.projects import make_project
@@ -142,12 +142,12 @@ def check_voice(project: Project, tmp_path: Path) -> None:
 def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tmp_path: Path, capfd) -> None:
     project = make_project(Project(name="short", projects=tmp_path))
     plan = tiny_plan(project, 100_000)
-    words, spent = train_words("WaveGlow", plan, project), list[float]()
-    assert run_training(words, 1, 40.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
+    words, spent = train_argv("WaveGlow", plan, project), list[float]()
+    assert run_training(words, 1, 40.0, NoStop(), spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
     assert "saved" in capfd.readouterr().out
     assert sum(spent) >= 40.0
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(words, 1, 0.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
+    assert run_training(words, 1, 0.0, NoStop(), spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
     plan = tiny_plan(project, 100_000, hours=1 / 3600)
     progress = Progress(project.root / "runs" / "progress.json")
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
@@ -304,5 +304,5 @@ def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> N
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model
     from studio.plan.file import read_plan
 
-    words = train_words("Tacotron2", read_plan(project.plan), project)
+    words = train_argv("Tacotron2", read_plan(project.plan), project)
     assert "5 clips x 1 processes" in run("train.py", *words, "--dry-run").out
