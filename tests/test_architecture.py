@@ -192,6 +192,32 @@ def test_families_of_common_import_downward() -> None:
     assert upward == []
 
 
+def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
+    """Gradio stays in the page's tabs and frame."""
+    order = ["ground", "prepare", "plan", "train", "voice", "share", "export", "jobs", "page", "__main__"]
+
+    def place(module: str) -> int:
+        first = [*module.split("."), ""][1]
+        return order.index(first) if first in order else 0
+
+    upward = [
+        f"{source.name}:{line}: imports {module}"
+        for source in RECIPE
+        if source.part == "studio"
+        for line, module in imports(source.tree)
+        if module.startswith("studio.")
+        and place(module) > place(source.name.removesuffix(".py").replace("/", "."))
+        and (source.name, module.split(".")[1])
+        != ("studio/train/__main__.py", "voice")  # the command ends with a voice
+    ]
+    assert upward == []
+    with_gradio = {source.name for source in RECIPE if "gradio" in {module for _, module in imports(source.tree)}}
+    with_gradio = {name.removeprefix("studio/page/") for name in with_gradio if name.startswith("studio/")}
+    frame = {"events.py", "layout.py", "review_panel.py"}
+    assert {name for name in with_gradio if not name.endswith("_tab.py")} == frame
+    assert len([source for source in RECIPE if source.part == "studio" and source.name.count("/") == 1]) <= 10
+
+
 def test_nothing_imports_the_scripts_or_the_tests() -> None:
     above = {source.part for source in EVERYTHING} - set(MAY_IMPORT) | {"train", "inference", "evaluate", "multiproc"}
     found = [

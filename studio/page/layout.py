@@ -10,7 +10,6 @@ from contextlib import suppress
 import gradio as gr
 
 from common.web.page import OPTIONS
-from studio.page.compare_tab import add_compare_tab
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
@@ -35,7 +34,6 @@ TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Plan", add_plan_tab),
     ("Train", add_train_tab),
     ("Speak", add_speak_tab),
-    ("Compare", add_compare_tab),
     ("Export", add_export_tab),
 )
 
