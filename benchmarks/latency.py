@@ -31,8 +31,6 @@ from common import precision
 from common.arguments import (
     HelpFormatter,
     add_audio_arguments,
-    add_plain_argument,
-    add_preparation_arguments,
     given_options,
     log_path,
     positive,
@@ -53,12 +51,13 @@ from common.inference.arguments import (
 from common.inference.config import problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
+from common.options import add_fields
 from common.parser import Parser
 from common.run.nvlog import Log, NvLog
 from common.spec import ModelSpec
 from common.tables import markdown_table
 from models import REGISTRY, get_model
-from synthesizer import Checkpoint, Synthesizer, load
+from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
 
 # B batch, T frames
 
@@ -89,13 +88,13 @@ def main(argv: list[str] | None = None) -> None:
     precision.seed_everything(args.seed)
     args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
     acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))
-    voice = Synthesizer(acoustic, vocoding, synthesis_config(args, given, REGISTRY.values()), device)
+    voice = Synthesizer(acoustic, vocoding, synthesis_config(vars(args), given, REGISTRY.values()), device)
     texts = [sentence(args.input_length)] * args.batch_size
     with open_log(args) as log:
-        log.parameters(own_flags(args, REGISTRY.values()) | voice.settings())
+        log.parameters(own_flags(vars(args), REGISTRY.values()) | voice.settings())
         if args.int8 and (note := precision.int8_note(device)):
             log.say(note)
-        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.fp16), args, log)
+        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.half), args, log)
         report(done, args, voice.audio, device, log)
     if interrupted:
         sys.exit(INTERRUPTED)
@@ -122,11 +121,11 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
     """Load a role's model from its checkpoint, or build it with random weights and without a gate's effect."""
     spec = select_spec(role, args)
     if path := getattr(args, spec.flag):
-        return load(Checkpoint(spec, path), synthesis_config(args, given, REGISTRY.values()), device)
+        return load(Checkpoint(spec, path), synthesis_config(vars(args), given, REGISTRY.values()), device)
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return prepare_model(LoadedModel(spec, model, options), Request(args.fp16, args.int8), args.plain)
+    return prepare_model(LoadedModel(spec, model, options), Request(args.half, args.int8), args.plain)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
@@ -192,7 +191,7 @@ def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, 
         f"{len(done)} iterations after {args.warmup} to warm up; {weights}; "
         f"{device.type}, {torch.get_num_threads()} CPU threads, PyTorch {torch.__version__}"
     )
-    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.fp16, args.int8)))
+    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.half, args.int8)))
 
 
 def summarise(
@@ -255,9 +254,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--vocoder", choices=vocoders, help="the vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights")
-    add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
-    add_preparation_arguments(parser)
-    add_plain_argument(parser)
+    add_fields(parser, SynthesisConfig, "half", "int8", "plain")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
     log_file = "a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"
@@ -283,7 +280,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse the flags; returns all options, and those on the command line. Raises UsageError for values that cannot work."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    for flag, path in named_checkpoints(args, REGISTRY.values()).items():
+    for flag, path in named_checkpoints(vars(args), REGISTRY.values()).items():
         setattr(args, flag, path)
     numbers = ("warmup", "sigma_infer", "denoising_strength")
     wrong = problems_below_zero({name: getattr(args, name) for name in numbers})

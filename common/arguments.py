@@ -15,6 +15,10 @@ from common.options import add_fields
 from common.parser import Parser
 
 LARGEST_SEED = 2**32 - 1
+DETERMINISTIC = (  # help of --deterministic
+    "make equal seeds give identical bits on one machine with the same versions: with slower algorithms that add in a fixed "
+    "order on a GPU, with a fixed number of threads on a CPU"
+)
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -58,8 +62,7 @@ def add_deterministic_argument(group: argparse.ArgumentParser | argparse._Argume
         "--deterministic",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="equal seeds give equal bits on one machine with the same versions: on a GPU by slower algorithms that add in a fixed "
-        "order, on a CPU by a fixed number of threads",
+        help=DETERMINISTIC,
     )
 
 

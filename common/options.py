@@ -29,7 +29,7 @@ def option(default: Any, help: str, *aliases: str, check: Check | None = None, *
     """A dataclass field that is also a flag: `prenet_dim: int = option(256, "units of each prenet layer")`.
 
     `aliases` are further names of the flag, such as "-bs"; `settings` go to argparse's add_argument and override the type that the
-    annotation implies. A list becomes the default by a copy.
+    annotation implies; `flag="--fp16"` among them replaces the flag's name. A list becomes the default by a copy.
     """
     metadata = {"help": help, "aliases": aliases, "check": check, "settings": settings}
     if isinstance(default, list):
@@ -47,13 +47,14 @@ def add_fields(group: argparse._ActionsContainer, config: type, *names: str, **d
 def _add_field(group: argparse._ActionsContainer, config: type, option_field: Field, default: Any) -> None:
     metadata, kind = option_field.metadata, _hints(config)[option_field.name]
     settings = dict(metadata["settings"])
+    flag = settings.pop("flag", flag_of(option_field.name))
     if kind is bool:
         settings.setdefault("action", argparse.BooleanOptionalAction if default else "store_true")
     elif "action" not in settings:
         settings.setdefault("type", _plain_type(kind))
     group.add_argument(
         *metadata["aliases"],
-        flag_of(option_field.name),
+        flag,
         dest=option_field.name,
         default=default,
         help=metadata["help"],

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from common.arguments import HelpFormatter, given_options, seed
+from common.arguments import HelpFormatter, seed
 from common.audio.loudness import NORMALIZATIONS
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
     """Load plain models and write a target's files."""
-    choice = choose_checkpoints(named_checkpoints(args, SPECS), VOCODER.flag)
+    choice = choose_checkpoints(named_checkpoints(vars(args), SPECS), VOCODER.flag)
     voice = Synthesizer.from_choice(choice, config=config, device="cpu")
     assert voice.vocoding is not None
     print(f"voice: {voice.description}", flush=True)
@@ -72,8 +72,8 @@ def parse_args(argv: list[str]) -> tuple[Command, argparse.Namespace, SynthesisC
     parser, act = (_run_parser(), run) if argv[:1] == ["run"] else (_export_parser(), write_export)
     args = parser.parse_args(argv[1:] if act is run else argv)
     if act is write_export:
-        strength = given_options(parser, argv).get("denoising_strength")
-        return act, args, SynthesisConfig(sigma_infer=args.sigma_infer, denoising_strength=strength, plain=True)
+        sigma, strength = args.sigma_infer, args.denoising_strength
+        return act, args, SynthesisConfig(sigma_infer=sigma, denoising_strength=strength, plain=True)
     if args.output.is_file():
         raise UsageError(f"-o {args.output}: is a file, expected a folder")
     names = ("sigma_infer", "denoising_strength", "seed", "longest_piece", "normalize")

@@ -16,6 +16,7 @@ import soundfile
 import torch
 
 import models
+from common.checkpoint.files import load_checkpoint
 from common.inference.manifest import Manifest, is_finished, read_finished, remove_manifests
 from synthesizer import Line
 from tests.recipe import ROOT, read_steps, run, start, succeed, train_tiny_model
@@ -81,6 +82,22 @@ def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None
     assert f"--resume: 0 of {len(LINES)}" in succeed(
         "inference.py", *words(tmp_path, "--resume", "--normalize", "peak")
     )
+
+
+def test_resuming_notices_a_checkpoint_that_was_trained_again_in_place(tmp_path: Path) -> None:
+    """The same path and size, with other weights."""
+    checkpoint, contents = tmp_path / "voice.pt", load_checkpoint(train_tiny_model("Tacotron2"))
+    torch.save(contents, checkpoint)
+    flags = words(tmp_path / "out", "--seed", 3, "--tacotron2", checkpoint, lines=LINES[:2])
+    succeed("inference.py", *flags)
+    first, size = sounds(tmp_path / "out"), checkpoint.stat().st_size
+    assert "--resume: 2 of 2" in succeed("inference.py", *flags, "--resume")
+    contents["state_dict"]["decoder.linear_projection.linear_layer.bias"] += 0.5
+    torch.save(contents, checkpoint)
+    assert checkpoint.stat().st_size == size
+    assert "--resume: 0 of 2" in succeed("inference.py", *flags, "--resume")
+    again = sounds(tmp_path / "out")
+    assert all(again[name] != first[name] for name in first)
 
 
 def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path) -> None:
