@@ -26,7 +26,7 @@ from torch import Tensor
 
 from common import precision
 from common.arguments import (
-    DETERMINISTIC,
+    DETERMINISTIC_HELP,
     HelpFormatter,
     actions_of,
     add_retired_arguments,
@@ -101,7 +101,7 @@ class InferenceOptions(SpeakingOptions):
         metavar="PATH",
     )
     torchscript: bool = option(False, "run the plain models as TorchScript, as --cpu did in the published recipe")
-    deterministic: bool = option(False, DETERMINISTIC, action=argparse.BooleanOptionalAction)
+    deterministic: bool = option(False, DETERMINISTIC_HELP, action=argparse.BooleanOptionalAction)
     include_warmup: bool = option(False, "synthesise the first batch once, untimed, before the run")
     log_file: str = option(
         "nvlog.json",

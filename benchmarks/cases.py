@@ -362,7 +362,7 @@ def make_ready(
     """Build the model of a role with the same random weights at each call: plain, or fast if there is a request."""
     precision.seed_everything(args.seed)
     half, int8 = (request or Request())[:2]
-    flags = {"plain": request is None, "half": half, "int8": int8}
+    flags = {"plain": request is None, "fp16": half, "int8": int8}
     options = argparse.Namespace(**vars(args) | flags)
     return latency.get_ready(role, options, {}, device)
 

@@ -88,13 +88,13 @@ def main(argv: list[str] | None = None) -> None:
     precision.seed_everything(args.seed)
     args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
     acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))
-    voice = Synthesizer(acoustic, vocoding, synthesis_config(vars(args), given, REGISTRY.values()), device)
+    voice = Synthesizer(acoustic, vocoding, synthesis_config(args, given, REGISTRY.values()), device)
     texts = [sentence(args.input_length)] * args.batch_size
     with open_log(args) as log:
-        log.parameters(own_flags(vars(args), REGISTRY.values()) | voice.settings())
+        log.parameters(own_flags(args, REGISTRY.values()) | voice.settings())
         if args.int8 and (note := precision.int8_note(device)):
             log.say(note)
-        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.half), args, log)
+        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.fp16), args, log)
         report(done, args, voice.audio, device, log)
     if interrupted:
         sys.exit(INTERRUPTED)
@@ -121,11 +121,11 @@ def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], dev
     """Load a role's model from its checkpoint, or build it with random weights and without a gate's effect."""
     spec = select_spec(role, args)
     if path := getattr(args, spec.flag):
-        return load(Checkpoint(spec, path), synthesis_config(vars(args), given, REGISTRY.values()), device)
+        return load(Checkpoint(spec, path), synthesis_config(args, given, REGISTRY.values()), device)
     endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
     options = vars(args) | (endless if role == "acoustic" else {})
     model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return prepare_model(LoadedModel(spec, model, options), Request(args.half, args.int8), args.plain)
+    return prepare_model(LoadedModel(spec, model, options), Request(args.fp16, args.int8), args.plain)
 
 
 def decoder_steps(args: argparse.Namespace) -> int:
@@ -191,7 +191,7 @@ def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, 
         f"{len(done)} iterations after {args.warmup} to warm up; {weights}; "
         f"{device.type}, {torch.get_num_threads()} CPU threads, PyTorch {torch.__version__}"
     )
-    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.half, args.int8)))
+    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.fp16, args.int8)))
 
 
 def summarise(
@@ -280,7 +280,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Parse the flags; returns all options, and those on the command line. Raises UsageError for values that cannot work."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    for flag, path in named_checkpoints(vars(args), REGISTRY.values()).items():
+    for flag, path in named_checkpoints(args, REGISTRY.values()).items():
         setattr(args, flag, path)
     numbers = ("warmup", "sigma_infer", "denoising_strength")
     wrong = problems_below_zero({name: getattr(args, name) for name in numbers})

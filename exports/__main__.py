@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
     """Load plain models and write a target's files."""
-    choice = choose_checkpoints(named_checkpoints(vars(args), SPECS), VOCODER.flag)
+    choice = choose_checkpoints(named_checkpoints(args, SPECS), VOCODER.flag)
     voice = Synthesizer.from_choice(choice, config=config, device="cpu")
     assert voice.vocoding is not None
     print(f"voice: {voice.description}", flush=True)

@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> None:
     questions = [read_audio(path, None) for path in args.questions]
     device = precision.pick_device(cpu=args.cpu)
     conversation = Conversation(config)
-    choice = choose_checkpoints(named_checkpoints(vars(args), SPECS), speaking.vocoder)
+    choice = choose_checkpoints(named_checkpoints(args, SPECS), speaking.vocoder)
     voice = Synthesizer.from_choice(choice, config=speaking, device=device)
     print(f"voice: {voice.description}", flush=True)
     turns: list[Turn] = []
@@ -159,7 +159,7 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, ConversationConfig,
     args = parser.parse_args(argv)
     if args.output.suffix.removeprefix(".") not in FORMATS:
         raise UsageError(f"-o {args.output}: expected a name that ends in {', '.join(f'.{name}' for name in FORMATS)}")
-    return args, conversation_config(vars(args)), synthesis_config(vars(args), given_options(parser, argv), SPECS)
+    return args, conversation_config(vars(args)), synthesis_config(args, given_options(parser, argv), SPECS)
 
 
 if __name__ == "__main__":

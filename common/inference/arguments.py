@@ -36,8 +36,8 @@ class SpeakingOptions:
     flags: dict[str, Any] = field(default_factory=dict)  # all flags that no checkpoint stores, for the log
 
     def checkpoints(self, specs: Specs) -> dict[str, Path]:
-        """Return the checkpoints that were named, by flag or by --voice, by the flags of their models."""
-        return named_checkpoints({"voice": self.voice, **self.named}, specs)
+        """Return the checkpoints given by flag or in the folder of --voice, by the flags of their models."""
+        return (read_voice_folder(self.voice, specs) if self.voice else {}) | self.named
 
 
 def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defaults: Any) -> None:
@@ -81,38 +81,39 @@ def vocoder_flags(specs: Specs) -> list[str]:
 
 
 def speaking_options(
-    options: type[Speaking], parser: argparse.ArgumentParser, argv: list[str], specs: Specs, **more: Any
+    options: type[Speaking], parser: argparse.ArgumentParser, argv: list[str], specs: Specs
 ) -> Speaking:
-    """Parse a command line with the flags of `add_speaking_arguments` into the command's options; `more` are further fields.
+    """Parse a command line with the flags of `add_speaking_arguments` into the command's options.
 
     Raises UsageError for values out of range.
     """
-    values = vars(parser.parse_args(argv))
-    named = {spec.flag: path for spec in specs if (path := values[spec.flag])}
-    config = synthesis_config(values, given_options(parser, argv), specs)
-    parts = {"named": named, "config": config, "flags": own_flags(values, specs)}
-    return from_options(options, values | parts | more)
+    args = parser.parse_args(argv)
+    config = synthesis_config(args, given_options(parser, argv), specs)
+    parts = {"named": _named(args, specs), "config": config, "flags": own_flags(args, specs)}
+    return from_options(options, vars(args) | parts)
 
 
-def synthesis_config(values: Options, given_flags: Options, specs: Specs) -> SynthesisConfig:
+def synthesis_config(args: argparse.Namespace, given_flags: Options, specs: Specs) -> SynthesisConfig:
     """Build the config of parsed flags; `given_flags` are those on the command line. Raises UsageError as the config does."""
-    of_models = {name: value for name, value in given_flags.items() if name in model_options(specs)}
-    more: dict[str, Any] = {"options": of_models}
-    if values["voice"] and values["vocoder"] is None and not any(values[flag] for flag in vocoder_flags(specs)):
-        more["vocoder"] = default_vocoder(values["voice"], specs)
-    return from_options(SynthesisConfig, {**values, **more})
+    options = {name: value for name, value in given_flags.items() if name in model_options(specs)}
+    values = vars(args) | {"options": options}
+    if args.voice and args.vocoder is None and not any(flag in _named(args, specs) for flag in vocoder_flags(specs)):
+        values["vocoder"] = default_vocoder(args.voice, specs)
+    return from_options(SynthesisConfig, values)
 
 
-def named_checkpoints(values: Options, specs: Specs) -> dict[str, Path]:
-    """Return the checkpoints that parsed flags name, including those in the folder of --voice, by the flags of their models."""
-    in_folder = read_voice_folder(values["voice"], specs) if values["voice"] else {}
-    return in_folder | {spec.flag: path for spec in specs if (path := values.get(spec.flag))}
+def named_checkpoints(args: argparse.Namespace, specs: Specs) -> dict[str, Path]:
+    """Return the checkpoints that flags name, including those in the folder of --voice, by the flags of the models."""
+    return SpeakingOptions(voice=args.voice, named=_named(args, specs)).checkpoints(specs)
 
 
-def own_flags(values: Options, specs: Specs) -> dict[str, Any]:
-    """Return the parsed flags that no checkpoint stores: a command's own."""
-    names = {"half": "fp16"}  # the log has the flag's name
-    return {names.get(name, name): value for name, value in values.items() if name not in model_options(specs)}
+def _named(args: argparse.Namespace, specs: Specs) -> dict[str, Path]:
+    return {spec.flag: path for spec in specs if (path := getattr(args, spec.flag))}
+
+
+def own_flags(args: argparse.Namespace, specs: Specs) -> dict[str, Any]:
+    """Return the flags that no checkpoint stores: a command's own."""
+    return {name: value for name, value in vars(args).items() if name not in model_options(specs)}
 
 
 def model_options(specs: Specs) -> set[str]:

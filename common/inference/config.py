@@ -49,7 +49,7 @@ class SynthesisConfig:
         "on an x86 CPU, keep the acoustic model's large weights in float16 and, with VNNI instructions, run the vocoder's "
         "products in 8 bits: faster for a few texts at once, less exact",
     )
-    plain: bool = option(False, "plain PyTorch steps instead of the fast ways: slower, for comparison")
+    plain: bool = option(False, arguments.PLAIN_HELP)
     longest_piece: int = option(
         150,
         "longest phrase, in characters as read, that is spoken in one piece; longer ones are split at sentence ends, else at "
