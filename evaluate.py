@@ -42,8 +42,7 @@ from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.options import add_fields, option
 from common.parser import Parser
-from common.quality.page import page
-from common.quality.report import System, as_json, legend, table
+from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice
 from models import REGISTRY

@@ -41,16 +41,18 @@ from common.errors import DataError, UsageError, exit_on_user_error, join_proble
 from common.files import move_aside, remove_leftovers
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
-from common.inference.live import Live
-from common.inference.manifest import (
+from common.inference.outputs import (
+    OTHERS_WRITTEN,
+    SILENT,
     EarlierRun,
+    Live,
     Manifest,
     is_finished,
     read_finished,
     remove_manifests,
     settings_digest,
+    write_sound,
 )
-from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, write_sound
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
@@ -334,6 +336,8 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> d
     drawn = job.n_lines <= MOST_PICTURES if options.alignments is None else options.alignments
     for line, speech in spoken:
         if drawn:
+            from common.inference.pictures import write_picture  # loads the code of pictures only where one is drawn
+
             path = options.output / f"alignment_{line.number}{options.suffix}.png"
             write_picture(path, line.text, speech, job.voice.symbols(line.text))
         job.manifest.add(line, options.output / file_name(line, options))

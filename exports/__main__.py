@@ -19,7 +19,8 @@ from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
-from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, write_sound
+from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_sound
+from common.inference.pictures import write_picture
 from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import soundfile
 
 from common.data.filelist import read_filelist
-from common.data.reports import read_png
+from common.data.pictures import read_png
 from common.errors import DataError
 from common.training.checkup import spread
 from studio.project import Project

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from common.data.reports import figure_pixels, plot_losses
+from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError
 from models import REGISTRY
 from studio.page.run_pictures import ALIGNMENT, MEL, Picture, RunPictures, Speech, evaluation_texts
