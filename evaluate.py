@@ -36,7 +36,6 @@ from common.inference.arguments import (
     vocoder_flags,
 )
 from common.inference.evaluation import (
-    MEASURED,
     Evaluators,
     HeldOutLine,
     Rendition,
@@ -48,6 +47,7 @@ from common.inference.evaluation import (
 from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.parser import Parser
+from common.quality import MEASURED
 from common.quality.page import page
 from common.quality.report import System, as_json, legend, table
 from common.training.checkup import is_mel, make_held_out_line, spread

@@ -12,10 +12,12 @@ import pytest
 import torch
 
 import evaluate
+from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.training.checkup import Checkup
+from common.training.options import DataConfig, EvaluationConfig
 from models import REGISTRY
 from synthesizer import Synthesizer
 from tests.recipe import ROOT, clips, flags, read_steps, run, skip_without_evaluators, succeed, train_tiny_model
@@ -93,14 +95,9 @@ def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> No
         UsageError, match=r"--best-by mcd: compares with recordings, .* names cached mels, such as a\.pt"
     ):
         Checkup(
-            Namespace(
-                evaluate_every=1,
-                evaluate_lines=1,
-                evaluate_without=[],
-                best_by="mcd",
-                validation_files=tmp_path / "mels.txt",
-                dataset_path="./",
-            ),
+            EvaluationConfig(evaluate_every=1, evaluate_lines=1, best_by="mcd"),
+            DataConfig(validation_files=tmp_path / "mels.txt"),
+            AudioConfig(),
             is_main=True,
         )
 
