@@ -29,7 +29,6 @@ from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.files import atomic_write
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
 from common.inference.evaluation import (
-    MEASURED,
     Evaluators,
     HeldOutLine,
     Rendition,
@@ -42,6 +41,7 @@ from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.options import add_fields, option
 from common.parser import Parser
+from common.quality import MEASURED
 from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice

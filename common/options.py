@@ -127,6 +127,12 @@ def from_options(config: type[Config], options: Mapping[str, Any]) -> Config:
     return config(**values)
 
 
+def given_fields(config: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of those fields of a config that are among the options."""
+    names = {option_field.name: option_name(option_field) for option_field in fields(config)}
+    return {field_name: options[name] for field_name, name in names.items() if name in options}
+
+
 @cache
 def _hints(config: Any) -> dict[str, Any]:
     return get_type_hints(config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import pytest
 import torch
 
 import evaluate
+from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.training.checkup import Checkup
+from common.training.options import DataConfig, EvaluationConfig
 from models import REGISTRY
 from synthesizer import Synthesizer
 from tests.recipe import ROOT, clips, flags, read_steps, run, skip_without_evaluators, succeed, train_tiny_model
@@ -93,14 +94,9 @@ def test_recordings_are_needed_for_what_compares_with_them(tmp_path: Path) -> No
         UsageError, match=r"--best-by mcd: compares with recordings, .* names cached mels, such as a\.pt"
     ):
         Checkup(
-            Namespace(
-                evaluate_every=1,
-                evaluate_lines=1,
-                evaluate_without=[],
-                best_by="mcd",
-                validation_files=tmp_path / "mels.txt",
-                dataset_path="./",
-            ),
+            EvaluationConfig(evaluate_every=1, evaluate_lines=1, best_by="mcd"),
+            DataConfig(validation_files=tmp_path / "mels.txt"),
+            AudioConfig(),
             is_main=True,
         )
 

@@ -303,4 +303,4 @@ def test_a_config_of_any_json(folder: Path, config: Any) -> None:
     except SystemExit as error:  # the parser's own message about a value
         assert error.code == 2
     else:
-        assert args.batch_size >= 1
+        assert args.data.batch_size >= 1

@@ -163,9 +163,9 @@ def test_own_recordings_end_with_the_voice_that_was_trained() -> None:
     (training,) = [parse_training(words)[0] for script, words in commands if script == "train.py"]
     (speaking,) = [inference.parse_args(words) for script, words in commands if script == "inference.py"]
     (preparing,) = [prepare_recordings.parse_args(words) for script, words in commands if "prepare_dataset" in script]
-    assert training.output != Path("output") and training.output in speaking.named["tacotron2"].parents
-    assert training.training_files == Path(f"filelists/{preparing.name}_mel_text_train_filelist.txt")
-    assert training.batch_size < REGISTRY["Tacotron2"].training.batch_size
+    assert training.run.output != Path("output") and training.run.output in speaking.named["tacotron2"].parents
+    assert training.data.training_files == Path(f"filelists/{preparing.name}_mel_text_train_filelist.txt")
+    assert training.data.batch_size < REGISTRY["Tacotron2"].training.batch_size
     assert speaking.config.vocoder == "griffin-lim"
 
 

@@ -331,7 +331,7 @@ def test_steps_that_overflow_float16_change_no_weight(tmp_path: Path, model: str
         (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0"),
         (
             ["--amp", "--amp-dtype", "float16", "--grad-compression", "powersgd"],
-            "--grad-compression powersgd: feeds its error back",
+            "--grad-compression powersgd: carries its error forward",
         ),
         (["--lr-scale", "^x=2"], "--lr-scale: no weight's name matches '^x'"),
         (["--freeze", "("], "'(' is no regular expression"),

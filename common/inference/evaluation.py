@@ -17,6 +17,7 @@ from common.draws import Draws
 from common.errors import DataError
 from common.inference.stages import MelBatch, mels_from_texts, trim
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
+from common.quality import MEASURED
 from common.quality.attention import furthest, read_attention
 from common.quality.evaluators import OpinionScore
 from common.quality.likeness import likeness
@@ -26,7 +27,6 @@ from common.quality.words import Errors, character_errors, word_errors
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
-MEASURED = ("asr", "mos", "likeness")  # can be left out: each needs packages or time
 BATCH = 8  # lines of a batch
 # A text was read to its end when attention came within so many symbols of it: final points are skipped over.
 LAST_SYMBOLS = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -87,23 +86,25 @@ def has_exploded(losses: Sequence[float]) -> bool:
     return losses[-1] - lowest > EXPLODED * fall
 
 
-def find_rate(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> str:
+def find_rate(state: TrainState, loader: DataLoader) -> str:
     """Run a range test on a training state, and write its plot and its numbers to --output. Returns a sentence on the result."""
+    options = state.setup.options
 
     def loss_at(batches: list[Any], rate: float) -> float:
-        state.optimization = replace(
-            state.optimization, learning_rate=rate, lr_schedule="constant", warmup_steps=0, lr_scaling="none"
+        constant = replace(
+            options.optimization, learning_rate=rate, lr_schedule="constant", warmup_steps=0, lr_scaling="none"
         )
+        state.setup = replace(state.setup, options=replace(options, optimization=constant))
         try:
-            return train_step(state, [to_device(batch, state.dist.device) for batch in batches]).loss
+            return train_step(state, [to_device(batch, state.setup.dist.device) for batch in batches]).loss
         except DataError:  # a loss or gradient that is not finite
             return math.inf
 
     step = level_losses(loss_at, first_steps(loader, BATCHES))
     result = range_test(step, growing_rates())
-    path = plot_path(args.output, state.spec.name)
-    if state.dist.is_main:
-        write(result, path, state.spec.name)
+    path = plot_path(options.run.output, state.setup.spec.name)
+    if state.setup.dist.is_main:
+        write(result, path, state.setup.spec.name)
     return (
         f"--find-lr: the smoothed loss is lowest at a rate of {result.limit:.2g}, after {len(result.points)} steps; "
         f"a tenth of it is a safe choice: --learning-rate {result.suggestion:.2g}; {path}"

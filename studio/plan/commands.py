@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.inference.evaluation import MEASURED
-from common.training.rules import NEEDED
+from common.quality import MEASURED
+from common.training.options import NEEDED
 from studio.plan.file import ModelPlan, Plan
 from studio.project import Project
 

@@ -12,8 +12,8 @@ from typing import Any
 from common.arguments import LARGEST_SEED
 from common.errors import DataError
 from common.files import atomic_write, parse_json
-from common.training.checkup import BEST_BY
 from common.training.optimization import SCHEDULES
+from common.training.options import BEST_BY
 from models import REGISTRY
 
 VERSION = 1

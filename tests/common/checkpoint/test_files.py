@@ -412,7 +412,7 @@ def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts
         assert_weights(state, model, half)
         if parts in ("no optimizer", "bare"):
             assert said == f"{path}: weights only, no optimizer: a warm start at epoch 0"
-            assert (state.epoch, len(state.optimizer.state)) == (0, 0)
+            assert (state.progress.epoch, len(state.optimizer.state)) == (0, 0)
             continue
         anew = " (random numbers start anew: the checkpoint has none for this number of processes)"
         assert said == f"{path}: resuming at epoch 2{anew if parts == 'no random states' else ''}"

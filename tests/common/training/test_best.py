@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from argparse import Namespace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from common.training.state import Best
+from common.training.state import Best, Progress
 from common.training.validation import update_best
+from tests.common.training.points import Notes, make_state
 from train import update_best_checkpoint
 
 
@@ -27,11 +25,11 @@ from train import update_best_checkpoint
 def test_the_lowest_value_wins_and_the_loss_decides_between_equals(
     validations: list[tuple[float, float]], best: int, since: int
 ) -> None:
-    state: Any = SimpleNamespace(best=Best(by="wer"), epoch=0)
+    progress = Progress(best=Best(by="wer"))
     for epoch, (value, loss) in enumerate(validations):
-        state.epoch = epoch
-        update_best(state, value, loss)
-    assert (state.best.epoch, state.best.since, state.best.by) == (best, since, "wer")
+        progress.epoch = epoch
+        update_best(progress, value, loss)
+    assert (progress.best.epoch, progress.best.since, progress.best.by) == (best, since, "wer")
 
 
 @pytest.mark.parametrize(
@@ -49,21 +47,18 @@ def test_the_lowest_value_wins_and_the_loss_decides_between_equals(
 def test_checkpoints_far_from_the_lowest_loss_are_left_out(
     validations: list[tuple[float, float]], best: int, since: int
 ) -> None:
-    state: Any = SimpleNamespace(best=Best(by="wer"), epoch=0)
+    progress = Progress(best=Best(by="wer"))
     for epoch, (value, loss) in enumerate(validations):
-        state.epoch = epoch
-        update_best(state, value, loss, slack=0.1)
-    assert (state.best.epoch, state.best.since) == (best, since)
+        progress.epoch = epoch
+        update_best(progress, value, loss, slack=0.1)
+    assert (progress.best.epoch, progress.best.since) == (best, since)
 
 
 @pytest.mark.parametrize(("slack", "best"), [(None, 0), (0.1, 2)])
 def test_the_flag_decides_how_far_from_the_lowest_loss_the_best_may_be(slack: float | None, best: int) -> None:
-    state: Any = SimpleNamespace(best=Best(by="wer"), epoch=0)
-    args = Namespace(
-        best_by="wer", best_slack=slack, bench_class="perf-train", early_stop_patience=None
-    )  # saves nothing
+    state = make_state(best_by="wer", best_slack=slack, bench_class="perf-train")  # saves nothing
+    progress = state.progress
     for epoch, (wer, loss) in enumerate([(0.1, 3.0), (0.8, 1.2), (0.6, 1.15)]):
-        state.epoch = epoch
-        log: Any = None
-        assert update_best_checkpoint(state, {"wer": wer, "loss": loss}, args, log)
-    assert state.best.epoch == best
+        progress.epoch = epoch
+        assert update_best_checkpoint(state, {"wer": wer, "loss": loss}, Notes())
+    assert progress.best.epoch == best

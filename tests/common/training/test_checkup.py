@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from common.quality.report import Line, System, capped_error_rate
 from common.quality.words import Errors, word_errors
-from common.training.checkup import BEST_BY, measures_of, selecting_measures
-from common.training.state import Best
+from common.training.checkup import measures_of, selecting_measures
+from common.training.options import BEST_BY
+from common.training.state import Best, Progress
 from common.training.validation import update_best
 
 # Ten lines of ten words. Nine of `adapted` are right, and one does not stop; half of the words of `early` are wrong.
@@ -28,10 +27,10 @@ def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word
     early, adapted = measures_of(system(EARLY)), measures_of(system(ADAPTED))
     assert (early["wer"], adapted["wer"]) == pytest.approx((0.5, 3.1))  # the usual rate, in the log and in reports
     assert (early["wer_capped"], adapted["wer_capped"]) == pytest.approx((0.5, 0.1))
-    state: Any = SimpleNamespace(best=Best(by="wer"), epoch=0)
-    for state.epoch, found in enumerate((early, adapted)):
-        update_best(state, selecting_measures(found)["wer"])
-    assert state.best.epoch == 1
+    progress = Progress(best=Best(by="wer"))
+    for progress.epoch, found in enumerate((early, adapted)):
+        update_best(progress, selecting_measures(found)["wer"])
+    assert progress.best.epoch == 1
 
 
 def test_the_best_value_of_a_measure_has_its_unit() -> None:

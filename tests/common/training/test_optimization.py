@@ -241,7 +241,7 @@ def test_weight_decay_is_a_term_of_the_gradient() -> None:
 
 def test_the_defaults_are_the_published_ones() -> None:
     config = OptimizationConfig()
-    assert (config.anneal_factor, config.anneal_steps, config.lr_schedule) == (0.1, (), "step")
+    assert (config.anneal_factor, config.anneal_steps, config.lr_schedule) == (0.1, [], "step")
     assert (config.weight_decay, config.grad_clip_thresh, config.warmup_steps) == (0.0, None, 0)
 
 

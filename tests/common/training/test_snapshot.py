@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,12 @@ import torch
 import train
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
+from common.options import from_options
 from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
+from common.training.options import TrainOptions
 from common.training.state import TrainState
 from models import REGISTRY
 from tests.recipe import flags, run, train_tiny_model
@@ -41,8 +42,8 @@ def fresh(tmp_path: Path) -> Callable[..., TrainState]:
     """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
 
     def make(model: str = "WaveGlow", *words: str) -> TrainState:
-        args, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
-        return train.make_state(spec, args, CPU, Pace(2, 2, 4))[0]
+        options, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
+        return train.make_state(spec, options, CPU, Pace(2, 2, 4))[0]
 
     return make
 
@@ -79,7 +80,7 @@ def test_a_checkpoint_goes_on_after_its_epoch(fresh, checkpoint: dict) -> None:
     assert not weights_are(state, checkpoint)
     assert snapshot.restore(state, checkpoint, PATH) == "old.pt: resuming at epoch 2"
     assert weights_are(state, checkpoint)
-    assert (state.epoch, state.iteration) == (2, 4)
+    assert (state.progress.epoch, state.progress.iteration) == (2, 4)
     assert torch.equal(torch.get_rng_state(), checkpoint["random_rng_states_all"][0])
     averages = state.optimizer.state_dict()["state"]
     for number, saved in checkpoint["optimizer"]["state"].items():
@@ -92,7 +93,7 @@ def test_one_made_in_mid_epoch_goes_on_inside_it(fresh, checkpoint: dict) -> Non
     state = fresh()
     said = snapshot.restore(state, checkpoint | {"epoch_complete": False, "epoch_totals": totals}, PATH)
     assert said == "old.pt: resuming in epoch 1 after 3 iterations"
-    assert (state.epoch, state.totals.clips, state.totals.loss) == (1, 6, 1.5)
+    assert (state.progress.epoch, state.progress.totals.clips, state.progress.totals.loss) == (1, 6, 1.5)
 
 
 def test_files_of_the_published_recipe(fresh, checkpoint: dict) -> None:
@@ -112,7 +113,7 @@ def test_weights_alone_are_a_warm_start(fresh, checkpoint: dict, missing: list[s
     said = snapshot.restore(state, {key: value for key, value in checkpoint.items() if key not in missing}, PATH)
     assert said == "old.pt: weights only, no optimizer: a warm start at epoch 0"
     assert weights_are(state, checkpoint)
-    assert (state.epoch, state.iteration, len(state.optimizer.state)) == (0, 0, 0)
+    assert (state.progress.epoch, state.progress.iteration, len(state.optimizer.state)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("states", [None, torch.zeros(4, 5056, dtype=torch.uint8)], ids=["none", "of four processes"])
@@ -149,8 +150,8 @@ def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> N
 
 
 def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path | None = None) -> Path | None:
-    args = argparse.Namespace(output=folder, checkpoint_path=start, resume_from_last=resume, warm_start=warm)
-    return snapshot.find(args, "WaveGlow", CPU).path
+    named = {"output": folder, "checkpoint_path": start, "resume_from_last": resume, "warm_start": warm}
+    return snapshot.find(from_options(TrainOptions, {"model_name": "WaveGlow", **named}), CPU).path
 
 
 def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
@@ -215,14 +216,14 @@ def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Pat
 
 
 def test_other_data_is_another_run(tmp_path: Path, checkpoint: dict) -> None:
-    args, _ = parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")
-    snapshot.check_data_options(checkpoint, PATH, args)
-    args.mel_fmax, args.sampling_rate = 7000.0, 16000
+    settings = dict(parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")[0].model)
+    snapshot.check_data_options(checkpoint, PATH, settings)
+    settings |= {"mel_fmax": 7000.0, "sampling_rate": 16000}
     wanted = r"old\.pt: made with other settings of sampling_rate, mel_fmax than .*--warm-start old\.pt"
     with pytest.raises(UsageError, match=wanted):
-        snapshot.check_data_options(checkpoint, PATH, args)
-    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, args)  # weights alone begin anew
-    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED_KEYS}, PATH, args)
+        snapshot.check_data_options(checkpoint, PATH, settings)
+    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, settings)  # weights alone begin anew
+    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED_KEYS}, PATH, settings)
 
 
 def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
