@@ -32,8 +32,8 @@ NO_ROOM_AT_END = "could not create a primitive"
 CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one of two values that repeat results
 NOT_DETERMINISTIC = "does not have a deterministic implementation"  # follows the operator in PyTorch's message
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-# torch.compile's modes for the values of --compile, for a whole model and for a step of a loop, where replays of the graphs that the
-# compiler records would overwrite the states of earlier steps.
+# torch.compile's modes for the values of --compile: for a whole model, and for a step of a loop, where replaying graphs that the
+# compiler recorded would overwrite the states of earlier steps.
 COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune"}
 LOOP_COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
