@@ -171,9 +171,8 @@ class AttentionSequence(torch.autograd.Function):
         ctx.buffers, ctx.mask = b, mask
         ctx.constants = recurrent, query, kernel, v, values
         outputs = b.hidden, b.contexts, b.weights
-        b.hidden, b.contexts, b.weights = (
-            x.detach() for x in outputs
-        )  # otherwise the outputs and ctx would refer to each other
+        # Detached, as otherwise the outputs and ctx would refer to each other.
+        b.hidden, b.contexts, b.weights = (x.detach() for x in outputs)
         return *outputs, b.lstm.cells[-1].clone(), b.history[-1, :, 1].clone()
 
     @staticmethod
