@@ -72,8 +72,8 @@ def add_preparation_arguments(parser: argparse.ArgumentParser | argparse._Argume
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="on an x86 CPU keep the acoustic model's large weights in 8 bits and, where it has VNNI instructions, multiply in"
-        " 8 bits in the vocoder: faster for few texts at once, less exact",
+        help="on an x86 CPU, multiply in 8 bits in the vocoder (with VNNI instructions) and read the acoustic model's large weights"
+        " in float16, as with --fp16: faster for few texts at once, less exact",
     )
 
 

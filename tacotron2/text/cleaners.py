@@ -92,7 +92,7 @@ def get_cleaner(names: str | Sequence[str]) -> Cleaner:
 
 _GROUPED = re.compile(r"[0-9][0-9,]+[0-9]")
 _DOLLARS = re.compile(r"\$([0-9.,]*[0-9])")
-# A number begins where no digit is before: trials from each digit of a long number would take quadratic time.
+# A number begins after something else than a digit: trials from each digit of a long number would take quadratic time.
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]+)\.([0-9]+)")
 _ORDINAL = re.compile(r"(?<![0-9])([0-9]+)(st|nd|rd|th)")
 _CARDINAL = re.compile(r"[0-9]+")
@@ -102,7 +102,7 @@ _MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read di
 
 @cache
 def _engine() -> inflect.engine:
-    import inflect  # the import takes over a second, and not every program needs it
+    import inflect  # takes over a second, and not every program needs it
 
     return inflect.engine()
 

@@ -3,7 +3,7 @@
     cut_text("Dr. Who, at 5 p.m. on Monday. Really?", limit=30)
     [Piece("Dr. Who, at 5 p.m. on Monday.", 0.35), Piece("Really?", 0.35)]
 
-Attention is trained on clips of some seconds; on a text of a minute it fails. Memory grows with the longest text of a batch.
+Attention is trained on clips of a few seconds and fails on a minute of text. Memory grows with the longest text of a batch.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _CLAUSE = re.compile(rf"[;:]{_CLOSING}(?=\s)|[；：]|\s?[—―]+|(?<!-)--+(?![
 _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
 _UNIT = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # a character, or the ARPAbet in braces
-LONGEST_UNCUT = 1000  # characters without a place to cut at, beyond which any place will do
-_WINDOW = 100  # characters on each side of a place that may change how cleaners convert it
-_TRIALS = 100  # places that are tried in a text without a place to cut at
+LONGEST_UNCUT = 1000  # characters without a place to cut; beyond that, any place will do
+_WINDOW = 100  # characters on each side of a place that may affect how cleaners convert it
+_TRIALS = 100  # places tried in a text without a place to cut
 
-_LONGEST_WORD = 24  # characters, searched before a point
+_LONGEST_WORD = 24  # characters searched before a point
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
 _WORD_AFTER = re.compile(r"\s+[\"'“‘«(\[]*([^\s\"'”’»)\],;:!?]*)")
 _INITIALS = re.compile(r"(?:[A-Za-z]{1,2}\.)+[A-Za-z]{1,2}|[A-Z]")  # p.m., U.S., Ph.D. and J. R. R.
@@ -94,7 +94,7 @@ def cut_text(text: str, limit: int, convert: Conversion = AS_WRITTEN) -> list[Pi
 
 
 class _Cutter:
-    """Cuts stretches of a spoken text, each place of which is checked once."""
+    """Cuts stretches of a spoken text, checking each place once."""
 
     def __init__(self, spoken: str, limit: int, clean: Callable[[str], str], clauses: list[int]) -> None:
         self._spoken, self._limit, self._clean = spoken, limit, clean
@@ -145,7 +145,7 @@ class _Cutter:
         return None
 
     def _cut_word(self, word: str, pause: float) -> Iterator[Piece]:
-        """Yield the parts of a text without a place to cut at; of a very long one, parts that end between two units."""
+        """Yield the parts of a text without a place to cut; a very long one is cut between two units."""
         if len(word) <= LONGEST_UNCUT:
             yield Piece(word, pause)
             return

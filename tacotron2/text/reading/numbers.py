@@ -35,7 +35,7 @@ _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 
 @cache
 def _engine() -> inflect.engine:
-    import inflect  # the import takes over a second, and texts without numbers do not need it
+    import inflect  # takes over a second, and texts without numbers do not need it
 
     return inflect.engine()
 

@@ -58,17 +58,17 @@ def write(folder: Path, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, valid: dict[str, Any], name: str, kind: str) -> None:
-    path = write(tmp_path, valid | {name: WRONG[kind]})
-    if (name, kind) in FINE:
-        load_checkpoint(path)
-        return
-    for read in (load_checkpoint, command.inspect):
-        with pytest.raises(DataError) as error:
-            read(path)
-        assert str(error.value).startswith(f"{path}: malformed: {name}: ")
-        assert len(str(error.value)) < 400
+def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    for kind, value in WRONG.items():
+        path = write(tmp_path, {"state_dict": {"w": torch.ones(2)}, name: value})
+        if (name, kind) in FINE:
+            load_checkpoint(path)
+            continue
+        for read in (load_checkpoint, command.inspect):
+            with pytest.raises(DataError) as error:
+                read(path)
+            assert str(error.value).startswith(f"{path}: malformed: {name}: ")
+            assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize(
@@ -225,18 +225,6 @@ def test_impossible_data_options_are_the_files_fault(tmp_path: Path, change: dic
     with pytest.raises(DataError) as error:
         Synthesizer.from_checkpoints(path)
     assert str(error.value).startswith(f"{path}: ")
-    (tmp_path / "phrases.txt").write_text("Two.\n")
-    words = ["--cpu", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "out", "--vocoder", "griffin-lim"]
-    assert run("inference.py", *words, "--tacotron2", path).code == 1
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_weights_of_any_float_type_become_float32(tmp_path: Path, valid: dict[str, Any], dtype: torch.dtype) -> None:
-    state = {
-        name: value.to(dtype) if value.is_floating_point() else value for name, value in valid["state_dict"].items()
-    }
-    model = load_model("WaveGlow", write(tmp_path, valid | {"state_dict": state}))
-    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 
 def test_weights_of_other_numbers_are_named(tmp_path: Path) -> None:

@@ -147,17 +147,6 @@ def test_records_reach_the_file_before_it_is_closed(tmp_path):
     log.close()
 
 
-def test_resuming_appends(tmp_path):
-    path = tmp_path / "n.json"
-    with NvLog(path) as log:
-        log.log((0,), {"val_loss": 1.0})
-    before = path.read_bytes()
-    with NvLog(path) as log:
-        log.log((1,), {"val_loss": 1.0})
-    assert path.read_bytes().startswith(before)
-    assert [record["step"] for record in log_records(path)] == [[0], [1]]
-
-
 @pytest.fixture
 def whole(tmp_path):
     """The bytes of a log of one value, which lies in n.json."""
@@ -206,15 +195,6 @@ def test_a_last_line_that_is_no_start_of_a_record_is_kept_and_refused(tmp_path, 
     assert path.read_bytes().startswith(whole + others + b"\nDLLL {")
     with pytest.raises(DataError, match=bad):
         read_log(path)
-
-
-def test_a_log_of_nothing_but_a_cut_record(tmp_path):
-    path = tmp_path / "n.json"
-    path.write_text('DLLL {"time')
-    assert read_log(path) == []
-    with NvLog(path) as log:
-        log.log((0,), {"val_loss": 1.0})
-    assert steps(path) == [[0]]
 
 
 @pytest.mark.parametrize("line", ["hello", 'DLLL "text"', 'DLLL {"step"', "", "DLLL"])
