@@ -139,12 +139,6 @@ def test_a_wrong_body_is_400_with_found_and_expected(app: FastAPI, body: dict, p
     assert error["param"] == param and words in error["message"]
 
 
-def test_unknown_names(app: FastAPI) -> None:
-    assert error_of(speak(app, model="whisper-1"), 404)["code"] == "model_not_found"
-    assert error_of(speak(app, voice="nobody"), 404)["code"] == "voice_not_found"
-    assert error_of(call(app, "GET", "/other"), 404)["message"] == "Not Found"
-
-
 def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) -> None:
     texts = ["Two.", "Yes!", "{HH AH0 XX9}"]
     response = call(app, "POST", BATCH, json={"input": texts, "seed": 3, "response_format": "wav"})

@@ -252,25 +252,6 @@ def test_wyoming_cuts_off_a_reader_that_reads_a_little_now_and_then(monkeypatch:
         run(until(lambda: not sample(engine, "tts_queue_length")))
 
 
-def test_the_player_of_the_page_has_the_same_limit() -> None:
-    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
-    from fastapi import FastAPI
-
-    from serving.gate import Gate
-    from serving.metrics import Metrics
-    from serving.page.relay import Relay, add_route
-
-    app, relay = FastAPI(), Relay()
-    add_route(app, relay)
-    channel = relay.open(22050)
-    for _ in range(100):
-        channel.put(bytes(441))  # 0.01 s
-    reader = Reader("http", f"/page/audio/{channel.token}", [{"type": "http.request"}], lambda _: 0.55)
-    reader.scope["method"] = "GET"
-    run(reader.read(Gate(app, ServingConfig(idle_timeout=0.6), Metrics())))
-    assert "behind its audio" in reader.scope["log"]["error"] and channel.left
-
-
 def test_limits_of_uvicorn(engine: Engine) -> None:
     """A socket in real time may answer pings late: its pong comes after the audio before the ping, and uvicorn's limit is 20 s."""
     from serving.__main__ import SpeechServer

@@ -128,15 +128,6 @@ def test_characters_that_are_cancelled_or_spoken_do_not_wait() -> None:
     assert "41 characters are not spoken yet, expected at most 40" in events[-1]["error"]["message"]
 
 
-def test_a_binary_message_is_a_mistake_of_the_client(client: TestClient) -> None:
-    with client.websocket_connect(PATH) as socket:
-        socket.send_bytes(b"Yes!")
-        events, _ = receive_until(socket, "error")
-        with pytest.raises(WebSocketDisconnect) as closed:
-            receive(socket)
-    assert events[-1]["error"]["code"] == "invalid_message" and closed.value.code == 1008
-
-
 def test_speed_and_rate(client: TestClient) -> None:
     with client.websocket_connect(PATH) as socket:
         socket.send_json({"type": "start", "seed": 3, "speed": 2.0, "sample_rate": 16000})
@@ -151,6 +142,7 @@ def test_speed_and_rate(client: TestClient) -> None:
     ("messages", "words"),
     [
         (["no json"], "message: "),
+        ([b"Yes!"], "message: binary, expected JSON as text"),
         ([{"type": "sing"}], "type"),
         ([{"type": "start", "speed": 9}], "speed"),
         ([{"type": "start", "voice": "nobody"}], "'nobody'"),
@@ -162,7 +154,10 @@ def test_speed_and_rate(client: TestClient) -> None:
 def test_a_mistake_is_an_error_message_and_closes(client: TestClient, messages: list[Any], words: str) -> None:
     with client.websocket_connect(PATH) as socket:
         for message in messages:
-            socket.send_text(message if isinstance(message, str) else json.dumps(message))
+            if isinstance(message, bytes):
+                socket.send_bytes(message)
+            else:
+                socket.send_text(message if isinstance(message, str) else json.dumps(message))
         events, _ = receive_until(socket, "error")
         with pytest.raises(WebSocketDisconnect) as closed:
             receive(socket)
