@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from common.data.filelist import Utterance
 
 Options = Mapping[str, Any]  # parsed flags by name
+SENTENCE_PAUSE = 0.35  # seconds of silence after a sentence
 
 
 class Key(NamedTuple):

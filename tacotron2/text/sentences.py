@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from common.spec import Piece
+from common.spec import SENTENCE_PAUSE, Piece
 from tacotron2.text.reading import tables
 
 # Seconds of silence after a piece, by the mark at its end; a cut between two words adds none.
-SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE = 0.35, 0.25, 0.15
+CLAUSE_PAUSE, COMMA_PAUSE = 0.25, 0.15
 
 _BRACED = re.compile(r"\{[^{}]*\}")
 _CLOSING = r"[\"'”’»)\]]*"

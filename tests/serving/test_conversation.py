@@ -18,12 +18,13 @@ from common.inference.stages import TEXT_PAUSE
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
 from serving.answers import Turn
+from serving.config import ConversationConfig
 from serving.conversation import NO_WORDS, Conversation, main, speak
-from serving.conversation_settings import ConversationConfig
-from synthesizer import Line, SynthesisConfig, Synthesizer
+from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.sentences import sentence_ends
 from tests.recipe import ROOT, run, skip_without_evaluators
 from tests.serving.chat_endpoint import Endpoint, chunk
+from tests.serving.conftest import library_voice, reference
 
 pytestmark = pytest.mark.slow
 
@@ -117,11 +118,10 @@ def test_the_latest_turns_alone_are_passed_on(recogniser, remembered):
 
 def test_each_sentence_has_a_number_of_its_own():
     """Equal sentences of one answer draw different noise, as sentences of the WebSocket do."""
-    voice = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu")
-    audio = speak(iter(["Two.", "Two."]), voice)
-    parts = [part for number in range(2) for part in voice.stream_line(Line("Two.", 3, number), TEXT_PAUSE)]
-    assert torch.equal(audio, torch.cat(parts))
-    assert not torch.equal(*(torch.cat(list(voice.stream_line(Line("Two.", 3, number)))) for number in range(2)))
+    audio = speak(iter(["Two.", "Two."]), library_voice().with_settings(3))
+    pause = torch.zeros(round(TEXT_PAUSE * 22050))
+    assert torch.equal(audio, torch.cat([reference("Two.", 3, 0), pause, reference("Two.", 3, 1), pause]))
+    assert not torch.equal(reference("Two.", 3, 0), reference("Two.", 3, 1))
 
 
 def test_mistakes_are_one_error_without_a_traceback(questions, tmp_path):
