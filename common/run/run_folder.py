@@ -119,7 +119,7 @@ def _may_run(owner: dict[str, Any]) -> bool:
         os.kill(owner["pid"], 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # another user's process: it runs
         return True
     return True
 

@@ -141,9 +141,15 @@ class Jobs:
                 raise DataError(f"{project.name}: no {name} is running")
             if job.state is State.STOPPING:  # a second signal would stop it without a save
                 return
-            write_note(job_file(project, name, "pause"), {"identity": job.run.identity})
-            with suppress(ProcessLookupError):
+            note = job_file(project, name, "pause")
+            write_note(note, {"identity": job.run.identity})
+            try:
                 os.kill(job.run.pid, signal.SIGINT)  # the runner passes it on
+            except ProcessLookupError:  # it has just ended
+                return
+            except PermissionError:
+                note.unlink(missing_ok=True)
+                raise DataError(f"{project.name}: another user started this {name}, and has to pause it") from None
 
     def check_free(self, project: Project) -> None:
         """Raise DataError where a run of the project goes on."""

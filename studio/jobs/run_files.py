@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,12 @@ def find_process(run: Run) -> psutil.Process | None:
     """Return the process of a run; None where it has ended, also if another process has its id now."""
     try:
         process = psutil.Process(run.pid)
-        is_same = abs(process.create_time() - run.started) < SAME_START and run.identity in process.cmdline()
-        return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
+        is_alive = abs(process.create_time() - run.started) < SAME_START and process.status() != psutil.STATUS_ZOMBIE
+        with suppress(psutil.AccessDenied):  # the command line of another user's process: its start has to do
+            is_alive = is_alive and run.identity in process.cmdline()
     except (psutil.Error, ValueError, OverflowError):
         return None
+    return process if is_alive else None
 
 
 def wait_for_run(path: Path, identity: str) -> Run | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from studio.prepare.arguments import CuttingConfig, parse_args
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import choose_alphabet, held_out_clips, select_usable, symbols_file
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
-from studio.prepare.sources import find_sources
 from studio.project import PROJECTS, Project
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
@@ -163,20 +161,6 @@ def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
             assert ledger.values == dict(list({"a": "one", "b": ["ü", 2]}.items())[: content[:cut].count(b"\n")])
             ledger.add("c", 3)
         assert [json.loads(line)[0] for line in path.read_text().splitlines()][-1] == "c"
-
-
-def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
-    names = ["a b.wav", "a_b.wav", "A-B.flac", "über/日本.wav", "日本.mp3", "c.wav", "c.ogg"]
-    names += [".hidden.wav", "notes.txt"]
-    random.Random(0).shuffle(names)
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    listing = find_sources(tmp_path)
-    slugs = [source.slug.lower() for source in listing.sources]
-    assert len(slugs) == len(set(slugs)) == 7
-    assert all(slug.isascii() and "/" not in slug for slug in slugs)
-    assert listing.others == {".txt": 1}
 
 
 @pytest.mark.parametrize(

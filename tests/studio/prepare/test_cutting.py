@@ -13,7 +13,7 @@ import soundfile
 from studio.prepare.alignment import find_longest_pauses
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
-from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, units_of
+from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, parts_of, units_of
 from studio.prepare.cutting import spans_of as spans_of_units
 from studio.prepare.levels import Levels, find_sounds, measure_levels
 from studio.prepare.sources import find_sources
@@ -82,6 +82,19 @@ def test_margins_are_silence_of_the_set_length(tmp_path: Path) -> None:
     (span,) = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(margin=0.25))
     assert span.start == pytest.approx(start - 0.25, abs=2 * FRAME)
     assert span.end == pytest.approx(end + 0.25, abs=2 * FRAME)
+
+
+def test_a_clip_keeps_the_margin_or_what_silence_there_is(tmp_path: Path) -> None:
+    """At the ends of a recording all of a shorter silence, between two clips half of a shorter pause each."""
+    units = [Unit(0.06, 2.0), Unit(2.15, 4.0), Unit(5.0, 7.0)]
+    spans = parts_of(units, 7.05, CuttingConfig(margin=0.1))
+    assert [(span.start, span.end) for span in spans] == [
+        (0.0, pytest.approx(2.075)),
+        (pytest.approx(2.075), pytest.approx(4.1)),
+        (pytest.approx(4.9), 7.05),
+    ]
+    (span,) = parts_of([Unit(0.5, 2.0)], 3.0, CuttingConfig(margin=0.1))
+    assert (span.start, span.end) == (pytest.approx(0.4), pytest.approx(2.1))
 
 
 def test_speech_without_a_pause_is_divided_and_marked(tmp_path: Path) -> None:
