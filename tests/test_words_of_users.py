@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 
@@ -17,7 +15,7 @@ from common.arguments import log_path
 from common.data.pictures import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from multiproc import describe_end
-from tests.recipe import ROOT, flags, run, start, train_tiny_model, wait_for_epoch_1
+from tests.recipe import ROOT, flags, run, train_tiny_model
 
 ESCAPE = "\x1b[2J"
 
@@ -116,18 +114,6 @@ def test_the_signal_that_ended_a_process_is_named() -> None:
     assert describe_end(-9) == "was ended by signal 9 (SIGKILL): killed by a user, or by the system for lack of memory"
     assert describe_end(-11) == "was ended by signal 11 (SIGSEGV)"
     assert describe_end(3) == "ended with exit code 3, for the reason above"
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_named_by_its_rank(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path), "-bs", 1, "--epochs", 10**5]
-    process = start(sys.executable, "-m", "multiproc", "--nproc", 2, "train.py", *words)
-    wait_for_epoch_1(process, tmp_path)
-    ranks = {child.environ().get("RANK"): child for child in psutil.Process(process.pid).children(recursive=True)}
-    ranks["1"].send_signal(signal.SIGKILL)
-    _, err = process.communicate(timeout=200)
-    assert process.returncode == 1
-    assert "error: process 1 was ended by signal 9 (SIGKILL)" in err
 
 
 @pytest.mark.slow

@@ -17,8 +17,7 @@ from common.training.loop import log_epoch, train_epoch, train_step
 from common.training.optimization import moving_average
 from common.training.state import TrainState
 from tests.common.training.points import Notes, PointsDataset, change, loader, make_state
-from tests.recipe import flags, read_steps, run, start, succeed
-from tests.test_scale import ENVIRONMENT, LAUNCHER
+from tests.recipe import ENVIRONMENT, LAUNCHER, flags, read_steps, run, start, succeed
 from tests.test_train import differences
 
 
