@@ -51,7 +51,7 @@ class _Loader(DataLoader):
     workers: tuple[Any, ...] = ()  # this loader's processes, which may stay from one epoch to the next
 
     def __iter__(self) -> Any:
-        others = multiprocessing.active_children()  # another loader's may end at any time, and mean nothing
+        others = multiprocessing.active_children()  # those of other loaders, which may end at any time
         try:
             batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
             if self.num_workers:
@@ -61,7 +61,7 @@ class _Loader(DataLoader):
                 # The newest function runs first, before those that would wait for workers.
                 atexit.register(_end_workers)
             if self.num_workers and threading.current_thread() is threading.main_thread():
-                # PyTorch's handler raises the error of an ended worker at any place, in the middle of an optimizer's step too.
+                # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
                 # Without it, the error comes from the next batch, some seconds later.
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for batch in batches:
@@ -94,7 +94,7 @@ def _has_ended(workers: tuple[Any, ...]) -> bool:
 
 
 def _end_workers() -> None:
-    """End the loader processes of this process, which take a single SIGTERM for the scheduler's."""
+    """Kill the loader processes of this process, which ignore a first SIGTERM as the scheduler's."""
     for worker in multiprocessing.active_children():
         worker.kill()
 
@@ -117,7 +117,7 @@ class Loaders(NamedTuple):
 
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
-    """Build the dataset of a filelist whose files all exist and are of a usable length. DataError lists all bad rows."""
+    """Build the dataset of a filelist. Raises DataError that lists all rows whose file is missing or of an unusable length."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
     spec = get_spec(name)

@@ -250,7 +250,7 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
 
 
 def sentence_ends(text: str) -> list[int]:
-    """List the places where the sentences of a text end, except for its last one."""
+    """List the places where the sentences of a text end, except for the last."""
     from tacotron2.text import sentences
 
     return sentences.sentence_ends(text)

@@ -1,4 +1,4 @@
-"""Rules that end a free run, and guards for models whose gate or attention fail: all guards are off by default.
+"""Rules that end a free run, and guards for models with a failing gate or attention; all guards are off by default.
 
 No checkpoint stores the guards. Ping et al. 2018 (Deep Voice 3) restrict attention to a window in inference too, but only forward.
 """

@@ -43,7 +43,7 @@ def config_from_options(options: Options) -> dict[str, Any]:
         if rows < size:
             raise UsageError(
                 f"--n-symbols: {rows}, expected at least {size}, the size of the built-in alphabet; "
-                "a smaller one comes with --symbols-file"
+                "a smaller one needs --symbols-file"
             )
         return config
     if rows not in (size, default):
@@ -57,7 +57,7 @@ def make_loss(options: Options) -> Tacotron2Loss:
 
 
 def use_guard(model: Tacotron2, options: Options) -> None:
-    """Let a model run freely by the rules that the options describe. Raises UsageError where they cannot be followed."""
+    """Set the rules of free running. Raises UsageError for values that cannot work."""
     model.decoder.guard = from_options(DecodingGuard, options)
 
 
@@ -69,7 +69,7 @@ def show(model: Tacotron2, batch: Tacotron2Batch, outputs: Tacotron2Output, stft
 
 
 def prepare_training(model: Tacotron2, options: Options) -> None:
-    """Set on a model how it is to be trained; validations run freely too. Raises UsageError for what cannot be."""
+    """Set a model's options of training, and the rules of free running for validations. Raises UsageError for wrong values."""
     use_guard(model, options)
     training = from_options(Tacotron2TrainingConfig, options)
     model.decoder.drop_frame_rate = training.drop_frame_rate
@@ -94,14 +94,12 @@ SMALL = {
     "p_decoder_dropout": 0.0,
     **LIGHT_DROPOUT,
 }
-
-
-# Limits the texts of reports: a young model does not stop by itself, and would run for minutes.
+# Limits free runs in reports: a model that does not stop by itself yet would run for minutes.
 LIMIT = {"max_frames_per_symbol": 20.0}
 
 
 def advise(minutes: float, weights: int, gpu: bool) -> Advice:
-    """Choose settings by the minutes of data, for fine-tuning a model of that many weights, or from nothing for 0."""
+    """Choose settings for an amount of data: to fine-tune a model with that many weights, or to train from scratch for 0."""
     advice = _fine_tuning(minutes, weights) if weights else _from_nothing(minutes, gpu)
     return advice._replace(options=advice.options | LIMIT)
 

@@ -1,4 +1,4 @@
-"""WaveGlow's sizes, as checkpoints store them, and the checks of them."""
+"""WaveGlow's sizes as checkpoints store them, with their checks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class WaveGlowConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> WaveGlowConfig:
-        """The config of plain keys and values, WN_config a dict; keys left out take their default.
+        """Build the config from plain keys and values, WN_config a dict; missing keys take their default.
 
         Raises:
             DataError: a key that WaveGlow does not have.

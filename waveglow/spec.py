@@ -47,7 +47,7 @@ FEW_WEIGHTS = 15_000_000  # the published model has 268 million, the embedded vo
 
 
 def advise(minutes: float, weights: int, gpu: bool) -> Advice:
-    """Choose settings for fine-tuning or for training from nothing; the minutes matter little to a vocoder."""
+    """Choose settings for fine-tuning or for training from scratch; a vocoder depends little on the minutes of data."""
     if weights:
         options = {
             "batch_size": 8 if gpu else 4,

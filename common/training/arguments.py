@@ -11,7 +11,7 @@ from common.arguments import (
     actions_of,
     add_audio_arguments,
     add_retired_arguments,
-    config_file_words,
+    config_file_argv,
     given_options,
 )
 from common.errors import UsageError
@@ -38,7 +38,7 @@ RETIRED = (
     *("--text-cleaners", "--use-saved-learning-rate", "--grad-clip", "--dynamic-loss-scaling", "--dist-url"),
     *("--dist-backend", "--group-name", "--rank", "--world-size", "--local_rank", "--local-rank"),
 )
-# Groups of --help: the configs whose flags they show, or those of a config with the names that follow it.
+# Groups of --help: the configs that they show, each with the names of its flags there; without names, all of them.
 STEP, SCHEDULE = ("batch_size", "grad_accumulation_steps"), ("learning_rate", "lr_scaling", "lr_schedule")
 GROUPS: dict[str, tuple[tuple[type, tuple[str, ...]], ...]] = {
     "run": ((RunConfig, ()),),
@@ -111,13 +111,13 @@ def parse_training_arguments(
     spec.add_training_arguments(parser)
     spec.add_arguments(parser)
     add_retired_arguments(parser, RETIRED)
-    args, words = parser.parse_args(argv), argv
+    args = parser.parse_args(argv)
     if args.config_file:
-        words = config_file_words(args.config_file, parser) + argv
-        args = parser.parse_args(words)
+        argv = config_file_argv(args.config_file, parser) + argv
+        args = parser.parse_args(argv)
     options = make_options(vars(args), spec.training)
     if options.start.warm_start:
-        settings = adopt_settings(options, given_options(parser, words), spec, model_actions(spec))
+        settings = adopt_settings(options, given_options(parser, argv), spec, model_actions(spec))
         options = replace(options, model=settings)
     return options, spec
 

@@ -1,4 +1,4 @@
-"""Fine-tuning: initial weights from another run's checkpoint, whose settings a run takes where no flag names them."""
+"""Fine-tuning: initial weights from another run's checkpoint, and its settings where no flag names them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABSENT = object()
 def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, ignored: Sequence[str]) -> str:
     """Load a checkpoint's weights into a fresh model, except those whose names match `ignored`. Returns a sentence on the result.
 
-    Raises DataError where the other weights do not fit, UsageError for an expression without a match.
+    Raises DataError if the other weights do not fit, UsageError for an expression without a match.
     """
     checkpoint = load_checkpoint(path)
     averaged = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
@@ -61,7 +61,7 @@ def adopt_settings(
     """Return the settings of audio, text and the model, with the --warm-start checkpoint's own where no flag names them.
 
     `given` has the options that the user names. A named size that differs from the file's is a UsageError that names both, unless
-    --ignore-layers leaves weights out. Named settings that are no size, dropout for example, replace the file's.
+    --ignore-layers leaves weights out. Named settings that are not sizes, such as dropout, replace the file's.
     """
     source, settings = _source(options, spec), dict(options.model)
     if not source.is_file():
@@ -117,7 +117,7 @@ def _paths(config: Mapping[str, Any], marker: object) -> Iterator[tuple[str, ...
 
 
 def _is_size(name: str, value: Any, spec: ModelSpec) -> bool:
-    """Return True if the shapes of weights depend on a setting: an integer, or None for one that is off."""
+    """Return True if the shapes of weights depend on a setting: on an integer, or None for a size that is off."""
     return name not in spec.free_at_inference and not isinstance(value, (bool, float, str))
 
 

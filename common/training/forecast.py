@@ -160,7 +160,7 @@ def memory_advice(state: TrainState) -> str:
 def measure_run(
     state: TrainState, training: DataLoader, validation: DataLoader, checkup: Checkup | None
 ) -> dict[str, Any]:
-    """Measure the memory of a clip and, where the batch fits, the seconds of ten steps; changes the weights.
+    """Measure the memory of a clip and, if the batch fits, the seconds of ten steps. Changes the weights.
 
     Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
     since 1970, after all has been loaded. report_seconds: of a validation with its checkup; 0 without --evaluate-every.
@@ -215,7 +215,7 @@ def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> floa
 
 
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
-    """Write figures as JSON. Raises DataError where the system refuses."""
+    """Write figures as JSON. Raises DataError if the system refuses."""
     try:
         with atomic_write(path) as file:
             file.write(f"{json.dumps(figures, indent=1)}\n".encode())

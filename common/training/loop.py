@@ -26,7 +26,7 @@ from common.training.optimization import clip_gradients, set_rate, train_mode
 from common.training.sampler import sampler_of, steps
 from common.training.state import StepResult, TrainState
 
-SMALLEST_SCALE = 1e-3  # of float16's loss scale; a stable run stays above 1
+SMALLEST_SCALE = 1e-3  # loss scale of float16 below which no overflow is plausible; a stable run stays above 1
 WARM_UP = 10  # first iterations, left out of the steady rate
 
 
@@ -90,8 +90,8 @@ def train_step(
 ) -> StepResult:
     """Run forward and backward on each batch, then one optimizer step with the mean gradient.
 
-    stop, save and fault are requests of this process; the result has those of all. Raises DataError where the loss or the gradient
-    is not finite, beyond --max-skipped.
+    stop, save and fault are requests of this process; the result combines those of all. Raises DataError if the loss or the
+    gradient is not finite and --max-skipped steps have been skipped already.
     """
     buffers = copy_statistics(state)
     set_rate(state.optimizer, state.learning_rate)
@@ -136,7 +136,7 @@ def _reduce(
     device = state.setup.dist.device
     means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
     items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
-    # Filled there: a copy of numbers to a GPU would be one more wait for it.
+    # Filled on the device: copying numbers to a GPU would wait for it once more.
     counts = [torch.full((1,), float(request), device=device) for request in requests]
     values = torch.cat((means / state.setup.dist.world_size, items[None].float(), *counts))
     total: list[float] = distributed.all_sum(values, state.setup.dist).tolist()  # host sync, once a step
@@ -146,14 +146,16 @@ def _reduce(
 
 
 def copy_statistics(state: TrainState) -> list[Tensor]:
-    """Copy the statistics that a forward changes, where a step may be skipped."""
+    """Copy the statistics that a forward changes, if steps may be skipped."""
     return [buffer.clone() for buffer in state.model.buffers()] if state.setup.options.skipping.max_skipped else []
 
 
 def skip_if_bad(
     state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch], statistics: Sequence[Tensor]
 ) -> str:
-    """Undo a bad step, and return a sentence about it; return "" after a good one. Every process has to call it.
+    """Undo a bad step and return a sentence about it; return "" after a good one. Every process has to call it.
+
+    A skipped step changes no weights, no averages and no statistics of BatchNorm.
 
     Args:
         state: the state before the optimizer's step.
@@ -200,12 +202,12 @@ def _find_fault(state: TrainState, result: StepResult) -> str:
 
 
 def _overflow_may_pass(state: TrainState) -> bool:
-    """Return True if the scaler skips this step and lowers its scale. At a tiny scale a gradient cannot overflow: it is NaN."""
+    """Return True if the scaler skips this step and lowers its scale. At a tiny scale no gradient overflows: it really is NaN."""
     return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
 
 
 def _names(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> list[str]:
-    """List the clips of the processes whose own loss is at fault, or of all where the gradient is."""
+    """List the clips of the processes with a bad loss, or of all processes if only the gradient is bad."""
     own, most = loss.item(), state.setup.options.skipping.max_loss
     exploded = most is not None and own > most
     all_at_fault = math.isfinite(result.loss) and (most is None or result.loss <= most)
@@ -265,7 +267,7 @@ def _fail(state: TrainState, fault: DataError | None) -> Ending:
 
 
 def fault_elsewhere() -> DataError:
-    """Return the error of a process whose clips are good, where those of another are not."""
+    """Return the error for a process that could read its clips when another process could not."""
     return DataError("another process of this run cannot read a clip, for the reason it gave")
 
 

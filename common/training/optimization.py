@@ -149,8 +149,8 @@ def clip_gradients(model: nn.Module, threshold: float | None) -> Tensor:
 def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.Optimizer:
     """Build Adam for the weights that are not frozen, with a group for each factor of --lr-scale.
 
-    Groups contain the names of their weights; restore_averages matches by them. Raises UsageError where Apex is requested but not
-    installed.
+    Groups contain the names of their weights, by which restore_averages matches them. Raises UsageError if Apex is requested but
+    not installed.
     """
     names = [name for name, _ in model.named_parameters()]
     select_names(names, [item.pattern for item in config.lr_scale], "--lr-scale")  # an error for one without a match
@@ -270,7 +270,7 @@ def select_names(names: Iterable[str], patterns: Sequence[str], flag: str) -> se
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Exclude the weights whose names match from training. Raises UsageError where no weight remains to train."""
+    """Exclude the weights whose names match from training. Raises UsageError if no weight is left to train."""
     if not patterns:
         return
     names = select_names((name for name, _ in model.named_parameters()), patterns, "--freeze")
@@ -281,7 +281,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def train_mode(model: nn.Module) -> None:
-    """Call model.train(), except for BatchNorms with frozen weights alone: their statistics are frozen too."""
+    """Call model.train(), except for BatchNorms whose weights are all frozen: their statistics stay frozen too."""
     model.train()
     for module in model.modules():
         if isinstance(module, NORMS) and not any(weight.requires_grad for weight in module.parameters()):

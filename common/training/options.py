@@ -251,7 +251,7 @@ class DataConfig:
 
 
 def small_step_note(global_batch: int, processes: int, data: DataConfig) -> str:
-    """Return a phrase on a step that takes all clips because they fill no batch; "" where they do."""
+    """Return a phrase about a step that takes all clips because they fill no batch; "" if they fill one."""
     named = data.batch_size * processes * data.grad_accumulation_steps
     if global_batch == named:
         return ""
@@ -291,12 +291,12 @@ def wrong_pairs(options: TrainOptions) -> list[str]:
     """List the flags that lack a flag they need, or exclude another one."""
     run, start = options.run, options.start
     rules = [
-        (run.measure and not run.dry_run, "--measure: of no use without --dry-run"),
+        (run.measure and not run.dry_run, "--measure: needs --dry-run"),
         (run.find_lr and run.dry_run, "--find-lr ends with a plot, --dry-run with a plan: give one of them"),
-        (start.ignore_layers and not start.warm_start, "--ignore-layers: of no use without --warm-start"),
+        (start.ignore_layers and not start.warm_start, "--ignore-layers: needs --warm-start"),
         (
             start.warm_start and options.checkpoints.checkpoint_path,
-            "--warm-start begins anew and --checkpoint-path goes on: give one of them",
+            "--warm-start begins a new run and --checkpoint-path resumes one: give one of them",
         ),
     ]
     return [
@@ -313,8 +313,8 @@ def _wrong_scale(precision: PrecisionConfig, scale: ScaleConfig) -> list[str]:
     compressed = scale.grad_compression != "none" or scale.bucket_cap_mb
     rules = [
         (precision.deterministic and precision.cudnn_benchmark, f"--deterministic: {by_time}"),
-        (precision.amp_dtype and not precision.amp, "--amp-dtype: of no use without --amp"),
-        (scale.cpu_offload and not scale.shard, "--cpu-offload: of no use without --shard"),
+        (precision.amp_dtype and not precision.amp, "--amp-dtype: needs --amp"),
+        (scale.cpu_offload and not scale.shard, "--cpu-offload: needs --shard"),
         (scale.shard and compressed, f"--shard: {own_average}"),
         (scale.shard and precision.amp_dtype == "float16", f"--shard: {no_float16}"),
     ]
@@ -331,6 +331,6 @@ def _wrong_evaluation(evaluation: EvaluationConfig, epochs: int, shard: bool) ->
         (shard and every, f"--shard: {on_rank_0}"),
         (measure != "loss" and not every, f"--best-by {measure}: needs --evaluate-every"),
         (left_out, f"--best-by {measure}: --evaluate-without leaves it out"),
-        (measure == "loss" and evaluation.best_slack is not None, f"--best-slack: of no use with --best-by {measure}"),
+        (measure == "loss" and evaluation.best_slack is not None, "--best-slack: needs a --best-by other than loss"),
     ]
     return [sentence for wrong, sentence in rules if wrong]

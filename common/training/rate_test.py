@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOWEST, HIGHEST, STEPS = 1e-6, 1.0, 100
-BATCHES = 8  # different ones, which take turns
+BATCHES = 8  # distinct batches, used in turn
 SMOOTHING = 0.9  # of the loss's moving average, over about ten steps
 EXPLODED = 4.0  # rises of the loss over its lowest value, as multiples of its fall until then
 SAFETY = 10.0  # the suggestion is the limit over this
@@ -54,9 +54,9 @@ def growing_rates(low: float = LOWEST, high: float = HIGHEST, count: int = STEPS
 def range_test(step: Callable[[float], float], rates: Sequence[float], smoothing: float = SMOOTHING) -> RangeTest:
     """Take a step with each rate, until the loss explodes; `step` takes a rate and returns the loss before its update.
 
-    The loss after a step is that of the next one, so a rate counts by the following loss. An explosion is a loss that is not
-    finite, or a smoothed loss that has risen EXPLODED times as much as it fell. Raises DataError where the first
-    loss is not finite.
+    The effect of a step shows in the loss of the next one, so each rate is judged by the loss that follows it. A loss explodes if
+    it is not finite, or if the smoothed loss has risen EXPLODED times as much as it fell. Raises DataError if the first loss is
+    not finite.
     """
     points: list[Point] = []
     mean = weight = 0.0
@@ -122,8 +122,8 @@ def write(result: RangeTest, path: Path, title: str) -> None:
 def level_losses(loss_at: Callable[[T, float], float], turns: Sequence[T]) -> Callable[[float], float]:
     """Return a step of a range test whose batches take turns, and whose loss does not depend on the batch.
 
-    Clips differ in length and difficulty, and so do the losses of batches, by more than a step changes them. So each batch takes a
-    step at a rate of 0 first; of later losses that first one is subtracted, and the mean of all first ones is added.
+    Clips differ in length and difficulty, so the losses of batches differ by more than a step changes them. Each batch therefore
+    takes a first step at a rate of 0; that loss is subtracted from its later ones, and the mean of all first losses is added.
     """
     bases = [loss_at(turn, 0.0) for turn in turns]
     mean = sum(bases) / len(bases)

@@ -88,7 +88,7 @@ def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) ->
 
 
 def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Raise DataError for NaN or infinite weights: no run can go on from them, and older checkpoints may be deleted for them."""
+    """Raise DataError for NaN or infinite weights: no run can resume from them, and saving them may delete older checkpoints."""
     weights = [*checkpoint["state_dict"].items(), *checkpoint.get("ema_state_dict", {}).items()]
     if broken := [name for name, value in weights if not value.isfinite().all()]:
         names, step = join_first(broken), checkpoint["iteration"]
@@ -164,7 +164,7 @@ def _newest(options: TrainOptions) -> Start:
 
 
 def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
-    """Load the newest readable checkpoint, and warn of newer ones that are not. Raises DataError where none is readable."""
+    """Load the newest readable checkpoint, and warn of unreadable newer ones. Raises DataError if none is readable."""
     faults: list[str] = []
     for path in find_all(folder, model_name):
         try:
@@ -181,7 +181,7 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
 
 
 def check_data_options(checkpoint: dict[str, Any], path: Path, settings: Options) -> None:
-    """Raise UsageError where a resumed run has other text or audio options than the checkpoint."""
+    """Raise UsageError if a resumed run has other text or audio options than its checkpoint."""
     stored = checkpoint.get("data", {})
     other = [name for name, value in stored.items() if name in settings and settings[name] != value]
     if other and checkpoint.get("optimizer") is not None:
@@ -238,7 +238,7 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
 
 
 def _build(kind: Callable[..., T], checkpoint: Mapping[str, Any], key: str, path: Path) -> T:
-    """Build a dataclass of an entry of a checkpoint; without the entry, of its defaults."""
+    """Build an object from an entry of a checkpoint, or from its defaults if there is no such entry."""
     try:
         return kind(**checkpoint.get(key, {}))
     except TypeError as error:
@@ -267,7 +267,7 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
 
 
 def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
-    """Restore this process's random state. Returns a note where the file has none, as with another number of processes."""
+    """Restore this process's random state. Returns a note if the file has none, as after a change of the number of processes."""
     cpu_states = checkpoint.get("random_rng_states_all")
     if cpu_states is None and checkpoint.get("random_rng_state") is not None:
         cpu_states = [checkpoint["random_rng_state"]]
@@ -283,7 +283,7 @@ def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
 
 
 def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
-    """Name the model settings that differ, as a hint at the flags to change."""
+    """List the model settings that differ, as a hint at which flags to change."""
     current = config_of(model)
     known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
     pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]

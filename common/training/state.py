@@ -120,7 +120,7 @@ class TrainState:
     progress: Progress = field(default_factory=Progress)
     threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
     rates: list[float] = field(default_factory=list)  # items a second of each iteration of this process
-    fault: DataError | None = None  # of a clip of this process or of another one: the run saves and ends
+    fault: DataError | None = None  # a clip of this process or of another cannot be read: the run saves and ends
 
     @property
     def epochs_done(self) -> float:

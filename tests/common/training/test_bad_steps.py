@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
 from common.run.interrupt import StopRequest
 from common.training.loop import log_epoch, train_epoch, train_step
 from common.training.optimization import moving_average
 from common.training.state import TrainState
 from tests.common.training.points import Notes, PointsDataset, change, loader, make_state
-from tests.recipe import ENVIRONMENT, LAUNCHER, flags, read_steps, run, start, succeed
 from tests.test_train import differences
 
 
@@ -120,31 +117,3 @@ def test_a_loss_scaler_forgets_a_skipped_step() -> None:
     assert train_step(state, [batch]).dropped
     assert state.scaler.get_scale() == 2.0  # lower, as after an overflow
     assert math.isfinite(train_step(state, [PointsDataset(4).collate([1, 3])]).grad_norm)
-
-
-@pytest.mark.slow
-def test_a_run_that_diverges_names_its_clips_and_ends(tmp_path: Path) -> None:
-    words = [*flags("Tacotron2", tmp_path), "-lr", 1e30, "--epochs", 9, "--max-skipped", 1]
-    result = run("train.py", *words)
-    assert result.code == 1
-    assert "step skipped, 1 of at most 1 in an epoch: the loss is nan at epoch" in result.out
-    assert (
-        "error: training stopped, after 1 skipped steps of this epoch (--max-skipped 1): the loss is nan" in result.err
-    )
-    assert ".ogg" in result.err and "Traceback" not in result.err
-
-
-@pytest.mark.slow
-def test_two_processes_skip_together(tmp_path: Path) -> None:
-    """A bound on the loss between those of the first two steps: both skip the same steps, and train on."""
-    words = [*flags("WaveGlow", tmp_path, 8), "-bs", 1, "--epochs", 2]
-    succeed("train.py", *words, "-bs", 2, "-o", tmp_path / "one")
-    losses = [data["train_loss"] for step, data in read_steps(tmp_path / "one" / "nvlog.json") if len(step) == 2]
-    bound = sorted(losses)[-2] + 0.5 * (sorted(losses)[-1] - sorted(losses)[-2])
-    launch = start(*LAUNCHER, "train.py", *words, "--max-loss", bound, "--max-skipped", 8, environment=ENVIRONMENT)
-    out, err = launch.communicate(timeout=200)
-    assert launch.returncode == 0, err
-    assert "step skipped, 1 of at most 8 in an epoch: the loss is" in out and "above --max-loss" in out
-    steps = [data for step, data in read_steps(tmp_path / "nvlog.json") if len(step) == 2]
-    assert len(steps) == len(losses)
-    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] == len(losses)

@@ -110,10 +110,12 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
         if rank == 1:
             batch.y[0] = math.nan
         dropped = train_step(state, [batch]).dropped
+        after = train_step(state, [data.collate(CLIPS[rank])])
         outputs = {
             "step": step._asdict(),
             "weights": weights,
             "dropped": dropped,
+            "after": (after.loss, after.dropped, *(weight.detach() for weight in state.model.parameters())),
             "random": save(dist, Path(folder)),
             "sharded": shard_and_train(dist),
             **endings(dist),
@@ -152,6 +154,10 @@ def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]
 def test_a_dropped_step_names_the_clips_of_the_process_at_fault(both: list[dict[str, Any]]) -> None:
     assert both[0]["dropped"] == both[1]["dropped"]
     assert both[0]["dropped"].endswith("the batch's files: clip 7, clip 8")
+    assert math.isfinite(both[0]["after"][0]) and both[0]["after"][1] == ""  # both train on, together
+    assert all(
+        a == b if isinstance(a, (float, str)) else torch.equal(a, b) for a, b in zip(*(o["after"] for o in both))
+    )
 
 
 def test_all_processes_end_where_one_cannot_read_a_clip(both: list[dict[str, Any]]) -> None:
