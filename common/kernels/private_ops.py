@@ -1,6 +1,6 @@
 """The only file that uses operators which PyTorch does not document.
 
-Each group has a probe that tries it once; where the probe is False, callers use documented operators.
+A group that some CPUs or versions lack has a probe, which tries it once; where it is False, callers use documented operators.
 """
 
 from __future__ import annotations
@@ -139,24 +139,14 @@ def has_weight_norm() -> bool:
         return False
 
 
-# --- lists of tensors, in one kernel each on a GPU ---
+# --- lists of tensors in one kernel, by operators that every supported version has ---
 
 
 def move_towards(tensors: list[Tensor], targets: list[Tensor], share: Tensor) -> None:
     """Move each tensor, in place, towards its target by a share of the difference."""
-    if has_foreach():
-        differences = torch._foreach_sub(targets, tensors)
-        torch._foreach_mul_(differences, share.to(differences[0].dtype))
-        torch._foreach_add_(tensors, differences)
-        return
-    for tensor, target in zip(tensors, targets, strict=True):
-        tensor.add_((target - tensor).mul_(share.to(tensor.dtype)))
-
-
-@cache
-def has_foreach() -> bool:
-    """True where the operators on lists exist."""
-    return all(hasattr(torch, f"_foreach_{name}") for name in ("sub", "mul_", "add_"))
+    differences = torch._foreach_sub(targets, tensors)
+    torch._foreach_mul_(differences, share.to(differences[0].dtype))
+    torch._foreach_add_(tensors, differences)
 
 
 # --- 8-bit products on a CPU: unsigned levels around a zero point times signed levels of a weight, a step for each output ---

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from common.spec import SENTENCE_PAUSE, Piece
+from tacotron2.text.cleaners import ABBREVIATIONS
 from tacotron2.text.reading import tables
 
 # Seconds of silence after a piece, by the mark at its end; a cut between two words adds none.
@@ -39,8 +40,8 @@ _WORD_AFTER = re.compile(r"\s+[\"'“‘«(\[]*([^\s\"'”’»)\],;:!?]*)")
 _INITIALS = re.compile(r"(?:[A-Za-z]{1,2}\.)+[A-Za-z]{1,2}|[A-Z]")  # p.m., U.S., Ph.D. and J. R. R.
 
 # Words whose point does not end a sentence; they match in capitals too.
-_TITLES = ("Mr", "Mrs", "Dr", "Drs", "Gen", "Maj", "Rev", "Lt", "Hon", "Sgt", "Capt", "Col", "Ft")
-_NEVER_LAST = frozenset({*tables.TITLES, *_TITLES, *tables.NEVER_LAST, "vs", "v"})
+_TITLES = ABBREVIATIONS.keys() - {"st", "co", "jr", "esq", "ltd"}
+_NEVER_LAST = frozenset({*tables.TITLES, *map(str.capitalize, _TITLES), *tables.NEVER_LAST, "vs", "v"})
 _BEFORE_NUMBERS = frozenset({*tables.BEFORE_NUMBER, *tables.BEFORE_YEAR})
 _SELDOM_LAST = frozenset(
     {*tables.ABBREVIATIONS, *tables.IN_NAMES, *tables.DAYS, *tables.SHORT_MONTHS, *tables.STREETS, "al"}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 import train
 from common.checkpoint.files import (
@@ -23,7 +22,6 @@ from common.checkpoint.files import (
     save_checkpoint,
     save_copy,
 )
-from common.checkpoint.weights import clean_state_dict, load_weights
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.training import snapshot
@@ -261,32 +259,6 @@ def test_no_state_dict(tmp_path, content, message):
     torch.save(content, tmp_path / "c.pt")
     with pytest.raises(DataError, match=message):
         load_checkpoint(tmp_path / "c.pt")
-
-
-@pytest.mark.parametrize("prefix", ["", "module.", "module.1.", "module.module.", "module.1.module."])
-def test_wrappers_names_and_half_precision_go(prefix):
-    half = {f"{prefix}encoder.module.w": torch.tensor([0.1], dtype=torch.float16)}
-    bfloat = {f"{prefix}bn.1.n": torch.tensor([0.1], dtype=torch.bfloat16), f"{prefix}count": torch.tensor(5)}
-    clean = clean_state_dict({**half, **bfloat})
-    assert list(clean) == ["encoder.module.w", "bn.1.n", "count"]
-    assert clean["encoder.module.w"].dtype == clean["bn.1.n"].dtype == torch.float32
-    assert clean["encoder.module.w"].item() == float(np.float16(0.1))
-    assert clean["bn.1.n"].item() == 0.10009765625  # 0.1 to the 8 bits of bfloat16
-    assert clean["count"].dtype == torch.int64
-
-
-def test_load_weights_tells_all_that_is_wrong_at_once(tmp_path):
-    model = nn.Linear(2, 3)
-    before = model.weight.clone()
-    extra = {f"extra.{i}": torch.ones(1) for i in range(6)}
-    with pytest.raises(DataError) as error:
-        load_weights(model, {"weight": torch.ones(4, 2), **extra}, tmp_path / "c.pt")
-    assert str(error.value) == (
-        f"{tmp_path / 'c.pt'}: not this model's weights: 1 missing (bias); "
-        "6 unexpected (extra.0, extra.1, extra.2, extra.3 and 2 more); "
-        "1 of another shape (weight: (4, 2) in file, (3, 2) in model); check the model's name and config"
-    )
-    assert torch.equal(model.weight, before)
 
 
 # Every layout that interface.md lists, made from a trained model's checkpoint, and what training has of it.

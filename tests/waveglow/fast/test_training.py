@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from tests.recipe import ROOT
 from waveglow.fast.training import TrainingWN, convert_for_training, gains
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
-from waveglow.spec import SPEC
 
 pytestmark = pytest.mark.slow
 
@@ -173,15 +171,6 @@ def test_nothing_is_recomputed_outside_of_training(small_model, runs, training: 
         z.sum().backward()
     assert order == [0, 1, 2, 3, 4]
     assert torch.equal(expected, z)
-
-
-def test_the_flag_is_no_part_of_the_config() -> None:
-    parser = argparse.ArgumentParser()
-    SPEC.add_training_arguments(parser)
-    for words, recompute in (["--recompute"], True), ([], False):
-        options = vars(parser.parse_args(words))
-        assert options["recompute"] is recompute
-        assert "recompute" not in SPEC.config_from_options(options)
 
 
 # --- memory ---
