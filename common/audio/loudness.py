@@ -1,4 +1,4 @@
-"""Levels of a whole sound: to full scale, as the published recipe writes its files, or to one loudness for all sounds."""
+"""Level normalisation of whole sounds: to full scale, as the published recipe does, or to a common loudness."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ TARGET_RMS = 0.1  # -20 dB relative to full scale
 
 
 def normalize(audio: Tensor, mode: str) -> Tensor:
-    """Scale audio (N,) by one factor; silence and audio that is not finite stay as they are.
+    """Scale audio (N,) by a single factor; silence and audio that is not finite are returned unchanged.
 
     Args:
-        audio: float, in [-1, 1] or a little out of it.
+        audio: float, in or slightly beyond [-1, 1].
         mode: "none"; "peak": the largest magnitude becomes full scale; "loudness": the root mean square becomes
-            TARGET_RMS, or less where the largest magnitude would exceed full scale.
+            TARGET_RMS, or less if the largest magnitude would exceed full scale.
     """
     if mode == "none" or not audio.numel():
         return audio

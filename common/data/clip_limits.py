@@ -1,4 +1,4 @@
-"""Limits of clips, checked from the files' headers and sizes before training: one row beyond them can fill the memory."""
+"""Length limits of clips, checked by file header or size before training, because a single overlong row can exhaust memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from common.data.filelist import BadRows
 from common.data.mels import load_mel
 from common.errors import DataError
 
-SMALL_MEL = 2**14  # bytes; smaller files are read, since most of their bytes are not the mel's
+SMALL_MEL = 2**14  # bytes; smaller files are read, since little of them is the mel itself
 
 
 def audio_seconds(path: Path, audio: AudioConfig, shortest: int) -> float:
-    """Return the seconds of a sound file by its header. Raises DataError for a file that training cannot use.
+    """Return the seconds of a sound file, read from its header. Raises DataError for a file that training cannot use.
 
     Args:
         path: the file.
-        audio: settings that it has to have.
-        shortest: samples that it has to have at least.
+        audio: the settings it must have.
+        shortest: the smallest allowed number of samples.
     """
     samples = count_samples(path, audio.sampling_rate)
     if samples < shortest:
@@ -31,14 +31,14 @@ def audio_seconds(path: Path, audio: AudioConfig, shortest: int) -> float:
 
 
 def mel_seconds(path: Path, audio: AudioConfig) -> float:
-    """Return the seconds of a stored mel, of a large file the most that its size allows. Raises DataError as load_mel does."""
+    """Return the seconds of a stored mel; for a large file, the most its size allows. Raises what load_mel raises."""
     size = path.stat().st_size
     frames = load_mel(path, audio.n_mel_channels).shape[1] if size < SMALL_MEL else size / (4 * audio.n_mel_channels)
     return frames * audio.hop_length / audio.sampling_rate
 
 
 def check_clips(paths: Iterable[Path], problem_of: Callable[[int, Path], str | None]) -> None:
-    """Raise one BadRows for all clips with a problem. `problem_of` takes a row's index and file; it may raise DataError."""
+    """Raise one BadRows for all clips with a problem. `problem_of` takes a row's index and file, and may raise DataError."""
     problems: dict[int, str] = {}
     for index, path in enumerate(paths):
         try:
@@ -52,7 +52,7 @@ def check_clips(paths: Iterable[Path], problem_of: Callable[[int, Path], str | N
 
 
 def length_problem(path: Path, seconds: float, longest: float) -> str | None:
-    """Return the problem of a clip of more than `longest` seconds; None for shorter ones."""
+    """Return the problem of a clip longer than `longest` seconds, otherwise None."""
     if seconds <= longest:
         return None
     return f"{path}: {seconds:.1f} s, expected at most {longest:g} s (--longest-clip): cut it, or raise the limit"

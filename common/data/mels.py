@@ -1,4 +1,4 @@
-"""Cached log-mels: one .pt tensor a clip, written once by this module's command and read by training.
+"""Cached log-mels: one .pt tensor per clip, written once by this module's command and read by training.
 
     python -m common.data.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
         --mel-filelist filelists/clock_mel_text_train_filelist.txt --dataset-path ./
@@ -89,12 +89,12 @@ def mel_path_of(audio_path: Path) -> Path:
 
 
 def settings_of(config: AudioConfig) -> dict[str, Any]:
-    """Return the settings that affect a mel."""
+    """Return the audio settings that affect mels."""
     return {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
 
 
 def write_settings(folder: Path, config: AudioConfig) -> None:
-    """Label a folder of mels, before the first of them is written, so that no mel is ever without its settings."""
+    """Label a folder of mels with their settings. Call it before the first mel is written, so that none is ever unlabelled."""
     try:
         with atomic_write(folder / SETTINGS) as file:
             file.write(f"{json.dumps(settings_of(config), indent=1)}\n".encode())
@@ -103,12 +103,12 @@ def write_settings(folder: Path, config: AudioConfig) -> None:
 
 
 def is_labelled(folder: Path) -> bool:
-    """Return True if a folder has the settings of its mels; folders of the published recipe have none."""
+    """Return True if a folder records the settings of its mels; folders made by the published recipe do not."""
     return (folder / SETTINGS).exists()
 
 
 def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
-    """Raise DataError where the mels of a labelled folder have other settings than these."""
+    """Raise DataError if the mels of a labelled folder have settings other than these."""
     problems = []
     for folder in sorted(folder for folder in set(folders) if is_labelled(folder)):
         wanted, found = settings_of(config), _read_settings(folder / SETTINGS)
@@ -138,7 +138,7 @@ def _transform(config: AudioConfig) -> TacotronSTFT:
 
 
 def prepare_mel(paths: tuple[Path, Path], config: AudioConfig) -> str | None:
-    """Make one mel from one audio file. Returns the problem with the audio, or None."""
+    """Compute the mel of one audio file. Returns the problem with the audio, or None."""
     audio_path, mel_path = paths
     try:
         save_mel(mel_path, _compute(audio_path, config))
@@ -156,9 +156,9 @@ def _is_current(audio: Path, mel: Path) -> bool:
 
 
 def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
-    """Compare the settings of the mels that are there with these, and write the settings into each folder.
+    """Check the settings of existing mels against these, and write the settings into each folder.
 
-    In a folder without settings, as the published recipe makes it, one mel is computed again and compared.
+    In a folder without settings, as the published recipe makes them, one mel is computed again and compared.
     """
     first_there = {mel.parent: (audio, mel) for audio, mel in reversed(pairs) if _is_current(audio, mel)}
     folders = {mel.parent for _, mel in pairs}
@@ -173,12 +173,12 @@ def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
 
 
 def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: int) -> list[str]:
-    """Make the mels that are not there or older than their audio, in parallel. Returns every problem.
+    """Make the mels that are missing or older than their audio, in parallel. Returns all problems.
 
     Raises:
-        DataError: mels that are there were made with other audio settings; recordings that would share a mel.
+        DataError: existing mels made with other audio settings; recordings that would share a mel.
     """
-    from common.data.parallel import run_parallel  # here, as readers of mels need no processes
+    from common.data.parallel import run_parallel  # imported here because reading mels needs no processes
 
     check_distinct(pairs)
     _label(pairs, config)
@@ -189,7 +189,7 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
 
 
 def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> list[tuple[Path, Path]]:
-    """Return the audio and mel paths of two filelists whose rows correspond. Raises DataError where they do not."""
+    """Return the audio and mel paths of two filelists. Raises DataError if their rows do not correspond."""
     audio, mels = read_filelist(audio_filelist), read_filelist(mel_filelist)
     check_files(audio, audio_filelist, dataset_path)
     if [row.text for row in audio] != [row.text for row in mels]:
