@@ -23,7 +23,7 @@ from torch import Tensor
 
 from common import precision
 from common.arguments import actions_of, add_audio_arguments
-from common.audio.loudness import normalize
+from common.audio.audio_processing import normalize
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
 from common.errors import DataError, UsageError

@@ -1,4 +1,4 @@
-"""Reading and writing audio files, and audio from log-mels without a vocoder (Griffin-Lim)."""
+"""Reading and writing audio files, levels of sounds, and audio from log-mels without a vocoder (Griffin-Lim)."""
 
 # B batch, N samples, F frequency bins, T frames, M mels
 
@@ -36,6 +36,9 @@ FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # file name endi
 SAMPLE_FORMATS = ("int16", "float32")
 ENCODED_SAMPLES = 2**16  # samples encoded at once; libsndfile's Vorbis encoder fails on minutes of audio
 READ_SAMPLES = 2**20  # samples read at once
+NORMALIZATIONS = ("none", "peak", "loudness")  # of the level of a whole sound
+FULL_SCALE = 1.0
+TARGET_RMS = 0.1  # -20 dB relative to full scale
 STREAMED_SIZE = 0x7FFF0000  # or more is what writers to a pipe state, since they do not know the size yet
 
 
@@ -214,6 +217,25 @@ def save_audio(
             file.write(contents.getvalue())
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror})") from None
+
+
+def normalize(audio: Tensor, mode: str) -> Tensor:
+    """Scale audio (N,) by a single factor; silence and audio that is not finite are returned unchanged.
+
+    Args:
+        audio: float, in or slightly beyond [-1, 1].
+        mode: "none"; "peak": the largest magnitude becomes full scale; "loudness": the root mean square becomes
+            TARGET_RMS, or less if the largest magnitude would exceed full scale.
+    """
+    if mode == "none" or not audio.numel():
+        return audio
+    peak = audio.abs().max()
+    if not 0 < peak < torch.inf:
+        return audio
+    gain = FULL_SCALE / peak
+    if mode == "loudness":
+        gain = torch.minimum(gain, TARGET_RMS / audio.square().mean().sqrt())
+    return (gain * audio).clamp(-FULL_SCALE, FULL_SCALE)  # rounding may exceed full scale by one step
 
 
 @torch.no_grad()

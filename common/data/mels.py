@@ -1,4 +1,6 @@
-"""Cached log-mels: one .pt tensor per clip, written once by this module's command and read by training.
+"""Clips as training takes them: length limits, checked before it starts, and cached log-mels, one .pt tensor per clip.
+
+Mels are written once by this module's command and read by training:
 
     python -m common.data.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
         --mel-filelist filelists/clock_mel_text_train_filelist.txt --dataset-path ./
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -18,10 +20,10 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
-from common.audio.audio_processing import load_audio
+from common.audio.audio_processing import count_samples, load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
-from common.data.filelist import check_files, read_filelist
+from common.data.filelist import BadRows, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
 from common.options import add_fields, from_options, option
@@ -32,6 +34,7 @@ from common.parser import Parser
 MEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SAME_MEL = 0.05  # nats: two implementations of one transform differ by less on average, two settings by more
 SETTINGS = "audio_settings.json"  # in a folder of mels: the audio settings they were made with
+SMALL_MEL = 2**14  # bytes; smaller files are read, since little of them is the mel itself
 NO_EFFECT = {"max_wav_value"}  # on a mel
 
 
@@ -130,6 +133,50 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise DataError(f"{path}: holds a {type(settings).__name__}, expected audio settings by name")
     return settings
+
+
+def audio_seconds(path: Path, audio: AudioConfig, shortest: int) -> float:
+    """Return the seconds of a sound file, read from its header. Raises DataError for a file that training cannot use.
+
+    Args:
+        path: the file.
+        audio: the settings it must have.
+        shortest: the smallest allowed number of samples.
+    """
+    samples = count_samples(path, audio.sampling_rate)
+    if samples < shortest:
+        raise DataError(
+            f"{path}: {samples} samples, expected at least {shortest}: drop the clip or lengthen it with silence"
+        )
+    return samples / audio.sampling_rate
+
+
+def mel_seconds(path: Path, audio: AudioConfig) -> float:
+    """Return the seconds of a stored mel; for a large file, the most its size allows. Raises what load_mel raises."""
+    size = path.stat().st_size
+    frames = load_mel(path, audio.n_mel_channels).shape[1] if size < SMALL_MEL else size / (4 * audio.n_mel_channels)
+    return frames * audio.hop_length / audio.sampling_rate
+
+
+def check_clips(paths: Iterable[Path], problem_of: Callable[[int, Path], str | None]) -> None:
+    """Raise one BadRows for all clips with a problem. `problem_of` takes a row's index and file, and may raise DataError."""
+    problems: dict[int, str] = {}
+    for index, path in enumerate(paths):
+        try:
+            problem = problem_of(index, path)
+        except DataError as error:
+            problem = str(error)
+        if problem:
+            problems[index] = problem
+    if problems:
+        raise BadRows(problems)
+
+
+def length_problem(path: Path, seconds: float, longest: float) -> str | None:
+    """Return the problem of a clip longer than `longest` seconds, otherwise None."""
+    if seconds <= longest:
+        return None
+    return f"{path}: {seconds:.1f} s, expected at most {longest:g} s (--longest-clip): cut it, or raise the limit"
 
 
 @cache

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from common import arguments
-from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
+from common.audio.audio_processing import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.arguments import LineHelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
-from common.audio.loudness import NORMALIZATIONS
+from common.audio.audio_processing import NORMALIZATIONS
 from common.errors import UsageError
 from common.parser import Parser
 from studio.prepare.config import KEY_VARIABLE, CuttingConfig, FaultLimits, TextConfig

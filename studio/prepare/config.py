@@ -22,7 +22,7 @@ class CuttingConfig:
     max_duration: float = 11.0
     min_pause: float = 0.2  # a shorter silence belongs to a word
     margin: float = 0.1  # silence that stays at either end of a clip
-    normalize: str = "loudness"  # one of common.audio.loudness.NORMALIZATIONS
+    normalize: str = "loudness"  # one of common.audio.audio_processing.NORMALIZATIONS
     fill_silence: bool = True  # low noise in place of digital silence
 
     def __post_init__(self) -> None:
