@@ -19,6 +19,10 @@ DETERMINISTIC_HELP = (
     "bit-identical results for equal seeds on one machine with the same versions: on a GPU through slower algorithms that add in a "
     "fixed order, on a CPU through a fixed number of threads"
 )
+INT8_HELP = (
+    "on an x86 CPU, multiply in 8 bits in the vocoder (with VNNI instructions) and read the acoustic model's large weights in "
+    "float16, as with --fp16: faster for few texts at once, less exact"
+)
 PLAIN_HELP = "plain PyTorch steps in place of the fast ways: slower, for comparison"
 
 
@@ -69,12 +73,7 @@ def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 
 def add_preparation_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --int8."""
-    parser.add_argument(
-        "--int8",
-        action="store_true",
-        help="on an x86 CPU, keep the acoustic model's large weights in float16 and, with VNNI instructions, multiply in 8 bits in "
-        "the vocoder: faster for a few texts at once, less exact",
-    )
+    parser.add_argument("--int8", action="store_true", help=INT8_HELP)
 
 
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, length_problem, mel_seconds
 from common.data.filelist import BadRows, Utterance
-from common.data.mels import check_settings, load_mel
+from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_seconds
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
 from common.options import Check, check_fields, from_options, option

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, length_problem
 from common.data.filelist import BadRows, Utterance
-from common.data.mels import check_settings, load_mel, mel_path_of
+from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_path_of
 from common.errors import DataError, UsageError
 from common.options import Check, check_fields, from_options, option
 from common.spec import Key, Options

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from common.audio.audio_processing import save_audio, to_pcm
-from common.audio.loudness import normalize
+from common.audio.audio_processing import normalize, save_audio, to_pcm
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.quality.evaluators import at_rate
