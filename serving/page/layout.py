@@ -15,7 +15,7 @@ from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
 from serving.page import Page
 from serving.page.relay import Relay
-from serving.page.speaking import COMPUTING, STOPPED, Outcome, Speaker, Talker
+from serving.page.speaking import COMPUTING, STOPPED, PanelValues, Speaker, Talker
 
 SAMPLES = [
     "Good morning. It is half past nine, and the kettle is on.",
@@ -39,7 +39,7 @@ class Panel:
     """The components for a voice and its settings, and those that show its speech."""
 
     settings: list[Any]  # in the order of serving.page.speaking.Settings
-    outputs: list[Any]  # in the order of serving.page.speaking.Outcome
+    outputs: list[Any]  # in the order of serving.page.speaking.PanelValues
 
 
 def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
@@ -126,7 +126,7 @@ def connect(
 ) -> None:
     """Make a button, and Shift+Enter in the text, speak through a panel."""
 
-    async def speak(*values: Any) -> AsyncIterator[Outcome]:
+    async def speak(*values: Any) -> AsyncIterator[PanelValues]:
         async for outcome in speaker.speak(*values, plays=plays):
             yield outcome
 
@@ -188,6 +188,6 @@ def make_seed(name: str) -> gr.Textbox:
 
 
 def make_outputs(name: str) -> list[Any]:
-    """Make the components of Outcome except the token."""
+    """Make the components of PanelValues except the token."""
     message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id=f"{name}-message")
     return [message, make_audio("Audio", f"{name}-audio"), *make_pictures(name)]

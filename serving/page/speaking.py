@@ -59,7 +59,7 @@ class Settings(NamedTuple):
         )
 
 
-class Outcome(NamedTuple):
+class PanelValues(NamedTuple):
     """Values for a panel's outputs: the player's token, a message, the finished audio, and two pictures."""
 
     token: Any
@@ -119,7 +119,7 @@ class Speaker:
         self.engine, self.relay = engine, relay
         self.drawing = asyncio.Lock()  # one picture at a time: matplotlib shares its caches
 
-    async def speak(self, text: str, *values: Any, plays: bool = True) -> AsyncIterator[Outcome]:
+    async def speak(self, text: str, *values: Any, plays: bool = True) -> AsyncIterator[PanelValues]:
         """Yield a token for the player, then the outcome. `values` are those of Settings. Raises gr.Error."""
         settings = Settings(*values)
         hidden = gr.update(value=None, visible=False)
@@ -127,18 +127,18 @@ class Speaker:
             with self.engine.visit() as visit:  # until the browser has the outcome
                 stream = self.engine.submit(settings.request(text), visit)
                 recording = self.start(stream.sampling_rate, plays)
-                yield Outcome(recording.token, COMPUTING, None, hidden, hidden)
+                yield PanelValues(recording.token, COMPUTING, None, hidden, hidden)
                 try:
                     await self.pass_on(stream, settings.speed, recording)
                 finally:
                     self.finish(recording)
                 if recording.is_left:
-                    yield Outcome(gr.skip(), STOPPED, None, hidden, hidden)
+                    yield PanelValues(gr.skip(), STOPPED, None, hidden, hidden)
                     return
                 async with self.drawing:
                     drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
                 pictures = (gr.update(value=picture, visible=True) for picture in drawn)
-                yield Outcome(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
+                yield PanelValues(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
         except (RequestError, UsageError) as error:
             raise error_of(error) from None
 

@@ -6,7 +6,8 @@ import asyncio
 import copy
 import functools
 import io
-from collections.abc import Callable, Coroutine, Iterator
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,3 +153,36 @@ def server() -> Iterator[Any]:
     page = ["--page"] if find_spec("gradio") else []
     with serve("--seed", 3, "--max-queue", 32, *page) as ready:
         yield ready
+
+
+def chunk(text: str | None) -> str:
+    """An event of OpenAI's chat API: the first has a role, the last no content."""
+    delta = {"role": "assistant", "content": text} if text is not None else {}
+    return f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': [{'index': 0, 'delta': delta}]})}\n\n"
+
+
+class Endpoint:
+    """A chat endpoint in this process: answers with a status and events, and keeps the requests."""
+
+    url = "http://chat.example/v1"
+
+    def __init__(self) -> None:
+        self.status, self.requests, self.timeout = 200, [], 0.0  # type: ignore[var-annotated]
+        self.events: Iterable[str] = [chunk("Yes."), "data: [DONE]\n\n"]
+
+    def answer(self, request: Any) -> Any:
+        import httpx
+
+        self.timeout = request.extensions["timeout"]["read"]
+        self.requests.append((request.url.path, request.headers.get("authorization"), json.loads(request.content)))
+        return httpx.Response(self.status, content=(event.encode() for event in self.events))
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    import httpx
+
+    endpoint = Endpoint()
+    with httpx.Client(transport=httpx.MockTransport(endpoint.answer)) as client:
+        monkeypatch.setattr(httpx, "stream", client.stream)
+        yield endpoint

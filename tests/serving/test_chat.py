@@ -1,9 +1,8 @@
-"""Answers of a chat endpoint: a small HTTP server speaks OpenAI's protocol over a real socket."""
+"""Answers of a chat endpoint that speaks OpenAI's protocol."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,26 +11,14 @@ from common.errors import DataError, UsageError
 from serving.answers import ChatEndpoint, Turn, message_of
 from serving.config import CHAT_KEY_VARIABLE, ConversationConfig
 from serving.conversation import make_answerer
-from tests.serving.chat_endpoint import Endpoint, chunk
+from tests.serving.conftest import Endpoint, chunk
 
 pytest.importorskip("httpx", reason="httpx, of requirements/serving.txt, is not installed")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    with Endpoint() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.pause.set()
-        server.shutdown()
-        thread.join()
-
-
-def answer_of(endpoint: Endpoint, *turns: Turn, timeout: float = 60.0) -> str:
-    answerer = ChatEndpoint(endpoint.url, "parrot", None, "Be brief.", timeout)
-    return "".join(answerer("Is it raining?", turns))
+def answer_of(endpoint: Endpoint) -> str:
+    return "".join(ChatEndpoint(endpoint.url, "parrot", None, "Be brief.", 60.0)("Is it raining?", []))
 
 
 def test_the_request_and_the_answer(endpoint, monkeypatch):
@@ -90,19 +77,30 @@ def test_errors_of_the_endpoint_name_it(endpoint, status, body, message):
 
 
 def test_an_answer_arrives_in_pieces(endpoint):
-    endpoint.events = [chunk("One."), chunk(" Two."), "data: [DONE]\n\n"]
-    endpoint.pause.clear()
-    pieces = ChatEndpoint(endpoint.url, "parrot", None, "", 60.0)("Count.", [])
-    assert next(pieces) == "One."  # while the endpoint waits
-    endpoint.pause.set()
-    assert list(pieces) == [" Two."]
+    sent = []
+
+    def events() -> Iterator[str]:
+        for event in (chunk("One."), chunk(" Two."), "data: [DONE]\n\n"):
+            sent.append(event)
+            yield event
+
+    endpoint.events = events()
+    pieces = ChatEndpoint(endpoint.url, "parrot", None, "", 7.0)("Count.", [])
+    assert next(pieces) == "One." and len(sent) == 1  # before the endpoint goes on
+    assert list(pieces) == [" Two."] and endpoint.timeout == 7.0
 
 
-def test_a_silent_endpoint_and_none_at_all(endpoint):
-    endpoint.pause.clear()
-    endpoint.events = [chunk("One."), chunk("Two.")]
+def test_a_silent_endpoint_and_none_at_all(endpoint, monkeypatch):
+    import httpx
+
+    def events() -> Iterator[str]:
+        yield chunk("One.")
+        raise httpx.ReadTimeout("timed out")
+
+    endpoint.events = events()
     with pytest.raises(DataError, match=r"no answer \(timed out\)"):
-        answer_of(endpoint, timeout=0.3)
+        answer_of(endpoint)
+    monkeypatch.undo()
     with pytest.raises(DataError, match="no answer"):
         list(ChatEndpoint("http://127.0.0.1:9/v1", "parrot", None, "", 5)("Is it?", []))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,8 +22,7 @@ from serving.conversation import NO_WORDS, Conversation, main, speak
 from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.sentences import sentence_ends
 from tests.recipe import ROOT, run, skip_without_evaluators
-from tests.serving.chat_endpoint import Endpoint, chunk
-from tests.serving.conftest import library_voice, reference
+from tests.serving.conftest import chunk, library_voice, reference
 
 pytestmark = pytest.mark.slow
 
@@ -71,14 +69,10 @@ def test_questions_in_turn_share_their_context(questions, recogniser, tmp_path):
     assert "say it again" in outputs[2]
 
 
-def test_a_chat_model_answers_by_speech(questions, recogniser, tmp_path):
-    with Endpoint() as endpoint:
-        threading.Thread(target=endpoint.serve_forever, daemon=True).start()
-        endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
-        output = tmp_path / "answer.wav"
-        flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
-        main([*map(str, questions[:2]), "-o", str(output), *flags])
-        endpoint.shutdown()
+def test_a_chat_model_answers_by_speech(questions, recogniser, endpoint, tmp_path):
+    endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
+    flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
+    main([*map(str, questions[:2]), "-o", str(tmp_path / "answer.wav"), *flags])
     assert words_in(tmp_path / "answer_1.wav", recogniser) == "there are seven days in a week a dog has four legs"
     contents = [message["content"] for message in endpoint.requests[1][2]["messages"]]
     answer = "There are seven days in a week. A dog has four legs."
