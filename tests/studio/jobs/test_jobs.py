@@ -153,7 +153,7 @@ def test_a_run_of_another_user_lives_and_is_paused_by_him_alone(jobs, project, m
         denied = psutil.AccessDenied(job.run.pid)
         patch.setattr(psutil.Process, "cmdline", lambda self: (_ for _ in ()).throw(denied))
         patch.setattr(os, "kill", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
-        with pytest.raises(DataError, match="is at work on it"):
+        with pytest.raises(DataError, match="is working on it"):
             jobs.start(project, "train", [PROBE, "end"])
         with pytest.raises(DataError, match="one: another user started this train, and has to pause it"):
             jobs.pause(project, "train")
@@ -192,7 +192,7 @@ def test_two_servers_start_one_run(project, tmp_path, monkeypatch):
     for thread in threads:
         thread.join()
     assert launched == ["train"]
-    assert sorted(results) == ["one: studio.train is at work on it; wait for its end, or pause it", "train"]
+    assert sorted(results) == ["one: studio.train is working on it; wait until it ends, or pause it", "train"]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": "x", "words": 3}', "\udcff"])
@@ -207,7 +207,7 @@ def test_one_run_a_project_and_one_training_a_device(jobs, project, tmp_path):
     other = Project(name="other", projects=tmp_path)
     other.root.mkdir()
     start(jobs, project, "wait")
-    with pytest.raises(DataError, match=f"one: {PROBE} is at work on it"):
+    with pytest.raises(DataError, match=f"one: {PROBE} is working on it"):
         Jobs(tmp_path).start(project, "prepare", [PROBE, "end"])
     for name in ("train", "plan"):
         with pytest.raises(DataError, match="other: the processor is in use by the project one"):
@@ -238,7 +238,7 @@ def test_a_killed_command_failed(jobs, project):
     command.kill()
     job = end(jobs, project)
     assert (job.state, job.exit_code) == (State.FAILED, -9)
-    assert "ended by SIGKILL, out of memory perhaps" in job.message
+    assert "ended by SIGKILL, perhaps out of memory" in job.message
     assert describe_signal(signal.SIGTERM) == "SIGTERM"  # memory has no part in it
 
 

@@ -154,10 +154,10 @@ def test_a_killed_run_resumes_to_the_same_bytes(talk: tuple[Path, Project], tmp_
     words = [sys.executable, "-m", "studio.prepare", folder, "--name", "mine"]
     words += ["--projects", tmp_path, "--num-workers", 2]
     mine = Project(name="mine", projects=tmp_path)
-    signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are written
+    signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are cut
         lambda: len(list((mine.state / "parts").glob("*.wav"))) >= 3,
         lambda: (mine.state / "words.jsonl").exists() and (mine.state / "words.jsonl").stat().st_size > 0,
-        lambda: len(list(mine.clips.glob("*.wav"))) >= 3,
+        lambda: len(list(mine.state.glob("*.json"))) == 1,
     ]
     for sign in signs:
         process, deadline = start(*words), time.monotonic() + 200
@@ -247,7 +247,7 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
     out = capsys.readouterr().out
     assert {row["recording"] for row in table(project)} == {"deep/good.wav"}
     assert "left out, 6 files" in out
-    assert "not read, for their endings are those of no recording: 2 .xyz, 1 .jpg\n" in out
+    assert "not read, since their endings are not those of recordings: 2 .xyz, 1 .jpg\n" in out
     for part in (
         "noise.wav",
         "empty.mp3",
@@ -265,9 +265,9 @@ def test_bad_folders_are_one_error(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("x")
     (tmp_path / "file.wav").touch()
-    with pytest.raises(DataError, match="empty: no recordings in it, but nothing"):
+    with pytest.raises(DataError, match="empty: no recordings, only nothing"):
         run(tmp_path / "empty", tmp_path / "out")
-    with pytest.raises(DataError, match=r"no recordings in it, but 1 \.txt"):
+    with pytest.raises(DataError, match=r"no recordings, only 1 \.txt"):
         run(tmp_path / "texts", tmp_path / "out")
     with pytest.raises(UsageError, match="a file; expected the folder"):
         run(tmp_path / "file.wav", tmp_path / "out")
@@ -318,7 +318,7 @@ def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_p
         run(tmp_path / "in", tmp_path / "out", "--max-words-wrong", "0.4")
     for part in (
         "not used: words 1",
-        "Then add --language CODE",
+        "add --language CODE",
         "clips.tsv, then run python -m studio.prepare --apply",
     ):
         assert part in str(error.value)

@@ -15,7 +15,7 @@ from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
 from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, parts_of, units_of
 from studio.prepare.cutting import spans_of as spans_of_units
-from studio.prepare.levels import Levels, find_sounds, measure_levels
+from studio.prepare.levels import Levels, find_sounds, measure_levels, sounds_of_mask
 from studio.prepare.sources import find_sources
 from studio.prepare.transcripts import Cue
 
@@ -53,6 +53,20 @@ def test_sounds_have_their_times_at_every_rate(tmp_path: Path, rate: int) -> Non
     sounds = find_sounds(levels.levels, levels.step, 0.2)
     assert len(sounds) == len(times)
     np.testing.assert_allclose(np.array(sounds), np.array(times), atol=2 * FRAME)
+
+
+def test_clicks_are_no_sounds_and_short_pauses_divide_none() -> None:
+    """At frames of 10 ms: sounds of more than 50 ms, between pauses of at least 200 ms."""
+
+    def sounds(*lengths: int) -> list[tuple[int, int]]:
+        """Sounds in frames, for alternating lengths of silence and sound."""
+        mask = np.concatenate([np.full(length, bool(place % 2)) for place, length in enumerate(lengths)])
+        return [(round(100 * start), round(100 * end)) for start, end in sounds_of_mask(mask, 0.01, 0.2)]
+
+    assert sounds(30, 4, 30) == [] and sounds(30, 6, 30) == [(30, 36)]
+    assert sounds(10, 50, 20, 50) == [(10, 60), (80, 130)]
+    assert sounds(10, 50, 19, 50, 10) == [(10, 129)]
+    assert sounds(10, 50, 15, 3, 15, 50) == [(10, 143)]  # pauses around a click are too short here
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 2e-2])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from common.errors import DataError
 from common.quality.evaluators import at_rate
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
@@ -51,7 +52,7 @@ def test_recordings_with_one_stem_are_two(tmp_path: Path) -> None:
         "A.flac": "Of the second."
     }
     (tmp_path / "metadata.csv").write_text("A|Of which?\n")
-    with pytest.raises(ValueError, match=r"names several recordings: A\.flac, A\.wav"):
+    with pytest.raises(DataError, match=r"names several recordings: A\.flac, A\.wav"):
         find_transcripts(tmp_path, sources)
     (tmp_path / "metadata.csv").unlink()
     (tmp_path / "A.txt").write_text("Of both.")
@@ -103,6 +104,17 @@ def test_formats_that_av_reads(tmp_path: Path, name: str, codec: str) -> None:
     np.testing.assert_allclose(samples[:40000, 0], tone(44100)[:40000], atol=0.03)  # AAC ends with an edge of its own
 
 
+def test_only_lossy_formats_may_exceed_full_scale(tmp_path: Path) -> None:
+    """Their decoders overshoot; in other formats such samples are a mistake."""
+    square = 0.99 * np.sign(tone(22050) + 1e-9)
+    soundfile.write(tmp_path / "a.ogg", square, 22050)
+    assert np.abs(soundfile.read(tmp_path / "a.ogg", dtype="float32")[0]).max() > 1.01
+    assert np.abs(read(tmp_path / "a.ogg")[0]).max() == 1.0
+    soundfile.write(tmp_path / "a.wav", 1.02 * square, 22050, subtype="FLOAT")
+    with pytest.raises(DataError, match=r"a\.wav: samples up to 1\.0098, expected -1 to 1"):
+        read(tmp_path / "a.wav")
+
+
 @pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (48000, 2), (96000, 6)])
 def test_rates_and_channels_become_mono_at_one_rate(tmp_path: Path, rate: int, channels: int) -> None:
     noise = 0.1 * np.random.default_rng(0).standard_normal(2 * 22050)
@@ -120,9 +132,9 @@ def test_rates_and_channels_become_mono_at_one_rate(tmp_path: Path, rate: int, c
 
 
 def test_recordings_without_permission(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", tone(22050), 22050)
-    (tmp_path / "a.wav").chmod(0)
     if os.geteuid() != 0:
+        soundfile.write(tmp_path / "a.wav", tone(22050), 22050)
+        (tmp_path / "a.wav").chmod(0)
         assert "Permission denied" in find_sources(tmp_path).problems[0]
         return
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -130,9 +142,9 @@ def test_recordings_without_permission(tmp_path: Path) -> None:
         pytest.skip("root reads every file, and setpriv cannot become another user here")
     code = "import sys; from pathlib import Path; from studio.prepare.sources import find_sources as find;"
     code += "print(find(Path(sys.argv[1])).problems)"
-    for place in (tmp_path, *tmp_path.parents):
-        if place == Path(tempfile.gettempdir()):
-            break
-        place.chmod(0o755)
-    done = subprocess.run([*command, sys.executable, "-c", code, tmp_path], cwd=ROOT, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:  # the other user may not enter pytest's
+        soundfile.write(Path(folder, "a.wav"), tone(22050), 22050)
+        Path(folder, "a.wav").chmod(0)
+        Path(folder).chmod(0o755)
+        done = subprocess.run([*command, sys.executable, "-c", code, folder], cwd=ROOT, capture_output=True, text=True)
     assert "Permission denied" in done.stdout, done.stderr
