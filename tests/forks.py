@@ -60,6 +60,10 @@ class Fork:
         out, err = (Path(file).read_text() for file in self.files)
         return out, err
 
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
     def send_signal(self, number: int) -> None:
         """Send a signal to the process unless it has ended."""
         if self.poll() is None:
