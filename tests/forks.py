@@ -7,9 +7,7 @@ own with a single thread, since threads do not survive a fork.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
-import io
 import json
 import os
 import runpy
@@ -60,6 +58,10 @@ class Fork:
         out, err = (Path(file).read_text() for file in self.files)
         return out, err
 
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
     def send_signal(self, number: int) -> None:
         """Send a signal to the process unless it has ended."""
         if self.poll() is None:
@@ -101,15 +103,16 @@ def server() -> socket.socket:
 
 
 def warm_up() -> None:
-    """Import all that the commands import, some of it late: train a model for an epoch and speak."""
-    from tests.recipe import MODELS, run, train_tiny_model
-
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        phrases = Path(folder) / "phrases.txt"
-        phrases.write_text("Two.\n")
-        words = [word for name in MODELS for word in (f"--{name.lower()}", train_tiny_model(name))]
-        run("inference.py", "-i", phrases, "-o", folder, "--cpu", *words)
+    """Import all that the commands import, some of it late: train both models for an epoch, and speak."""
     import multiproc  # noqa: F401
+    from tests.recipe import MODELS, flags, succeed
+
+    with tempfile.TemporaryDirectory() as folder:
+        argv: list[object] = ["-i", ROOT / "phrases" / "phrase_1_64.txt", "-o", folder, "--cpu"]
+        for name in MODELS:
+            succeed("train.py", *flags(name, Path(folder)), "--epochs", 1)
+            argv += [f"--{name.lower()}", Path(folder) / f"checkpoint_{name}_last.pt"]
+        succeed("inference.py", *argv)
 
 
 def serve(channel: socket.socket) -> dict[str, Any] | None:

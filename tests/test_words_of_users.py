@@ -1,4 +1,4 @@
-"""Words of users that are no plain names: paths out of a folder, control characters, numbers of any size."""
+"""Unusual words from users: paths that leave a folder, control characters, enormous numbers."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ def test_the_signal_that_ended_a_process_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_rate_that_no_sound_has_is_refused(tmp_path: Path) -> None:
+def test_an_impossible_sampling_rate_is_refused(tmp_path: Path) -> None:
     result = run("train.py", *flags("WaveGlow", tmp_path), "-sr", 10**15)
     assert result.code == 2 and "--sampling-rate 1000000000000000: expected 1 to 1000000 samples" in result.err
 
 
 @pytest.mark.slow
-def test_output_that_nobody_reads_ends_a_command_without_a_traceback() -> None:
+def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
     words = [sys.executable, "-m", "common.checkpoint", "inspect", "voice/tacotron2.safetensors"]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
