@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from common import precision
 from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
 from common.inference.vocoders import time_call
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.run.distributed import Dist
 from common.run.memory import measure_peak
@@ -49,7 +51,20 @@ WARM_UP, STEPS = 3, 10
 QUICK_LONGEST = 12  # frames
 
 
-def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) -> tuple[TrainState, argparse.Namespace]:
+@dataclass(frozen=True, kw_only=True)
+class PartOptions:
+    """The flags of a part."""
+
+    model: str = option(None, "the model", choices=list(REGISTRY), required=True)
+    numbers: str = option("float16", "number format of the training", choices=list(NUMBERS))
+    way: str = option("", "flags of train.py that choose another way, for the part `way`", metavar="FLAGS")
+    steps: int = option(STEPS, "steps to time", type=positive)
+    quick: bool = option(False, "tiny models: the figures mean nothing")
+    cpu: bool = option(False, "use the CPU even if there is a GPU")
+    output: Path = option(Path("output/gpu"), "folder of the profiles", "-o")
+
+
+def build(args: PartOptions, more: str = "", dist: Dist | None = None) -> tuple[TrainState, argparse.Namespace]:
     """The state of a training of one model, with random weights, on the device of the flags."""
     sizes = QUICK if args.quick else GPU
     flags = {"Tacotron2": sizes.tacotron2, "WaveGlow": sizes.waveglow}.get(args.model, "")
@@ -66,13 +81,13 @@ def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) ->
     return state, options
 
 
-def batch_size(args: argparse.Namespace, spec: ModelSpec) -> int:
+def batch_size(args: PartOptions, spec: ModelSpec) -> int:
     """Clips of the published recipe in this precision; a few for tiny models."""
     published = spec.training.batch_size_amp if args.numbers.endswith("16") else spec.training.batch_size
     return 2 if args.quick else published
 
 
-def make_batch(args: argparse.Namespace, size: int, frames: int | None = None) -> Any:
+def make_batch(args: PartOptions, size: int, frames: int | None = None) -> Any:
     """Noise in the lengths of LJSpeech's clips, or all of `frames`."""
     sizes = QUICK if args.quick else GPU
     if args.model == "WaveGlow":
@@ -80,7 +95,7 @@ def make_batch(args: argparse.Namespace, size: int, frames: int | None = None) -
     return clips(size, sizes.symbols, frames or sizes.frames)
 
 
-def training(args: argparse.Namespace) -> dict[str, Any]:
+def training(args: PartOptions) -> dict[str, Any]:
     """Rates of plain and fast steps at the published batch size, and the peak of memory beside its forecast."""
     figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers}
     longest = QUICK_LONGEST if args.quick else LONGEST
@@ -90,7 +105,7 @@ def training(args: argparse.Namespace) -> dict[str, Any]:
     return figures | {"clips": batch_size(args, REGISTRY[args.model])}
 
 
-def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, float]:
+def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float]:
     """Items a second of one way, and bytes: the peak of a step with the longest clips, and its forecast."""
     state, _ = build(args, flags)
     device, size = state.dist.device, batch_size(args, state.spec)
@@ -104,7 +119,7 @@ def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, fl
     }
 
 
-def optional_way(args: argparse.Namespace) -> dict[str, Any]:
+def optional_way(args: PartOptions) -> dict[str, Any]:
     """Rates, peaks of memory and seconds of the first step: the default way, and one that is off by default."""
     figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers, "way": args.way}
     for name, flags in (("default", ""), ("way", args.way)):
@@ -113,7 +128,7 @@ def optional_way(args: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
-def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
+def _measure_steps(args: PartOptions, flags: str) -> dict[str, Any]:
     state, _ = build(args, flags)
     device = state.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
@@ -142,7 +157,7 @@ def _peak(state: TrainState, batch: Any, always: int) -> int:
     return peak + (always if before is None else before)
 
 
-def profile_step(args: argparse.Namespace) -> dict[str, Any]:
+def profile_step(args: PartOptions) -> dict[str, Any]:
     """The share of a step in which the GPU has nothing to do, and the number of kernels."""
     state, _ = build(args)
     device = state.dist.device
@@ -181,7 +196,7 @@ def _union(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def resume(args: argparse.Namespace) -> dict[str, Any]:
+def resume(args: PartOptions) -> dict[str, Any]:
     """Compare a run of four steps with one that is saved and read again after two: with deterministic operators."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
@@ -205,7 +220,7 @@ def resume(args: argparse.Namespace) -> dict[str, Any]:
     return {"model": args.model, "numbers": args.numbers, "exact": exact, "difference": difference}
 
 
-def two_processes(args: argparse.Namespace) -> dict[str, Any]:
+def two_processes(args: PartOptions) -> dict[str, Any]:
     """Compare two processes over Gloo on one device with one process that accumulates the same two batches."""
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
@@ -227,12 +242,12 @@ def two_processes(args: argparse.Namespace) -> dict[str, Any]:
     return {"model": args.model, "numbers": args.numbers, "between_processes": between, "from_one_process": apart}
 
 
-def _batch_of(args: argparse.Namespace, rank: int) -> Any:
+def _batch_of(args: PartOptions, rank: int) -> Any:
     precision.seed_everything(10 + rank)
     return make_batch(args, 2)
 
 
-def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
+def _one_of_two(rank: int, folder: str, args: PartOptions) -> None:
     device = precision.pick_device(cpu=args.cpu)  # the same for both, which NCCL refuses
     torch.set_num_threads(1)
     torch_dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
@@ -241,7 +256,7 @@ def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
     torch_dist.destroy_process_group()
 
 
-def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch.Tensor]:
+def _weights_after_two_steps(args: PartOptions, dist: Dist) -> list[torch.Tensor]:
     state, _ = build(args, dist=dist)
     batch = to_device(_batch_of(args, dist.rank), dist.device)
     for _ in range(2):
@@ -249,7 +264,7 @@ def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch
     return [weight.detach().cpu() for weight in state.model.parameters()]
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[PartOptions], dict[str, Any]]] = {
     "training": training,
     "way": optional_way,
     "profile": profile_step,
@@ -261,20 +276,14 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 def main(argv: list[str] | None = None) -> None:
     """Run one part."""
     parser = Parser(prog="python -m benchmarks.gpu_parts", description=(__doc__ or "").partition("\n")[0])
-    add = parser.add_argument
-    add("part", choices=list(PARTS))
-    add("--model", choices=list(REGISTRY), required=True)
-    add("--numbers", choices=list(NUMBERS), default="float16")
-    add("--way", default="", metavar="FLAGS", help="flags of train.py that choose another way, for the part way")
-    add("--steps", type=positive, default=STEPS)
-    add("--quick", action="store_true", help="tiny models: the figures mean nothing")
-    add("--cpu", action="store_true")
-    add("-o", "--output", type=Path, default=Path("output/gpu"))
+    parser.add_argument("part", choices=list(PARTS))
+    add_fields(parser, PartOptions)
     args = parser.parse_args(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    options = from_options(PartOptions, vars(args))
+    options.output.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes to stderr
     start = time.perf_counter()
-    figures = PARTS[args.part](args)
+    figures = PARTS[args.part](options)
     print(gpu_page.MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
 
 

@@ -17,7 +17,7 @@ import torch
 import torch.multiprocessing
 
 from benchmarks import latency
-from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
+from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_options
 from benchmarks.sizes import CPU, Setting
 from common.fast import Request
 from common.inference.stages import mels_from_texts
@@ -92,8 +92,8 @@ def time_batch(batch: int, setting: Setting) -> Pair:
 
 def time_text(symbols: int, setting: Setting) -> Pair:
     """Time Tacotron 2's inference of a fixed number of frames."""
-    device, args = setting.device, synthesis_arguments(setting, DECODER_FRAMES)
-    models = {plain: make_ready("acoustic", args, device, request_for(setting, plain)) for plain in (True, False)}
+    device, options = setting.device, synthesis_options(setting, DECODER_FRAMES)
+    models = {plain: make_ready("acoustic", options, device, request_for(setting, plain)) for plain in (True, False)}
     texts = [latency.sentence(symbols)]
     return time_both(lambda plain: mels_from_texts(texts, models[plain], device, setting.amp), device)
 
@@ -105,10 +105,10 @@ def request_for(setting: Setting, plain: bool) -> Request | None:
 
 def time_audio(frames: int, setting: Setting) -> Pair:
     """Time the vocoder on a clip."""
-    device, args = setting.device, synthesis_arguments(setting)
+    device, options = setting.device, synthesis_options(setting)
     vocoders = {
         plain: NeuralVocoder(
-            make_ready("vocoder", args, device, request_for(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
+            make_ready("vocoder", options, device, request_for(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
         )
         for plain in (True, False)
     }

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import datetime
 import functools
+import shlex
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +116,17 @@ def cpu_name() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def stamp() -> str:
+    """CPU, threads, version of PyTorch and date, for a report."""
+    today = datetime.date.today().isoformat()
+    return f"{cpu_name()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}, {today}"
+
+
+def command_of(module: str, argv: Sequence[str]) -> str:
+    """The command line of a benchmark, for a report."""
+    return shlex.join(["python", "-m", f"benchmarks.{module}", *argv])
 
 
 def count_flops(call: Callable[[], Any]) -> int:

@@ -46,7 +46,7 @@ TITLES = ("measurement", "reference", "ours", "ratio", "limit", "share of it")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CaseRow:
     """Figures of a case in its unit; `limit` is None if no operations are counted."""
 
     name: str
@@ -93,7 +93,7 @@ class Report:
     """Results so far."""
 
     machine: dict[str, Any] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CaseRow] = field(default_factory=list)
     growths: dict[str, Growth] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -154,7 +154,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
 
 
-def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[Row]:
+def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[CaseRow]:
     """Yield the rows of these names, each when it is done."""
     for name in names:
         for make in ROWS[name](setting):
@@ -162,7 +162,7 @@ def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: 
             log_progress("  " + " | ".join(row.cells()[1:]))
 
 
-def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
+def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> CaseRow:
     """Run measure_case in a new process and return its row. Raises DataError if the process dies, for lack of memory say.
 
     Only the calling process handles Ctrl-C; it terminates the other one.
@@ -178,7 +178,7 @@ def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
         signal.signal(signal.SIGINT, handler)
     row_sender.close()
     try:
-        row: Row = results.recv()
+        row: CaseRow = results.recv()
         return row
     except EOFError:
         process.join()
@@ -200,7 +200,7 @@ def measure_case(make: MakeCase, machine: Machine, repeats: int, threads: int, r
     row_sender.send(measure_row(case, machine, repeats))
 
 
-def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
+def measure_row(case: Case, machine: Machine, repeats: int) -> CaseRow:
     """Time both calls of a case after a warm-up call each, and count its work."""
     case.reference()
     case.ours()
@@ -212,7 +212,7 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
     def figure(seconds: float) -> float:
         return seconds if case.amount is None else case.amount / seconds
 
-    return Row(
+    return CaseRow(
         name=case.name,
         unit=case.unit,
         higher_is_better=case.amount is not None,
