@@ -4,8 +4,8 @@
         case = make()
         case.reference(), case.ours()
 
-Each case is built and measured in its own process, since memory fragmented by another case would slow it down. Training runs the
-step of train.py, and inference the stages of inference.py, with random weights and random clips.
+Each case is built and measured in its own process, as memory fragmented by another case would slow it down. Training runs the step
+of train.py, inference the stages of inference.py, with random weights and random clips.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ POLL = 0.002  # seconds between two checks for a file
 
 
 class Case(NamedTuple):
-    """A row of the table: two calls of the same work, and the amount of the unit in a call; None if the figure is in seconds."""
+    """A row of the table: two calls that do the same work, and its amount in units; None if the figure is in seconds."""
 
     name: str
     unit: str
@@ -71,7 +71,7 @@ class Case(NamedTuple):
     ours: Callable[[], Any]
     work: Callable[[], list[Work]] | None  # runs the reference once and counts its operations
     half: bool = False  # True if products may be in half precision
-    ms_each: bool = False  # True to print milliseconds a unit too
+    ms_each: bool = False  # True to print milliseconds per unit too
     int8: bool = False  # True if products may be in 8 bits
 
 
@@ -370,7 +370,7 @@ def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> in
 
 
 def step_bytes(model: Any, half: bool) -> int:
-    """Bytes of the weights that Tacotron 2's decoder reads at each step; the memory's keys are computed before the first."""
+    """Bytes of weights that Tacotron 2's decoder reads in each step; the memory's keys are computed once, before the first."""
     decoder = model.decoder
     return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
 

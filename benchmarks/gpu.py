@@ -76,7 +76,7 @@ class GpuOptions:
 
 
 def parts(options: GpuOptions) -> Iterator[GpuPart]:
-    """Yield all parts, the cheapest and most informative first."""
+    """All parts, the cheapest and most informative first."""
     device = ["--cpu"] * (options.device == "cpu")
     quick = ["--quick"] * options.quick
     tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
@@ -103,13 +103,13 @@ def parts(options: GpuOptions) -> Iterator[GpuPart]:
 
 
 def gpu_tests() -> list[Path]:
-    """The files with tests marked gpu; to look for the mark in all files, pytest would need the packages of all."""
+    """The files with tests marked gpu. Collecting all tests with pytest would need everybody's packages."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [file.relative_to(ROOT) for file in files if "\n@pytest.mark.gpu\n" in file.read_text(encoding="utf-8")]
 
 
 def _latencies(options: GpuOptions, device: Sequence[str]) -> Iterator[GpuPart]:
-    """Yield the parts of text to wav, by batch size."""
+    """The parts that time text to wav, by batch size."""
     for number in ("fp16", "fp32"):
         for batch in BATCHES[: 2 if options.quick else None]:
             log, iterations = f"latency_{number}_{batch}.json", 2 if options.quick else 20
@@ -121,7 +121,7 @@ def _latencies(options: GpuOptions, device: Sequence[str]) -> Iterator[GpuPart]:
 
 
 def _rows(options: GpuOptions, flags: Sequence[str]) -> Iterator[GpuPart]:
-    """Yield the rows of benchmarks.speed, each against the plain models."""
+    """The rows of benchmarks.speed, each against the plain models."""
     repeats = 1 if options.quick else 5
     for amp in (True, False):
         for row in SPEED_ROWS:
@@ -134,12 +134,12 @@ def _rows(options: GpuOptions, flags: Sequence[str]) -> Iterator[GpuPart]:
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """List the packages of these names that are not installed."""
+    """The packages among these that are not installed."""
     return [name for name in dict.fromkeys(names) if find_spec(name) is None]
 
 
 def run(part: GpuPart, limit: float) -> PartOutcome:
-    """Run a part in a process of its own, at most so many seconds."""
+    """Run a part in its own process for at most `limit` seconds."""
     if absent := missing(part.needs):
         return PartOutcome(part.name, "left out", 0.0, None, f"not installed: {', '.join(absent)}")
     if limit <= 0:
@@ -167,7 +167,7 @@ def run(part: GpuPart, limit: float) -> PartOutcome:
 
 
 def read_figures(part: GpuPart, output: str) -> Any:
-    """Read figures from the part's file, or the last line of its output that has some; else that line is the summary."""
+    """Figures from the part's file, or from the last marked line of its output; without one, the last line is a summary."""
     if part.figures:
         return gpu_page.read_file(part.figures)
     lines = output.strip().splitlines()
@@ -176,18 +176,18 @@ def read_figures(part: GpuPart, output: str) -> Any:
 
 
 def machine(options: GpuOptions) -> dict[str, Any]:
-    """Describe the GPU, or the CPU, and the software; float32's products are in TF32, as they are in the parts."""
+    """Describe the device and the software; float32 products use TF32, as in the parts."""
     from benchmarks.machine import Machine
 
     device = precision.pick_device(cpu=options.device == "cpu")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     described = Machine(device, options.quick).describe()
-    precision.free_cached_memory(device)  # the parts are processes of their own
+    precision.free_cached_memory(device)  # the parts run in their own processes
     return described
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """Read the results of earlier calls; the last of each part counts."""
+    """The results of earlier calls; the last one of each part counts."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return list({row["part"]: row for row in map(json.loads, lines)}.values())
 

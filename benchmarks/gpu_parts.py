@@ -1,4 +1,4 @@
-"""Parts of benchmarks.gpu that run our own code: each prints its figures as one line of JSON, the last of its output.
+"""Parts of benchmarks.gpu that run our own code; each prints its figures as JSON in the last line of its output.
 
 python -m benchmarks.gpu_parts training --model WaveGlow --numbers float16 --quick --cpu
 """
@@ -65,7 +65,7 @@ class PartOptions:
 
 
 def build(args: PartOptions, more: str = "", dist: Dist | None = None) -> tuple[TrainState, argparse.Namespace]:
-    """The state of a training of one model, with random weights, on the device of the flags."""
+    """The state of a training with random weights, on the device that the flags choose."""
     sizes = QUICK if args.quick else GPU
     flags = {"Tacotron2": sizes.tacotron2, "WaveGlow": sizes.waveglow}.get(args.model, "")
     words = ["-m", args.model, *flags.split(), *NUMBERS[args.numbers].split(), *more.split()]
@@ -82,13 +82,13 @@ def build(args: PartOptions, more: str = "", dist: Dist | None = None) -> tuple[
 
 
 def batch_size(args: PartOptions, spec: ModelSpec) -> int:
-    """Clips of the published recipe in this precision; a few for tiny models."""
+    """The published batch size in this precision; a few clips for tiny models."""
     published = spec.training.batch_size_amp if args.numbers.endswith("16") else spec.training.batch_size
     return 2 if args.quick else published
 
 
 def make_batch(args: PartOptions, size: int, frames: int | None = None) -> Any:
-    """Noise in the lengths of LJSpeech's clips, or all of `frames`."""
+    """Noise with the lengths of LJSpeech's clips, or all of `frames` frames."""
     sizes = QUICK if args.quick else GPU
     if args.model == "WaveGlow":
         return segments(size, sizes.segment_length)
@@ -96,17 +96,17 @@ def make_batch(args: PartOptions, size: int, frames: int | None = None) -> Any:
 
 
 def training(args: PartOptions) -> dict[str, Any]:
-    """Rates of plain and fast steps at the published batch size, and the peak of memory beside its forecast."""
+    """Rates of plain and fast steps at the published batch size, and peak memory with its forecast."""
     figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers}
     longest = QUICK_LONGEST if args.quick else LONGEST
     for way, flags in (("plain", "--plain"), ("ours", "")):
         figures |= {f"{way}_{name}": figure for name, figure in _measure(args, flags, longest).items()}
-        gc.collect()  # the peak of the next way would count a state that a cycle holds
+        gc.collect()  # a state kept alive by a cycle would count in the next peak
     return figures | {"clips": batch_size(args, REGISTRY[args.model])}
 
 
 def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float]:
-    """Items a second of one way, and bytes: the peak of a step with the longest clips, and its forecast."""
+    """Items per second of one way, and in bytes the peak of a step with the longest clips and its forecast."""
     state, _ = build(args, flags)
     device, size = state.dist.device, batch_size(args, state.spec)
     expected = plan.forecast(state, lambda count: make_batch(args, count, longest), size)
@@ -120,7 +120,7 @@ def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float]:
 
 
 def optional_way(args: PartOptions) -> dict[str, Any]:
-    """Rates, peaks of memory and seconds of the first step: the default way, and one that is off by default."""
+    """Rates, peak memory and seconds of the first step, for the default way and for one that is off by default."""
     figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers, "way": args.way}
     for name, flags in (("default", ""), ("way", args.way)):
         figures |= {f"{name}_{figure}": value for figure, value in _measure_steps(args, flags).items()}
@@ -133,12 +133,12 @@ def _measure_steps(args: PartOptions, flags: str) -> dict[str, Any]:
     device = state.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
     warm_up = _time_steps(state, batch, WARM_UP)
-    precision.free_cached_memory(device)  # the first step's search for algorithms takes much more than a step
+    precision.free_cached_memory(device)  # searching for algorithms in the first step takes much more than a step
     seconds = _time_steps(state, batch, args.steps)
     return {
         "items_per_sec": float(batch.num_items) / statistics.median(seconds),
         "first_seconds": warm_up[0],
-        # With that of recorded graphs, which allocate nothing in a replay.
+        # Includes the memory of recorded graphs, which allocate nothing when replayed.
         "peak_bytes": precision.reserved_memory(device),
     }
 
@@ -149,7 +149,7 @@ def _time_steps(state: TrainState, batch: Any, steps: int) -> list[float]:
 
 
 def _peak(state: TrainState, batch: Any, always: int) -> int:
-    """Bytes at the highest point of a step, those of weights and averages included."""
+    """Peak bytes of a step, including weights and averages."""
     device = state.dist.device
     moved = to_device(batch, device)
     before = precision.allocated_memory(device)
@@ -158,14 +158,14 @@ def _peak(state: TrainState, batch: Any, always: int) -> int:
 
 
 def profile_step(args: PartOptions) -> dict[str, Any]:
-    """The share of a step in which the GPU has nothing to do, and the number of kernels."""
+    """The share of a step during which the GPU is idle, and the number of kernels."""
     state, _ = build(args)
     device = state.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
     for _ in range(WARM_UP):
         train_step(state, [batch])
     on_gpu = device.type != "cpu"
-    # Before the profiler, which stays in the driver.
+    # Timed before profiling, as the profiler stays in the driver.
     _, undisturbed = time_call(lambda: train_step(state, [batch]), device)
     with profile(activities=supported_activities()) as profiler:
         _, seconds = time_call(lambda: train_step(state, [batch]), device)
@@ -182,13 +182,13 @@ def profile_step(args: PartOptions) -> dict[str, Any]:
 
 
 def _spans_on_gpu(events: Iterable[Any]) -> list[tuple[float, float]]:
-    """Begin and end of each kernel and copy; a named region, as that of the optimizer, reaches over the gaps between them."""
+    """Start and end of each kernel and copy; not of named regions such as the optimizer's, which span the gaps between them."""
     on_gpu = (event for event in events if "CPU" not in str(event.device_type) and not event.is_user_annotation)
     return [(event.time_range.start, event.time_range.end) for event in on_gpu]
 
 
 def _union(spans: list[tuple[float, float]]) -> float:
-    """The length of the union of spans, which may overlap."""
+    """The length of the union of possibly overlapping spans."""
     total, last = 0.0, -1.0
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, last))
@@ -197,7 +197,7 @@ def _union(spans: list[tuple[float, float]]) -> float:
 
 
 def resume(args: PartOptions) -> dict[str, Any]:
-    """Compare a run of four steps with one that is saved and read again after two: with deterministic operators."""
+    """Compare a run of four steps with one saved and restored after two, with deterministic operators."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
     with tempfile.TemporaryDirectory() as folder:

@@ -65,7 +65,7 @@ from synthesizer import Checkpoint, Synthesizer, load
 
 # B batch, T frames
 
-# Without digits, abbreviations or signs that a cleaner changes, so that each character is one symbol.
+# No digits, abbreviations or signs that a cleaner would change, so each character is one symbol.
 SENTENCE = (
     "Every morning the old ferry leaves the harbour at first light, carries the market people across the bay, "
     "and waits on the far side until the bells of the town have called everyone home again. "
@@ -76,7 +76,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Iteration(NamedTuple):
-    """One batch: seconds from text to sound, mel frames of all its clips, and the stages' numbers for the log."""
+    """One batch: seconds from text to sound, mel frames of all clips, and the stages' figures for the log."""
 
     latency: float
     frames: int
@@ -217,7 +217,7 @@ def report(
 def summarise(
     latencies: Sequence[float], frames: Sequence[int], batch_size: int, audio: AudioConfig
 ) -> dict[str, float]:
-    """Compute the table's numbers from latencies in seconds and mel frames of whole batches; the last three are of one clip."""
+    """The table's figures from latencies in seconds and mel frames of whole batches; the last three are per clip."""
     latency, mels = float(np.mean(latencies)), float(np.mean(frames))
     samples = mels * audio.hop_length  # frames to samples, of a batch
     seconds = samples / audio.sampling_rate / batch_size
@@ -234,7 +234,7 @@ def summarise(
 
 
 def precision_name(device: torch.device, half: bool, int8: bool) -> str:
-    """Name the precision as in the published tables; BF16 is --fp16 on a CPU, + INT8 an effective --int8."""
+    """The precision as the published tables name it; BF16 is --fp16 on a CPU, + INT8 an effective --int8."""
     name = {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
     return f"{name} + INT8" if int8 and not precision.int8_note(device) else name
 
@@ -279,7 +279,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_plain_argument(parser)
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; created if missing")
-    log_file = "a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"
+    log_file = "log file: a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
     add_audio_arguments(parser)
     for spec in REGISTRY.values():

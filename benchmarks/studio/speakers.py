@@ -42,7 +42,7 @@ MOST = 100  # clips of a voice
 
 
 class VoiceSource(NamedTuple):
-    """A voice: its name, its speaker, and `write(folder)`, which returns its clips; DataError where it is not installed."""
+    """A voice: its name, its speaker, and `write(folder)`, which returns its clips; raises DataError if it is not installed."""
 
     name: str
     speaker: str
@@ -83,9 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             except DataError as error:
                 missing.append(f"{source.name} ({error})")
     if len(voices) < 2:
-        raise DataError(
-            f"{len(voices)} voices of those that are measured, expected 2 or more; left out: {', '.join(missing)}"
-        )
+        raise DataError(f"{len(voices)} voices are available, expected 2 or more; left out: {', '.join(missing)}")
     outcomes = list(measure(voices, args.sets, np.random.default_rng(args.seed)))
     print(report(voices, missing, outcomes, words))
 
@@ -100,9 +98,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("output/speakers_benchmark"), help="folder of the clips")
-    add("--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts, fetched where missing")
-    add("--sets", type=positive, default=30, metavar="N", help="sets of each voice alone")
-    add("--seed", type=seed, default=1, help="of the sets")
+    add("--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts; missing ones are fetched")
+    add("--sets", type=positive, default=30, metavar="N", help="single-voice sets per voice")
+    add("--seed", type=seed, default=1, help="seed of the sets")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args(argv)
 

@@ -53,7 +53,7 @@ def test_voices_that_are_not_installed_are_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(asterisk.FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(DataError) as error:
         main(["--output", str(tmp_path / "out"), "--asterisk", str(tmp_path / "prompts")])
-    assert "0 voices of those that are measured" in str(error.value)
+    assert "0 voices are available" in str(error.value)
     names = [source.name for source in sources(tmp_path)]
     assert len(names) == len(set(names)) and all(f"{name} (" in str(error.value) for name in names)
     assert "flite-slt (flite is not installed)" in str(error.value)
