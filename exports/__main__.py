@@ -94,7 +94,7 @@ def parse_args(argv: list[str]) -> Callable[[], None]:
     args = parser.parse_args(argv)
     strength = given_options(parser, argv).get("denoising_strength")
     config = SynthesisConfig(sigma_infer=args.sigma_infer, denoising_strength=strength, plain=True)
-    return partial(write_export, args.target, named_checkpoints(args, SPECS), args.output, config)
+    return lambda: write_export(args.target, named_checkpoints(args, SPECS), args.output, config)
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:

@@ -27,30 +27,15 @@ from waveglow.model import WaveGlow
 from waveglow.spec import SPEC as VOCODER
 
 TACOTRON2 = {
-    "n_mel_channels": 5,
-    "symbols_embedding_dim": 6,
-    "encoder_kernel_size": 3,
-    "encoder_n_convolutions": 2,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 7,
-    "attention_dim": 4,
-    "attention_location_n_filters": 3,
-    "attention_location_kernel_size": 5,
-    "decoder_rnn_dim": 9,
-    "prenet_dim": 6,
-    "max_decoder_steps": 40,
-    "postnet_embedding_dim": 7,
-    "postnet_n_convolutions": 3,
-    "n_frames_per_step": 2,
-}
+    "n_mel_channels": 5, "symbols_embedding_dim": 6, "encoder_kernel_size": 3, "encoder_n_convolutions": 2,
+    "encoder_embedding_dim": 8, "attention_rnn_dim": 7, "attention_dim": 4, "attention_location_n_filters": 3,
+    "attention_location_kernel_size": 5, "decoder_rnn_dim": 9, "prenet_dim": 6, "max_decoder_steps": 40,
+    "postnet_embedding_dim": 7, "postnet_n_convolutions": 3, "n_frames_per_step": 2,
+}  # fmt: skip
 WAVEGLOW = {
-    "n_mel_channels": 5,
-    "n_flows": 4,
-    "n_early_every": 2,
+    "n_mel_channels": 5, "n_flows": 4, "n_early_every": 2, "hop_length": 64, "upsample_kernel_size": 256,
     "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 8},
-    "hop_length": 64,
-    "upsample_kernel_size": 256,
-}
+}  # fmt: skip
 AUDIO = {"n_mel_channels": 5, "filter_length": 256, "hop_length": 64, "win_length": 256}
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 # Targets exported in one process: those of ONNX share the conversion of the parts.

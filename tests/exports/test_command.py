@@ -134,6 +134,7 @@ def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | No
 
 
 SETTINGS = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}, "sigma_infer": 0.9}
+SETTINGS["denoising_strength"] = 0.1
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "../secret", "a/../../secret", "nul\0"])
@@ -141,7 +142,7 @@ def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> 
     (tmp_path / "secret").write_bytes(b"1")
     writer = ExportWriter(tmp_path / "export")
     writer.files[name] = FileRecord(bytes=1, sha256=hashlib.sha256(b"1").hexdigest(), inputs={}, outputs={})
-    writer.finish(**SETTINGS, denoising_strength=0.1)
+    writer.finish(**SETTINGS)
     with pytest.raises(DataError, match="expected a path inside"):
         read_manifest(tmp_path / "export")
 
@@ -155,7 +156,7 @@ def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> 
     ],
 )
 def test_entries_of_another_kind_are_named(tmp_path, entry: dict, message: str) -> None:
-    ExportWriter(tmp_path / "export").finish(**{**SETTINGS, "denoising_strength": 0.1, **entry})
+    ExportWriter(tmp_path / "export").finish(**SETTINGS | entry)
     with pytest.raises(DataError, match=message):
         read_manifest(tmp_path / "export")
 
@@ -163,23 +164,20 @@ def test_entries_of_another_kind_are_named(tmp_path, entry: dict, message: str) 
 @pytest.mark.parametrize("files", ["[]", "3", '{"nul\\u0000": {}, "/etc/x": {}}'])
 def test_a_manifest_of_other_content_is_replaced(tmp_path, files: str) -> None:
     (tmp_path / "export.json").write_text(f'{{"files": {files}}}')
-    ExportWriter(tmp_path).finish(**SETTINGS, denoising_strength=0.1)
+    ExportWriter(tmp_path).finish(**SETTINGS)
     assert read_manifest(tmp_path).files == {}
 
 
 def test_an_older_export_is_replaced_and_other_files_are_safe(tmp_path) -> None:
     writer = ExportWriter(tmp_path / "export")
     writer.add("old.bin", b"1", {}, {})
-    settings = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}}
-    settings |= {"sigma_infer": 0.9, "denoising_strength": 0.1}
-    writer.finish(**settings)
+    writer.finish(**SETTINGS)
     (tmp_path / "export" / "notes.txt").write_text("mine")
     writer = ExportWriter(tmp_path / "export")
-    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == [
-        "notes.txt"
-    ]  # no manifest until all is written
+    # There is no manifest until everything is written.
+    assert [path.name for path in (tmp_path / "export").iterdir()] == ["notes.txt"]
     writer.add("new.bin", b"22", {}, {})
-    writer.finish(**settings)
+    writer.finish(**SETTINGS)
     assert list(read_manifest(tmp_path / "export").files) == ["new.bin"]
     (tmp_path / "export" / "export.json").unlink()
     with pytest.raises(UsageError, match="has files but no export"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import shutil
 import tarfile
 import wave
@@ -21,7 +20,6 @@ from tests.scripts.loopback import Server, run_script, serve
 pytestmark = pytest.mark.slow
 
 NAME = "LJSpeech-1.1.tar.bz2"
-SHARED = ROOT.parent / "shared"
 SIZES = {"val": 100, "test": 500} | {f"train_subset_{n}": n for n in (64, 300, 625, 1250, 2500)}
 # First 16 digits of the SHA-256 of each list's ids, one a line, taken from the published recipe's split.
 SPLIT_HASHES = {
@@ -258,30 +256,3 @@ def test_split_is_the_published_one():
     split = prepare_dataset.read_split(ROOT / "filelists/ljs_split.txt")
     assert {name: len(set(clips)) for name, clips in split.items()} == SIZES
     assert {n: hashlib.sha256("\n".join(clips).encode()).hexdigest()[:16] for n, clips in split.items()} == SPLIT_HASHES
-
-
-def test_every_clip_of_the_corpus_is_in_one_list(tmp_path, capsys):
-    transcripts = SHARED / "data/ljspeech_transcripts.txt"
-    if not transcripts.is_file():
-        pytest.skip("no transcripts of LJSpeech-1.1 beside the project")
-    texts = dict(row.split("|") for row in transcripts.read_text(encoding="utf-8").rstrip("\n").split("\n"))
-    corpus = tmp_path / "LJSpeech-1.1"
-    (corpus / "wavs").mkdir(parents=True)
-    (tmp_path / "filelists").mkdir()
-    for clip in texts:
-        os.mknod(corpus / "wavs" / f"{clip}.wav")
-    (corpus / "metadata.csv").write_text("".join(f"{clip}|raw|{text}\n" for clip, text in texts.items()))
-    split = str(ROOT / "filelists/ljs_split.txt")
-    prepare_dataset.main([str(corpus), "--filelists", str(tmp_path / "filelists"), "--split", split])
-
-    lists = {name: filelist(tmp_path, "audio", name) for name in ("train", *SIZES)}
-    assert {name: len(rows) for name, rows in lists.items()} == {"train": 12500} | SIZES
-    rows = lists["train"] + lists["val"] + lists["test"]
-    assert {path[18:28]: text for path, text in rows} == texts
-    assert len(rows) == len(texts) == 13100
-    assert lists["train"] == sorted(lists["train"])
-    for name in SIZES:
-        assert name in ("val", "test") or set(lists[name]) <= set(lists["train"])
-        assert [(p.replace("wavs", "mels").replace(".wav", ".pt"), t) for p, t in lists[name]] == filelist(
-            tmp_path, "mel", name
-        )
