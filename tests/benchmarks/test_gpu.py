@@ -123,9 +123,12 @@ def test_the_state_of_a_way_is_gone_before_the_next(monkeypatch: pytest.MonkeyPa
     """PyTorch's first optimizer is part of a cycle, and its weights would count in the peak of the next way."""
     states: list[weakref.ref[Any]] = []
 
+    class State:
+        """Something that weak references may point to."""
+
     def measure(*_: Any) -> dict[str, float]:
         assert all(state() is None for state in states)
-        state = SimpleNamespace()
+        state = State()
         state.itself = state
         states.append(weakref.ref(state))
         return {"peak_bytes": 1.0}
