@@ -130,7 +130,7 @@ def open_log(output: Path, log_file: str) -> NvLog:
     older = move_aside(path)
     log = NvLog(path)
     if older:
-        log.say(f"older log: {path} is now {older}")
+        log.say(f"older logs: {path} is now {older}")
     return log
 
 

@@ -135,7 +135,7 @@ def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -
 def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) -> None:
     (tmp_path / "nvlog.json").write_text("an older log\n")
     result = measure(*tiny(tmp_path, "--num-iters", 7))
-    assert f"older log: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
+    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
     assert (tmp_path / "nvlog_1.json").read_text() == "an older log\n"
     row = parse_table(result.out)
     latencies = [record["latency"] for record in iterations(tmp_path)]
