@@ -31,7 +31,7 @@ from common import precision
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import save_checkpoint
 from common.fast import Request
-from common.inference.config import SynthesisConfig
+from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
 from common.kernels.int8 import can_multiply
@@ -261,7 +261,12 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
     }
     vocoders = {
         plain: NeuralVocoder(
-            vocoding, AUDIO, device, halves[plain], options["sigma_infer"], options["denoising_strength"]
+            vocoding,
+            AUDIO,
+            device,
+            halves[plain],
+            options["sigma_infer"],
+            options["denoising_strength"] or DENOISING_STRENGTH,
         )
         for plain, (_, vocoding) in models.items()
     }

@@ -69,7 +69,9 @@ def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]]) -> Non
 
 
 def section(done: Results, others: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """The lines of the section."""
+    """The lines of the section; tables only once something was measured."""
+    if not (done or others):
+        return [_machine(done)]
     lines = [_machine(done), "", *_training(done), "", *_ways(done), "", *_loaders(done), "", *_latency(done), ""]
     lines += _checks(done)
     for figures in (value for part, value in done.items() if part.startswith("speed ")):
