@@ -31,7 +31,7 @@ from common import precision
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import save_checkpoint
 from common.fast import Request
-from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
+from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
 from common.kernels.int8 import can_multiply
@@ -266,7 +266,7 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
             device,
             halves[plain],
             options["sigma_infer"],
-            options["denoising_strength"] or DENOISING_STRENGTH,
+            options["denoising_strength"],
         )
         for plain, (_, vocoding) in models.items()
     }

@@ -50,7 +50,7 @@ from common.inference.arguments import (
     own_flags,
     synthesis_config,
 )
-from common.inference.config import SynthesisConfig, problems_below_zero
+from common.inference.config import DENOISING_STRENGTH, SynthesisConfig, problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.options import add_fields, from_options, option
@@ -271,6 +271,7 @@ def make_parser() -> argparse.ArgumentParser:
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
     add("--vocoder", choices=vocoders, help="vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)
+    parser.set_defaults(denoising_strength=DENOISING_STRENGTH)
     add("--seed", type=seed, default=0, help="random seed of the weights")
     add_fields(parser, SynthesisConfig, "half", "int8", "plain")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")

@@ -177,7 +177,7 @@ def test_the_earlier_name_of_the_command_works(corpus: Path) -> None:
 
 
 def test_the_default_cleaners_are_those_of_training() -> None:
-    assert parse_args(["x.txt"]).text_cleaners == list(Tacotron2DataConfig.text_cleaners)
+    assert parse_args(["x.txt"]).text_cleaners == list(Tacotron2DataConfig().text_cleaners)
 
 
 def test_mels_missing_lists_and_missing_clips_are_refused(corpus: Path) -> None:
