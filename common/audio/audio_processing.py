@@ -76,7 +76,8 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
             _check_header(name, file.channels, file.samplerate, sampling_rate)
         samples, promised = _read_blocks(file), file.frames
         container, codec, rate = file.format, file.subtype, file.samplerate
-    _check_whole(name, container, len(samples), promised)
+    with _explain_errors(name):
+        _check_whole(name, container, len(samples), promised)
     mono = samples.mean(axis=1)
     peak = float(np.abs(mono).max())
     if not np.isfinite(peak):
@@ -108,6 +109,8 @@ def _explain_errors(name: str) -> Iterator[None]:
         raise DataError(f"{name}: no such audio file")
     try:
         yield
+    except FileNotFoundError:  # it went away in between
+        raise DataError(f"{name}: no such audio file") from None
     except TypeError:  # soundfile's error for a name that ends in .raw
         raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
     except soundfile.LibsndfileError as error:
