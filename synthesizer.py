@@ -26,6 +26,7 @@ from common.arguments import actions_of, add_audio_arguments
 from common.audio.loudness import normalize
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
+from common.checkpoint.weights import restore_model
 from common.errors import DataError, UsageError
 from common.fast import Request
 from common.files import display_path
@@ -45,7 +46,7 @@ from common.inference.stages import Batch, Line, Part, PartStream, Speech, acous
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
 from common.run.memory import available_memory
 from common.spec import ModelSpec, config_of
-from models import REGISTRY, restore_model
+from models import REGISTRY
 
 __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
 

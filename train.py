@@ -35,26 +35,14 @@ from common.spec import ModelSpec
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.checkup import BEST_BY, Checkup
-from common.training.loop import (
-    Best,
-    Ending,
-    EpochTotals,
-    RunTotals,
-    TrainState,
-    any_process,
-    build_state,
-    is_stop_requested,
-    log_epoch,
-    train_epoch,
-)
-from common.training.optimization import Pace, batch_factor, rate_at
-from common.training.plan import describe_plan, memory_advice, small_step_note
+from common.training.fine_tuning import warm_start
+from common.training.forecast import describe_plan, measure_run, memory_advice, small_step_note, write_figures
+from common.training.loop import Ending, RunTotals, any_process, is_stop_requested, log_epoch, train_epoch
+from common.training.optimization import Pace, batch_factor, freeze, rate_at
 from common.training.rate_test import find_rate
 from common.training.sampler import sampler_of
-from common.training.selection import freeze
-from common.training.trial import measure_run, write_figures
+from common.training.state import Best, EpochTotals, TrainState, build_state
 from common.training.validation import update_best, validate
-from common.training.warm_start import warm_start
 from data_functions import Loaders, get_loaders
 from loss_functions import get_loss_function
 from models import REGISTRY, get_model

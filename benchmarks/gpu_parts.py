@@ -32,10 +32,11 @@ from common.parser import Parser
 from common.run.distributed import Dist
 from common.run.memory import measure_peak
 from common.spec import ModelSpec
-from common.training import plan, snapshot
+from common.training import forecast, snapshot
 from common.training.arguments import parse_training_arguments
-from common.training.loop import TrainState, to_device, train_step
+from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
+from common.training.state import TrainState
 from models import REGISTRY
 from train import make_state
 
@@ -94,7 +95,7 @@ def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, fl
     """Items a second of one way, and bytes: the peak of a step with the longest clips, and its forecast."""
     state, _ = build(args, flags)
     device, size = state.dist.device, batch_size(args, state.spec)
-    expected = plan.forecast(state, lambda count: make_batch(args, count, longest), size)
+    expected = forecast.forecast(state, lambda count: make_batch(args, count, longest), size)
     batch = to_device(make_batch(args, size), device)
     seconds = _time_steps(state, batch, WARM_UP + args.steps)
     return {

@@ -11,7 +11,6 @@ import datetime
 import functools
 import statistics
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from common import precision
 from common.inference.vocoders import time_call
 from common.kernels.int8 import can_multiply
+from common.kernels.private_ops import int8_matmul, processor
 
 SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # sides of square matrices
 BYTES, BYTES_QUICK = 2**28, 2**22  # more than the size of caches
@@ -101,8 +101,8 @@ def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[C
     """Yield products of 2 x size^3 operations each, in different layouts and libraries."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     if dtype == torch.int8:
-        yield lambda: torch._int_mm(a, b)
-        yield lambda: torch._int_mm(a, b.t())
+        yield lambda: int8_matmul(a, b)
+        yield lambda: int8_matmul(a, b.t())
         return
     yield lambda: a @ b
     yield lambda: a @ b.t()
@@ -112,9 +112,7 @@ def _products(size: int, dtype: torch.dtype, device: torch.device) -> Iterator[C
 
 def cpu_name() -> str:
     """Name of the CPU, or "" if the system does not provide it."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return processor().name
 
 
 def count_flops(call: Callable[[], Any]) -> int:

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -252,15 +251,7 @@ def device_name(device: torch.device) -> str:
     """Return the name of a GPU, or of the processor with the number of its cores that this process may use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    names = (line.partition(":")[2].strip() for line in _processor_lines() if line.startswith("model name"))
-    return f"{next(names, platform.machine())}, {len(os.sched_getaffinity(0))} cores"
-
-
-def _processor_lines() -> list[str]:
-    try:
-        return Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:  # a system without this file
-        return []
+    return f"{private_ops.processor().name or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

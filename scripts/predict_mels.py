@@ -24,6 +24,7 @@ from tqdm import tqdm
 from common.arguments import HelpFormatter, positive
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import restore_model
 from common.data.filelist import check_files, lines_of, read_filelist
 from common.data.mel_settings import write_settings
 from common.data.mels import save_mel
@@ -33,7 +34,6 @@ from common.parser import Parser
 from common.precision import pick_device, separate_rng
 from common.spec import Key, Options
 from common.training.loop import to_device
-from models import restore_model
 from tacotron2.data_function import TextMelDataset
 from tacotron2.spec import SPEC
 

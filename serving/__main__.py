@@ -16,10 +16,9 @@ import sys
 from functools import partial
 from typing import Any
 
-import uvicorn
-
 from common import precision
 from common.errors import DataError, exit_on_user_error
+from common.web.server import Server
 from common.web.sockets import WAITING, listen, reason
 from serving.app import make_app
 from serving.arguments import parse_args
@@ -45,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
     engine = Engine(Voices(config), config)
-    server = Server(engine, config)
+    server = SpeechServer(engine, config)
     try:
         server.run(sockets=[listen(config.host, config.port)])
     finally:
@@ -54,22 +53,11 @@ def main(argv: list[str] | None = None) -> None:
         raise engine.failure
 
 
-class Server(uvicorn.Server):
-    """Uvicorn's server, which on a signal first finishes the accepted requests while /readyz answers 503."""
+class SpeechServer(Server):
+    """A server that on a signal first finishes the accepted requests, while /readyz answers 503."""
 
     def __init__(self, engine: Engine, config: ServingConfig) -> None:
-        self.app = make_app(engine, config)
-        quiet = uvicorn.Config(self.app, log_config=None, access_log=False, server_header=False)
-        quiet.timeout_graceful_shutdown = LAST_BYTES
-        # The other parser, httptools, sets no limit to headers.
-        limited: Any = partial(Connection, patience=config.idle_timeout, most=most_connections())
-        quiet.http, quiet.h11_max_incomplete_event_size = limited, LONGEST_HEADERS
-        quiet.ws_max_size = config.max_body
-        # asyncio accepts as many connections in one turn of its loop as may wait, and only later checks for room.
-        quiet.backlog = ACCEPTED_AT_ONCE
-        # A client that plays in real time answers a ping after the audio before it, maybe minutes later.
-        quiet.ws_ping_timeout = None
-        super().__init__(quiet)
+        super().__init__(make_app(engine, config), LAST_BYTES, log_config=None, **limits_of(config))
         self.engine, self.settings = engine, config
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -111,9 +99,21 @@ class Server(uvicorn.Server):
         log.info(f"stopping: accepted requests have {self.settings.grace:g} seconds")
         if not await self.engine.stop():
             log.warning("stopping: requests are left, their answers end early")
-        for close in self.app.state.before_exit:
-            close()
-        self.should_exit = True
+        self.end()
+
+
+def limits_of(config: ServingConfig) -> dict[str, Any]:
+    """Return uvicorn's settings for the limits of connections."""
+    return {
+        # The other parser, httptools, sets no limit to headers.
+        "http": partial(Connection, patience=config.idle_timeout, most=most_connections()),
+        "h11_max_incomplete_event_size": LONGEST_HEADERS,
+        "ws_max_size": config.max_body,
+        # asyncio accepts as many connections in one turn of its loop as may wait, and only later checks for room.
+        "backlog": ACCEPTED_AT_ONCE,
+        # A client that plays in real time answers a ping after the audio before it, maybe minutes later.
+        "ws_ping_timeout": None,
+    }
 
 
 def set_up_logging() -> None:

@@ -59,7 +59,6 @@ def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     """Make the app of an engine. Its caller starts and stops the engine."""
     app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION)
     app.state.engine, app.state.config, app.state.sockets = engine, config, 0
-    app.state.before_exit = []  # functions that end connections without requests; a server calls them last
     app.include_router(api)
     app.include_router(health)
     app.add_exception_handler(RequestError, handle_request_error)

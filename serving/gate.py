@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hmac
 import json
 import logging
 import time
@@ -13,8 +10,8 @@ import time
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
+from common.web.gate import basic_password, bearer_token, is_own_origin, is_secret, refuse
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
 from serving.metrics import Metrics
@@ -27,7 +24,6 @@ PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/
 API = "/v1/"
 UPLOAD = "/gradio_api/upload"  # of the page, which has a limit of its own
 SLOWEST_UPLOAD = 10_000  # bytes a second
-DENIAL = "websocket.http.response"  # ASGI's extension for an HTTP answer in place of a WebSocket
 CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
 
 log = logging.getLogger("serving.access")
@@ -51,7 +47,7 @@ class Gate:
         try:
             if error := self._error(scope):
                 fields["error"] = error.message
-                await refuse(error, scope, receive, answer)
+                await refuse(error_response(error), error.reason, scope, receive, answer)
             else:
                 await self.app(scope, self._limit_body(scope, receive), answer)
         except StallError as error:
@@ -62,11 +58,12 @@ class Gate:
 
     def _error(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
-        if scope["type"] == "websocket" and not self._is_own_origin(headers):
+        is_allowed = not {headers.get("origin"), "*"}.isdisjoint(self.config.cors_origins)
+        if scope["type"] == "websocket" and not (is_allowed or is_own_origin(headers)):
             message = f"pages of {quote_value(headers['origin'])} may not call this server (--cors-origin)"
             return RequestError(403, message, code="origin_not_allowed")
         key = None if scope["path"] in OPEN_PATHS else self.config.api_key
-        if key is not None and not has_key(headers, key):
+        if key is not None and not any(is_secret(found(headers), key) for found in (bearer_token, basic_password)):
             message = "the key is missing or wrong, expected the header Authorization: Bearer KEY"
             browser = {} if scope["path"].startswith(API) else {"WWW-Authenticate": 'Basic realm="speech"'}
             return RequestError(401, message, code="invalid_api_key", headers=browser)
@@ -74,13 +71,6 @@ class Gate:
         if size.isdecimal() and int(size) > self.config.max_body and is_limited(scope):
             return RequestError(413, self._too_large(f"{size} bytes"), code="body_too_large")
         return None
-
-    def _is_own_origin(self, headers: Headers) -> bool:
-        """False for a page of another origin; browsers leave its WebSockets to the server's decision (RFC 6455, 10.2)."""
-        origin, allowed = headers.get("origin"), self.config.cors_origins
-        if origin is None or not {origin, "*"}.isdisjoint(allowed):
-            return True
-        return origin.partition("://")[2] == headers.get("host")
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
         """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time.
@@ -151,31 +141,6 @@ class Answer:
 def is_limited(scope: Scope) -> bool:
     """True for a request whose body has at most --max-body bytes: all but the upload of a sound file."""
     return scope["type"] == "http" and not scope["path"].startswith(UPLOAD)
-
-
-async def refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with an error. A WebSocket is refused before it opens, with 403 where the server cannot send the error itself."""
-    if scope["type"] == "http":
-        await error_response(error)(scope, receive, send)
-    elif DENIAL in scope.get("extensions", {}):
-        await WebSocket(scope, receive, send).send_denial_response(error_response(error))
-    else:
-        await receive()
-        await send({"type": "websocket.close", "code": 1008, "reason": error.reason})
-
-
-def has_key(headers: Headers, key: str) -> bool:
-    """True where the header has the key: as a bearer token, or as the password of a browser's form."""
-    kind, _, value = headers.get("authorization", "").partition(" ")
-    found = value.strip().encode("latin-1")  # as Starlette decodes headers
-    if kind.lower() == "basic":
-        try:
-            found = base64.b64decode(found, validate=True).partition(b":")[2]
-        except binascii.Error:
-            return False
-    elif kind.lower() != "bearer":
-        return False
-    return hmac.compare_digest(found, key.encode())
 
 
 class JsonFormatter(logging.Formatter):

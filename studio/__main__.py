@@ -16,15 +16,17 @@ import sys
 import webbrowser
 from urllib.parse import quote
 
-import uvicorn
+from fastapi import FastAPI
 
 from common.errors import exit_on_user_error
 from common.files import make_folder
+from common.web.gate import is_loopback
+from common.web.server import Server
 from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs.jobs import Jobs, machine_devices
 from studio.page import make_app
-from studio.page.access import PARAMETER, Access, is_loopback
+from studio.page.access import PARAMETER, Access
 from studio.page.context import Context
 from studio.page.uploads import remove_old
 
@@ -45,18 +47,16 @@ def main(argv: list[str] | None = None) -> None:
         os.environ.setdefault(UPLOADS, str(projects / FOLDER))
         context = Context(projects, config.cpu, Jobs(projects, machine_devices(config.cpu)))
         app = make_app(context, access)
-        settings = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
-        settings.timeout_graceful_shutdown = LAST_BYTES
         if config.host in ALL_ADDRESSES:
             print(f"from other machines: {address_of(config.host, access, socket.gethostname())}", flush=True)
-        Server(settings, address_of(config.host, access), config.open).run(sockets=[listener])
+        PageServer(app, address_of(config.host, access), config.open).run(sockets=[listener])
 
 
-class Server(uvicorn.Server):
-    """Uvicorn's server, which prints the page's address once it answers, and ends open pages at its end."""
+class PageServer(Server):
+    """A server that prints the page's address once it answers."""
 
-    def __init__(self, config: uvicorn.Config, address: str, opens: bool) -> None:
-        super().__init__(config)
+    def __init__(self, app: FastAPI, address: str, opens: bool) -> None:
+        super().__init__(app, LAST_BYTES, log_level="warning")
         self.address, self.opens = address, opens
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -67,9 +67,8 @@ class Server(uvicorn.Server):
             webbrowser.open(self.address)
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """End the connections of open pages, then stop."""
-        self.config.app.state.end_pages()  # type: ignore[union-attr]
-        self.should_exit = True
+        """Stop."""
+        self.end()
 
 
 def choose_token(config: StudioConfig) -> str | None:

@@ -1,34 +1,39 @@
-"""The studio's page in a browser: python -m studio. docs/own-voice.md describes it.
-
-It listens on this machine alone. On any other --host each visitor needs a token, which is in the address that the command prints.
-Ctrl-C ends the server; trainings that it has started go on.
-"""
+"""The options of the page's server, python -m studio, and what the commands of a project share."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.arguments import HelpFormatter
 from common.errors import UsageError
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.web.sockets import LARGEST_PORT
-from studio.project import PROJECTS
+from studio.project import PROJECTS, Project
 
-TOKEN_VARIABLE = "STUDIO_TOKEN"  # of the environment, where --token is not given
+TOKEN_VARIABLE = "STUDIO_TOKEN"  # in the environment; --token overrides it
+DESCRIPTION = """The studio's page in a browser: python -m studio. docs/own-voice.md describes it.
+
+The server listens on this machine only. With any other --host each visitor needs a token, which is part of the address that
+the command prints. Ctrl-C stops the server; trainings that it has started keep running.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudioConfig:
     """Settings of the page's server. Raises UsageError for a value out of range."""
 
-    host: str = "127.0.0.1"
-    port: int = 8010  # 0: a free one
-    projects: Path = PROJECTS
-    cpu: bool = False
-    open: bool = True  # a browser
-    token: str | None = None
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0: all addresses of this machine, with a token")
+    port: int = option(8010, "port to listen on; 0: any free port")
+    token: str | None = option(
+        None,
+        "token that visitors need (default: generated if needed); other users of this machine can read flags,"
+        f" so prefer {TOKEN_VARIABLE}",
+    )
+    open: bool = option(True, "open the page in a browser if there is a screen")
+    projects: Path = option(PROJECTS, "folder of all projects", metavar="DIR")
+    cpu: bool = option(False, "train on the CPU even if there is a GPU")
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= LARGEST_PORT:
@@ -39,17 +44,16 @@ class StudioConfig:
 
 def parse_args(argv: list[str]) -> StudioConfig:
     """Parse the command's flags."""
-    default = StudioConfig
-    parser = Parser(prog="python -m studio", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter)
-    add = parser.add_argument
-    host = "address to listen on; 0.0.0.0: every one of this machine, with a token"
-    add("--host", default=default.host, help=host)
-    add("--port", type=int, default=default.port, help="port to listen on; 0: a free one")
-    hint = f"other users of this machine can read flags, so rather set {TOKEN_VARIABLE}"
-    token = f"token of visitors (default: generated where one is needed); {hint}"
-    add("--token", default=default.token, help=token)
-    opens = "open the page in a browser where there is a screen"
-    add("--open", action=argparse.BooleanOptionalAction, default=default.open, help=opens)
-    add("--projects", type=Path, default=default.projects, metavar="DIR", help="the folder of all projects")
-    add("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
-    return StudioConfig(**vars(parser.parse_args(argv)))
+    parser = Parser(prog="python -m studio", description=DESCRIPTION, allow_abbrev=False, formatter_class=HelpFormatter)
+    add_fields(parser, StudioConfig)
+    return from_options(StudioConfig, vars(parser.parse_args(argv)))
+
+
+def project_parser(module: str, description: str | None, name: str) -> Parser:
+    """Return the parser of a command on a project, NAME; `name` is the help of that argument."""
+    parser = Parser(
+        prog=f"python -m {module}", description=description, allow_abbrev=False, formatter_class=HelpFormatter
+    )
+    parser.add_argument("name", metavar="NAME", help=name)
+    add_fields(parser, Project, "projects")
+    return parser

@@ -5,29 +5,38 @@ For each target, writes PROJECT/exports/TARGET/ as `python -m exports TARGET` do
 
 from __future__ import annotations
 
-import argparse
+import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.inference.arguments import vocoder_flags
 from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
-from common.parser import Parser
+from common.options import from_options
 from exports.targets import TARGETS, Source, check_packages, export
 from models import REGISTRY
-from studio.project import PROJECTS, Project
-from studio.share import pack
+from studio.arguments import project_parser
+from studio.project import Project
+from studio.share import pack, packed_voice
 from synthesizer import Synthesizer, choose_checkpoints
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of the command."""
+
+    project: Project
+    targets: list[str]
 
 
 def main(argv: list[str] | None = None) -> None:
     """Write the exports, and print the path and the size of each file."""
-    args = parse_args(sys.argv[1:] if argv is None else argv)
-    project = Project(name=args.name, projects=args.projects)
-    targets = list(dict.fromkeys(args.targets))
+    options = parse_args(sys.argv[1:] if argv is None else argv)
+    project, targets = options.project, list(dict.fromkeys(options.targets))
     for target in targets:
         check_packages(target)
     source = load_source(project)
@@ -62,16 +71,50 @@ def packed_export(project: Project, target: str) -> Path:
     return exports_folder(project) / f"{project.name}_{target}.zip"
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: list[str]) -> ExportOptions:
     """Parse the command's flags."""
-    parser = Parser(
-        prog="python -m studio.export", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
-    )
-    add = parser.add_argument
-    add("name", metavar="NAME", help="the project whose voice is exported")
-    add("targets", metavar="TARGET", nargs="+", choices=list(TARGETS), help=f"the runtimes: {', '.join(TARGETS)}")
-    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
-    return parser.parse_args(argv)
+    parser = project_parser("studio.export", __doc__, "project whose voice is exported")
+    runtimes = f"runtimes to export for: {', '.join(TARGETS)}"
+    parser.add_argument("targets", metavar="TARGET", nargs="+", choices=list(TARGETS), help=runtimes)
+    return from_options(ExportOptions, vars(parser.parse_args(argv)))
+
+
+class Download(NamedTuple):
+    """A file for download: its name, its path, its size in bytes, and seconds since 1970 of its writing."""
+
+    name: str
+    path: Path
+    size: int
+    written: float
+
+
+def list_downloads(project: Project) -> list[Download]:
+    """List the files that are there, the packed voice first. Links are left out: they may lead out of the project."""
+    exports = exports_folder(project)
+    packed = [] if exports.is_symlink() else sorted(exports.glob(packed_export(project, "*").name))
+    found = []
+    for path in (packed_voice(project), *packed):
+        if path.is_file() and not path.is_symlink():
+            status = path.stat()
+            found.append(Download(path.name, path, status.st_size, status.st_mtime))
+    return found
+
+
+def find_download(project: Project, name: str) -> Download | None:
+    """Return the file of a name; None where there is none."""
+    return next((download for download in list_downloads(project) if download.name == name), None)
+
+
+def describe_commands(project: Project) -> list[str]:
+    """Return the command lines that pack, export and use the voice of a project."""
+    voice = shlex.quote(display_path(project.voice))
+    shown = Project(name=project.name, projects=Path(display_path(project.projects)))
+    return [
+        shown.command("studio.share"),
+        f"{shown.command('studio.export')} onnx",
+        f"python inference.py --voice {voice} -i phrases/phrase.txt",
+        f"python -m serving --voices {voice}",
+    ]
 
 
 if __name__ == "__main__":

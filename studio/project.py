@@ -7,12 +7,14 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from common.errors import DataError, UsageError
 from common.files import make_folder, remove_leftovers
+from common.options import option
 
+ROOT = Path(__file__).resolve().parents[1]  # of the code
 PROJECTS = Path("output/studio")  # the default of --projects
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a folder, and a part of file names
 
@@ -24,8 +26,8 @@ class Project:
     Raises UsageError for a name that no folder may have.
     """
 
-    name: str
-    projects: Path = PROJECTS
+    name: str = option(MISSING, "name of the project: Latin letters, digits, - and _", required=True)
+    projects: Path = option(PROJECTS, "folder of all projects", metavar="DIR")
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

@@ -5,30 +5,38 @@ Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samp
 
 from __future__ import annotations
 
-import argparse
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from common.arguments import HelpFormatter
 from common.errors import DataError, exit_on_user_error
 from common.files import atomic_write, display_path
 from common.inference.voice_folder import read_voice_folder
-from common.parser import Parser
+from common.options import add_fields, from_options, option
 from models import REGISTRY
-from studio.project import PROJECTS, Project
+from studio.arguments import project_parser
+from studio.project import Project
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of every file: that of writing would make equal voices differ
 MODE = 0o644 << 16
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShareOptions:
+    """Options of the command."""
+
+    project: Project
+    output: Path | None = option(None, "file to write (default: PROJECT/NAME.zip)", "-o", metavar="PATH")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Write the file, and print its path and size."""
-    args = parse_args(sys.argv[1:] if argv is None else argv)
-    project = Project(name=args.name, projects=args.projects)
+    options = parse_args(sys.argv[1:] if argv is None else argv)
+    project = options.project
     project.require(project.voice, "studio.train")
     read_voice_folder(project.voice, REGISTRY.values())
-    path = args.output or packed_voice(project)
+    path = options.output or packed_voice(project)
     pack(project.voice, path, project.name)
     print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and name the folder with --voice")
 
@@ -51,16 +59,11 @@ def pack(folder: Path, path: Path, name: str) -> None:
         raise DataError(f"{path}: cannot be written ({error.strerror})") from None
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: list[str]) -> ShareOptions:
     """Parse the command's flags."""
-    parser = Parser(
-        prog="python -m studio.share", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
-    )
-    add = parser.add_argument
-    add("name", metavar="NAME", help="the project whose voice is packed")
-    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
-    add("-o", "--output", type=Path, metavar="PATH", help="the file (default: PROJECT/NAME.zip)")
-    return parser.parse_args(argv)
+    parser = project_parser("studio.share", __doc__, "project whose voice is packed")
+    add_fields(parser, ShareOptions)
+    return from_options(ShareOptions, vars(parser.parse_args(argv)))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from common.errors import printable
-from studio.plan.machine import ROOT
+from studio.project import ROOT
 
 ABSOLUTE = re.compile(r"(?<![\w.:/<])/(?:[^\s/:;,'\"()]+/)*(?=[^\s/:;,'\"()])")  # the folders of an absolute path
 

@@ -58,9 +58,13 @@ ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside 
 STUDIO_PACKAGES = {"av", "httpx"}
 CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
-PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements/studio.txt, for the studio's page alone
-SHARED_PAGE = "common/web/page.py"  # of the pages of serving and of the studio, which alone import it
-PAGE_FILES = ("studio/page/", "studio/page/access.py", "studio/__main__.py")
+PAGE_PACKAGES = {
+    "fastapi",
+    "gradio",
+    "starlette",
+    "uvicorn",
+}  # of requirements/studio.txt, for common/web and the studio's page
+PAGE_FILES = ("common/web/", "studio/page/", "studio/__main__.py")
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
 
@@ -188,6 +192,32 @@ def test_families_of_common_import_downward() -> None:
     assert upward == []
 
 
+def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
+    """Gradio stays in the page's tabs and frame."""
+    order = ["ground", "prepare", "plan", "train", "voice", "share", "export", "jobs", "page", "__main__"]
+
+    def place(module: str) -> int:
+        first = [*module.split("."), ""][1]
+        return order.index(first) if first in order else 0
+
+    upward = [
+        f"{source.name}:{line}: imports {module}"
+        for source in RECIPE
+        if source.part == "studio"
+        for line, module in imports(source.tree)
+        if module.startswith("studio.")
+        and place(module) > place(source.name.removesuffix(".py").replace("/", "."))
+        and (source.name, module.split(".")[1])
+        != ("studio/train/__main__.py", "voice")  # the command ends with a voice
+    ]
+    assert upward == []
+    with_gradio = {source.name for source in RECIPE if "gradio" in {module for _, module in imports(source.tree)}}
+    with_gradio = {name.removeprefix("studio/page/") for name in with_gradio if name.startswith("studio/")}
+    frame = {"events.py", "layout.py", "review_panel.py"}
+    assert {name for name in with_gradio if not name.endswith("_tab.py")} == frame
+    assert len([source for source in RECIPE if source.part == "studio" and source.name.count("/") == 1]) <= 10
+
+
 def test_nothing_imports_the_scripts_or_the_tests() -> None:
     above = {source.part for source in EVERYTHING} - set(MAY_IMPORT) | {"train", "inference", "evaluate", "multiproc"}
     found = [
@@ -217,7 +247,6 @@ def test_no_package_but_the_declared_ones() -> None:
             (STUDIO_PACKAGES | ALIGNMENT_PACKAGES | CURVE_PACKAGES) - at_the_top if source.part == "studio" else set()
         )
         optional |= PAGE_PACKAGES if source.name.startswith(PAGE_FILES) else set()
-        optional |= {"gradio"} if source.name == SHARED_PAGE else set()
         assert {module.split(".")[0] for module in used - guarded} <= known | optional, source.name
         assert {module.split(".")[0] for module in guarded} <= known | optional | FOR_TYPES_ONLY, source.name
     requirements = (ROOT / "requirements.txt").read_text().lower()
@@ -303,20 +332,16 @@ def test_only_one_file_names_private_operators() -> None:
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
         return [(node.lineno, ast.unparse(node)) for node in nodes if PRIVATE.match(ast.unparse(node))]
 
-    # _int_mm has no public name; those of _foreach are to move to private_ops.
-    exceptions = {"benchmarks/machine.py": {"torch._int_mm"}}
-    exceptions["common/training/optimization.py"] = {f"torch._foreach_{name}" for name in ("sub", "mul_", "add_")}
-    exceptions["exports/aotinductor.py"] = {  # documented under these names
-        f"torch._inductor{name}" for name in ("", ".aoti_compile_and_package", ".aoti_load_package")
+    documented = {
+        "torch._inductor",
+        *(f"torch._inductor.aoti_{name}" for name in ("compile_and_package", "load_package")),
     }
-    sources = [source for source in SOURCES if source.name not in {"common/kernels/private_ops.py", *exceptions}]
-    assert offences(sources, private) == []
-    for source in SOURCES:
-        if source.name in exceptions:
-            assert {name for _, name in private(source.tree)} == exceptions[source.name]
-    (own,) = [source for source in RECIPE if source.name == "common/kernels/private_ops.py"]
-    names = {word for _, word in private(own.tree)}
-    assert {"torch._weight_norm", "torch.ops.onednn.qlinear_prepack"} <= names  # the search finds them where they are
+    found = {source.name: {name for _, name in private(source.tree)} - documented for source in SOURCES}
+    assert [name for name, private_names in found.items() if private_names] == ["common/kernels/private_ops.py"]
+    imported = {module for source in SOURCES for _, module in imports(source.tree)}
+    assert not [module for module in imported if PRIVATE.match(module)]
+    names = found["common/kernels/private_ops.py"]  # the search finds them where they are
+    assert {"torch._weight_norm", "torch.ops.onednn.qlinear_prepack"} <= names
 
 
 def test_nothing_is_too_long_to_read() -> None:

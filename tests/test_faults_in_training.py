@@ -19,7 +19,7 @@ import torch
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
 from common.run.nvlog import NvLog
-from common.training.steps import steps
+from common.training.sampler import steps
 from tests.recipe import ROOT, flags, read_steps, start, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
+from common.kernels.private_ops import Processor
 from tests.recipe import MODELS, flags, read_steps, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -27,8 +28,9 @@ def losses(model: str, folder: Path, *words: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_two_hundred_steps_are_the_same(model: str, tmp_path: Path) -> None:
+def test_two_hundred_steps_are_the_same(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding grows as training goes on, and stays far below the loss."""
+    monkeypatch.setattr("waveglow.fast.table.processor", Processor)  # a Zen 5 would train the plain model twice
     saving = ["--epochs-per-checkpoint", 100]
     fast, plain = (losses(model, tmp_path / name, *more, *saving) for name, more in (("f", []), ("p", ["--plain"])))
     assert len(fast) == len(plain) == 200

@@ -27,9 +27,10 @@ from common.run.distributed import Dist
 from common.run.nvlog import NullLog
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
-from common.training.loop import TrainState, to_device, train_step
+from common.training.forecast import describe_plan
+from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
-from common.training.plan import describe_plan
+from common.training.state import TrainState
 from common.training.validation import validate
 from data_functions import get_loaders
 from models import REGISTRY

@@ -51,12 +51,12 @@ from common.tables import markdown_table
 from common.training.checkup import make_held_out_line, spread
 from models import REGISTRY
 from studio.plan import __main__ as planning
-from studio.plan.commands import train_words
+from studio.plan.commands import train_argv
 from studio.plan.file import read_plan
 from studio.plan.proposal import SHARES
 from studio.prepare import __main__ as prepare
 from studio.project import Project
-from studio.train.process import Ending, run_training
+from studio.train.process import RunEnding, run_training
 from synthesizer import Synthesizer, choose_checkpoints
 
 NAME = "asterisk"
@@ -142,13 +142,13 @@ def train(args: argparse.Namespace, project: Project) -> None:
         options = {name: value for name, value in settings.options.items() if name != "freeze"}
         settings = replace(settings, options=options)
     plan = replace(plan, models={ACOUSTIC.name: settings})
-    words = [*train_words(ACOUSTIC.name, plan, project), "--keep-checkpoints", str(KEEP)]
+    words = [*train_argv(ACOUSTIC.name, plan, project), "--keep-checkpoints", str(KEEP)]
     left = 60 * args.minutes - sum(epoch_values(project, SECONDS).values())
     if left <= 0:
         return
     with StopRequest() as stop:
         ending = run_training(words, args.threads or plan.threads, left, stop, lambda seconds: None)
-    if ending is Ending.STOPPED:
+    if ending is RunEnding.STOPPED:
         raise SystemExit(stop.exit_code)
 
 

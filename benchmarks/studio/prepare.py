@@ -29,7 +29,7 @@ from common.errors import exit_on_user_error
 from common.parser import Parser
 from common.quality.words import word_errors
 from studio.prepare import __main__ as prepare
-from studio.prepare.review import Row, read_proposals
+from studio.prepare.review import ClipRow, read_proposals
 from studio.project import Project
 
 RATE = 16000  # Hz, of the prompts
@@ -94,7 +94,7 @@ def join_prompts(args: argparse.Namespace, folder: Path) -> dict[str, list[Promp
     return truth
 
 
-def report(truth: dict[str, list[Prompt]], rows: Sequence[Row], duration: float) -> None:
+def report(truth: dict[str, list[Prompt]], rows: Sequence[ClipRow], duration: float) -> None:
     """Print the counts."""
     n_prompts = whole = exact = errors = words = used_errors = used_words = right = n_used = 0
     for recording, prompts in truth.items():

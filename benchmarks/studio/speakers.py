@@ -30,9 +30,9 @@ from common.errors import DataError, exit_on_user_error
 from common.files import make_folder, read_lines
 from common.parser import Parser
 from common.tables import markdown_table
-from studio.prepare.config import CuttingConfig
+from studio.prepare.arguments import CuttingConfig
 from studio.prepare.ledger import Ledger
-from studio.prepare.recognition import Sound
+from studio.prepare.recognition import ClipSound
 from studio.prepare.sources import file_digest
 from studio.prepare.speakers import ALIKE, SEVERAL, describe_voices, find_voices
 
@@ -190,7 +190,7 @@ def describe(source: Source, folder: Path, ledger: Ledger, workers: int) -> Voic
     if len(paths) < CLIPS:
         raise DataError(f"{len(paths)} clips of 1 to 11 s, expected {CLIPS} or more")
     chosen = [paths[place] for place in np.linspace(0, len(paths) - 1, min(MOST, len(paths))).round().astype(int)]
-    sounds = [Sound(path, file_digest(path)) for path in chosen]
+    sounds = [ClipSound(path, file_digest(path)) for path in chosen]
     print(f"{source.name}: {len(sounds)} clips", file=sys.stderr, flush=True)
     return Voice(source.name, source.speaker, describe_voices(sounds, ledger, workers))
 

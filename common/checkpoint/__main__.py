@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter
-from common.checkpoint.files import DESCRIBED, SAFETENSORS, WRAPPERS, join_first, load_checkpoint, plain, save_copy
+from common.checkpoint.files import DESCRIBED, SAFETENSORS, join_first, load_checkpoint, plain, save_copy
+from common.checkpoint.weights import WRAPPERS
 from common.errors import DataError, UsageError, exit_on_user_error, printable, shorten
 from common.parser import Parser
 from common.precision import apex_loss_scale

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -23,14 +23,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from common.checkpoint import fields as checkpoint_fields
 from common.checkpoint.tensors import DamagedFileError, checksum, load_tensors, save_tensors
 from common.errors import DataError, UsageError
 from common.files import atomic_link, atomic_write, remove_leftovers
 
-WRAPPERS = re.compile(r"^(?:module\.(?:1\.)?)+")  # DistributedDataParallel, and the old recipe's wrapper around that
 NAMES_SHOWN, FAULTS_SHOWN = 4, 8
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
@@ -160,52 +159,6 @@ def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dic
     raise DataError(f"{path}: wanted a state_dict among the keys, got {keys}; is it a model's checkpoint?")
 
 
-def clean_state_dict(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights under the model's own names (no leading `module.` or `module.1.`), all float types as float32."""
-    return {WRAPPERS.sub("", name): _to_float32(value) for name, value in state_dict.items()}
-
-
-def current_layout(
-    checkpoint: Mapping[str, Any], upgrade: Callable[[dict[str, Tensor]], dict[str, Tensor]]
-) -> dict[str, Tensor]:
-    """Convert a checkpoint's weights of any published layout to the current names and to float32."""
-    return upgrade(clean_state_dict(checkpoint["state_dict"]))
-
-
-def load_weights(
-    model: nn.Module, state_dict: Mapping[str, Any], path: Path, load: Callable[..., Any] = nn.Module.load_state_dict
-) -> None:
-    """Load `state_dict`, read from `path`, into `model` by load(model, state_dict).
-
-    Raises one DataError with all names that are missing or unknown, and all shapes and kinds of numbers that differ, or with the
-    weights that are NaN or infinite.
-    """
-    wanted = {name: _form(value) for name, value in model.state_dict().items()}
-    found = {name: _form(value) for name, value in state_dict.items()}
-    missing = [name for name in wanted if name not in found]
-    unexpected = [name for name in found if name not in wanted]
-    differing = [
-        f"{name}: {found[name]} in file, {shape} in model"
-        for name, shape in wanted.items()
-        if name in found and found[name] != shape
-    ]
-    counts = {"missing": missing, "unexpected": unexpected, "of another shape": differing}
-    faults = [f"{len(names)} {kind} ({join_first(names)})" for kind, names in counts.items() if names]
-    if faults:
-        raise DataError(f"{path}: not this model's weights: {'; '.join(faults)}; check the model's name and config")
-    if broken := [name for name, value in state_dict.items() if not value.isfinite().all()]:
-        raise DataError(f"{path}: NaN or infinite weights: {join_first(broken)}; go back to an older checkpoint")
-    load(model, dict(state_dict))
-
-
-def _form(value: Any) -> Any:
-    """Return the shape of a weight, with the dtype of one that has no real fractions, or the type of another value."""
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    shape = tuple(value.shape)
-    return shape if value.is_floating_point() else (*shape, str(value.dtype).removeprefix("torch."))
-
-
 def join_first(items: Iterable[str]) -> str:
     """Join the first few of some names, and the number of the others."""
     names = list(items)
@@ -320,7 +273,3 @@ def _unreadable(path: Path, error: Exception) -> str:
     detail = str(error).rpartition("WeightsUnpickler error:")[2].strip()
     reason = f"{type(error).__name__}: {detail}".splitlines()[0][:120]
     return f"{path}: no checkpoint, or one cut short ({path.stat().st_size} bytes; {reason}); copy or save it again"
-
-
-def _to_float32(value: Any) -> Any:
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -1,6 +1,6 @@
-"""The only file that names operators which PyTorch does not document.
+"""The only file that uses operators which PyTorch does not document.
 
-Each group has a probe that tries it once. Callers use it, or a documented operator where the probe is False.
+Each group has a probe that tries it once; where the probe is False, callers use documented operators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,34 @@ from torch import Tensor
 
 # R rows, I inputs, O outputs, k kernel size
 
-# --- instructions of the CPU ---
+# --- the CPU and its instructions ---
+
+
+class Processor(NamedTuple):
+    """A CPU by Linux's /proc/cpuinfo; ("AuthenticAMD", 26) is Zen 5. Empty and 0 where unknown."""
+
+    vendor: str = ""
+    family: int = 0
+    name: str = ""
+
+
+@cache
+def processor() -> Processor:
+    """Return the CPU of this machine."""
+    try:
+        return parse_processor(Path("/proc/cpuinfo").read_text())
+    except OSError:  # a system without this file
+        return Processor()
+
+
+def parse_processor(listing: str) -> Processor:
+    """Parse the first CPU in the text of /proc/cpuinfo."""
+    lines = (line.partition(":") for line in listing.partition("\n\n")[0].splitlines())
+    values = {key.strip(): value.strip() for key, _, value in lines}
+    family = values.get("cpu family", "")
+    return Processor(
+        values.get("vendor_id", ""), int(family) if family.isdecimal() else 0, values.get("model name", "")
+    )
 
 
 @cache
@@ -24,18 +51,10 @@ def has_bfloat16() -> bool:
     oneDNN supports it on x86 from AVX-512 on. Intel's cores take twice as long as in float32 where a virtual machine hides AMX.
     """
     try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and (has_amx() or not is_intel())
+        supported = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     except (AttributeError, RuntimeError):
         return False
-
-
-@cache
-def is_intel() -> bool:
-    """True on Intel's CPUs, for which MKL, PyTorch's BLAS on x86, has its own code; read from Linux's list of CPUs."""
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
+    return supported and (has_amx() or processor().vendor != "GenuineIntel")
 
 
 @cache
@@ -120,6 +139,26 @@ def has_weight_norm() -> bool:
         return False
 
 
+# --- lists of tensors, in one kernel each on a GPU ---
+
+
+def move_towards(tensors: list[Tensor], targets: list[Tensor], share: Tensor) -> None:
+    """Move each tensor, in place, towards its target by a share of the difference."""
+    if has_foreach():
+        differences = torch._foreach_sub(targets, tensors)
+        torch._foreach_mul_(differences, share.to(differences[0].dtype))
+        torch._foreach_add_(tensors, differences)
+        return
+    for tensor, target in zip(tensors, targets, strict=True):
+        tensor.add_((target - tensor).mul_(share.to(tensor.dtype)))
+
+
+@cache
+def has_foreach() -> bool:
+    """True where the operators on lists exist."""
+    return all(hasattr(torch, f"_foreach_{name}") for name in ("sub", "mul_", "add_"))
+
+
 # --- 8-bit products on a CPU: unsigned levels around a zero point times signed levels of a weight, a step for each output ---
 
 
@@ -162,6 +201,11 @@ def int8_convolution(x: Int8Input, weight: Int8Weight, bias: Tensor, dilation: i
     """Convolve x (1, I, 1, R), channels innermost in memory, without padding, into (1, O, 1, R - (k - 1) * dilation)."""
     output: Any = (bias, *_geometry(dilation), 1.0, 0, dtype, "none", [], "")
     return torch.ops.onednn.qconv_pointwise(*x, *weight, *output)
+
+
+def int8_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """int8 a (R, I) @ b (I, O) -> int32 (R, O), on a GPU too: the yardstick of benchmarks/machine.py."""
+    return torch._int_mm(a, b)
 
 
 def _geometry(dilation: int) -> tuple[list[int], list[int], list[int], int]:

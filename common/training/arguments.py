@@ -23,14 +23,13 @@ from common.parser import Parser
 from common.precision import COMPILE_MODES
 from common.run.distributed import COMPRESSIONS
 from common.spec import ModelSpec, TrainingDefaults
-from common.training.adoption import adopt_settings
-from common.training.bad_steps import SkipConfig as Skip
 from common.training.checkup import BEST_BY
-from common.training.loop import ScaleConfig as Scale
-from common.training.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES
+from common.training.fine_tuning import adopt_settings
+from common.training.optimization import LR_SCALINGS, OPTIMIZERS, SCHEDULES, pattern, rate_factor
 from common.training.optimization import OptimizationConfig as Optimization
 from common.training.rules import wrong_numbers, wrong_pairs
-from common.training.selection import pattern, rate_factor
+from common.training.state import ScaleConfig as Scale
+from common.training.state import SkipConfig as Skip
 
 # Flags that the published recipe parses and ignores, or that PyTorch's launcher replaces.
 RETIRED = (

@@ -30,7 +30,7 @@ from common.options import from_options
 from common.quality.report import System, capped_error_rate, summary
 from common.run import distributed
 from common.run.nvlog import Log
-from common.training.loop import TrainState
+from common.training.state import TrainState
 
 Row = TypeVar("Row")
 # Measures that select checkpoints, with the sign that makes lower better.

@@ -1,143 +1,33 @@
-"""The training loop that every model shares: state, one step, an epoch."""
+"""The training loop that every model shares: a step, steps that are skipped, an epoch."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 from common import precision
-from common.errors import DataError, UsageError
-from common.fast import Request, accelerate
-from common.options import from_options
+from common.errors import DataError
 from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import SaveTimer, StopRequest
 from common.run.nvlog import Log
-from common.spec import Batch, Criterion, ModelSpec, Options
-from common.threads import ThreadBalance
+from common.spec import Batch
 from common.training import sharding
-from common.training.bad_steps import SkipConfig, copy_statistics, skip_if_bad
-from common.training.optimization import (
-    OptimizationConfig,
-    Pace,
-    clip_gradients,
-    make_optimizer,
-    moving_average,
-    rate_at,
-    set_rate,
-)
-from common.training.sampler import sampler_of
-from common.training.selection import train_mode
-from common.training.steps import steps
+from common.training.optimization import clip_gradients, rate_at, set_rate, train_mode
+from common.training.sampler import sampler_of, steps
+from common.training.state import StepResult, TrainState
 
+SMALLEST_SCALE = 1e-3  # of float16's loss scale; a stable run stays above 1
 WARM_UP = 10  # first iterations, left out of the steady rate
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScaleConfig:
-    """Options of distributed training and mixed precision, and the defaults of their flags."""
-
-    shard: bool = False
-    cpu_offload: bool = False
-    bucket_cap_mb: float | None = None
-    grad_compression: str = "none"
-    timeout_minutes: float = distributed.TIMEOUT / timedelta(minutes=1)
-    amp_dtype: str | None = None
-
-
-@dataclass
-class EpochTotals:
-    """Sums over the iterations of an epoch so far; a checkpoint in mid-epoch stores them."""
-
-    iterations: int = 0
-    clips: int = 0  # position in the epoch's order of clips
-    loss: float = 0.0
-    items: float = 0.0
-    seconds: float = 0.0
-    waited: float = 0.0  # the part of the seconds in which the step waited for its batch
-    skipped: int = 0  # iterations whose gradient overflowed float16
-    dropped: int = 0  # iterations of --max-skipped, left out of the sum of losses
-
-    def add(self, clips: int, result: StepResult, seconds: float, waited: float) -> None:
-        """Count one more iteration."""
-        self.iterations += 1
-        self.clips += clips
-        self.loss += 0.0 if result.dropped else result.loss
-        self.items += result.items
-        self.seconds += seconds
-        self.waited += waited
-        self.dropped += bool(result.dropped)
-        self.skipped += not (result.dropped or math.isfinite(result.grad_norm))
-
-    @property
-    def mean_loss(self) -> float:
-        """Mean over the iterations that were not dropped; NaN without any."""
-        taken = self.iterations - self.dropped
-        return self.loss / taken if taken else math.nan
-
-
-class Best(NamedTuple):
-    """The lowest validation loss so far, its epoch, and the number of validations since then.
-
-    With --best-by, the measure `by` replaces the loss, negated where higher is better.
-    """
-
-    loss: float = math.inf
-    epoch: int = -1
-    since: int = 0
-    by: str = "loss"
-    tie: float = math.inf  # the validation loss, which decides between equal values of a measure
-    lowest_loss: float = math.inf  # of all validations, where `by` is a measure
-
-
-@dataclass
-class TrainState:
-    """State of a training run: models, optimizer, scaler, counters and totals."""
-
-    spec: ModelSpec
-    model: nn.Module  # the plain model, stored in checkpoints
-    trained: nn.Module  # a fast way with the same parameters; wrapped in DistributedDataParallel on several processes
-    eval_model: nn.Module  # for validation: a fast way with the weights of the average, or else of the model
-    average: AveragedModel | None  # of the model's weights over time
-    criterion: Criterion
-    optimizer: torch.optim.Optimizer
-    optimization: OptimizationConfig
-    pace: Pace
-    scaler: torch.amp.GradScaler
-    dist: Dist
-    half: torch.dtype | None  # dtype of mixed precision; None: float32
-    skipping: SkipConfig = field(default_factory=SkipConfig)
-    threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
-    epoch: int = 0
-    iteration: int = 0  # optimizer steps since the start
-    totals: EpochTotals = field(default_factory=EpochTotals)
-    rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
-    best: Best = field(default_factory=Best)
-    saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
-    fault: DataError | None = None  # of a clip of this process or of another one: the run saves and ends
-
-    @property
-    def progress(self) -> float:
-        """Number of epochs done, with the fraction of the current one."""
-        return self.epoch + self.totals.clips / (self.pace.steps_per_epoch * self.pace.global_batch)
-
-    @property
-    def eval_weights(self) -> nn.Module:
-        """The plain model whose weights validation and inference use: the average, or else the model."""
-        return self.model if self.average is None else self.average.module
 
 
 class Ending(Enum):
@@ -147,22 +37,6 @@ class Ending(Enum):
     STOP = auto()
     SAVE = auto()  # a checkpoint is due in mid-epoch; train_epoch has to be called again
     FAULT = auto()  # the next clips cannot be read: state.fault
-
-
-class StepResult(NamedTuple):
-    """Means over all processes of the loss, its terms by name, and the gradient's norm before clipping; the sum of items.
-
-    stop, save and fault are True if any process requested it; dropped is a sentence about a step that was skipped.
-    """
-
-    loss: float
-    terms: dict[str, float]
-    grad_norm: float
-    items: float
-    stop: bool
-    save: bool
-    fault: bool
-    dropped: str = ""
 
 
 class RunTotals:
@@ -203,70 +77,6 @@ def is_stop_requested(stop: StopRequest, dist: Dist) -> bool:
 def any_process(value: bool, dist: Dist) -> bool:
     """Return True if the value is True on any process; all have to call it."""
     return distributed.all_sum(torch.tensor(float(value), device=dist.device), dist).item() > 0
-
-
-def build_state(
-    spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist, pace: Pace
-) -> TrainState:
-    """Build the state at the start of training, on this process's device.
-
-    `model` is the plain model with its initial weights, after freezing. Raises UsageError for flags that exclude each other.
-    """
-    scale = from_options(ScaleConfig, vars(args))
-    optimization = from_options(OptimizationConfig, vars(args))
-    half = _half_dtype(scale, args.amp, dist.device)
-    on_device = model if scale.cpu_offload else model.to(dist.device)
-    average = moving_average(on_device, optimization.ema_decay)
-    fast = accelerate_training(spec, on_device, half, vars(args))
-    eval_model = fast if average is None else accelerate_training(spec, average.module, half, vars(args))
-    trained = fast
-    if scale.shard:
-        for sharded in dict.fromkeys((fast, eval_model)):
-            sharding.shard(sharded, dist, scale.cpu_offload)
-    else:
-        trained = distributed.wrap(fast, dist, bucket_cap_mb=scale.bucket_cap_mb, compression=scale.grad_compression)
-    return TrainState(
-        spec=spec,
-        model=on_device,
-        trained=trained,
-        eval_model=eval_model,
-        average=average,
-        criterion=criterion.to(dist.device),
-        optimizer=make_optimizer(on_device, optimization),
-        optimization=optimization,
-        pace=pace,
-        scaler=precision.grad_scaler(dist.device, half),
-        dist=dist,
-        half=half,
-        skipping=from_options(SkipConfig, vars(args)),
-    )
-
-
-def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dtype | None:
-    """Return the dtype of mixed precision, None for float32. Raises UsageError for PowerSGD with float16."""
-    half = precision.half_dtype(device, amp, scale.amp_dtype)
-    if scale.shard and half == torch.float16:
-        return torch.bfloat16  # PyTorch's loss scaling does not support sharded gradients
-    if scale.grad_compression == "powersgd" and half == torch.float16:
-        raise UsageError(
-            "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
-            "in it for good: add --amp-dtype bfloat16, or take fp16"
-        )
-    return half
-
-
-def accelerate_training(spec: ModelSpec, model: nn.Module, half: torch.dtype | None, options: Options) -> nn.Module:
-    """Return the fast way to train a plain model that the options select, or with --plain the model itself.
-
-    Raises UsageError for two of --plain, --compile, --recompute and --graphs.
-    """
-    named = [name for name in ("plain", "compile", "recompute", "graphs") if options.get(name)]
-    if len(named) > 1:
-        flags = " and ".join(f"--{name}" for name in named)
-        raise UsageError(f"{flags}: each chooses another way to compute a step; leave all but one of them out")
-    ways = () if "plain" in named else spec.fast_ways
-    request = Request(half is not None, **{name: options[name] for name in named if name != "plain"})
-    return accelerate(model, ways, "training", request)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
@@ -333,6 +143,74 @@ def _reduce(
     *numbers, item_sum, stops, saves, faults = total
     named = dict(zip(terms, numbers[2:], strict=True))
     return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0, faults > 0)
+
+
+def copy_statistics(state: TrainState) -> list[Tensor]:
+    """Copy the statistics that a forward changes, where a step may be skipped."""
+    return [buffer.clone() for buffer in state.model.buffers()] if state.skipping.max_skipped else []
+
+
+def skip_if_bad(
+    state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch], statistics: Sequence[Tensor]
+) -> str:
+    """Undo a bad step, and return a sentence about it; return "" after a good one. Every process has to call it.
+
+    Args:
+        state: the state before the optimizer's step.
+        result: the step's figures, the same on every process.
+        loss: of this process.
+        batches: of this process.
+        statistics: the result of copy_statistics before the step.
+
+    Raises:
+        DataError: --max-skipped steps of the epoch have been skipped already.
+    """
+    fault = _find_fault(state, result)
+    if not fault:
+        return ""
+    clips = ", ".join(_names(state, result, loss, batches))
+    where = f"epoch {state.epoch}, iteration {state.totals.iterations} (step {state.iteration} in all)"
+    described = f"the {fault} at {where}; the batch's files: {clips}"
+    most, done = state.skipping.max_skipped, state.totals.dropped
+    if done >= most:
+        others = f", after {done} skipped steps of this epoch (--max-skipped {most})" if most else ""
+        raise DataError(
+            f"training stopped{others}: {described}; look at these clips, or lower --learning-rate or --grad-clip-thresh and "
+            "go on with --resume-from-last"
+        )
+    with torch.no_grad():
+        for buffer, before in zip(state.model.buffers(), statistics, strict=True):
+            buffer.copy_(before)
+    if state.scaler.is_enabled():
+        state.scaler.update()  # drops this step's gradients
+    state.optimizer.zero_grad()
+    return f"step skipped, {done + 1} of at most {most} in an epoch: {described}"
+
+
+def _find_fault(state: TrainState, result: StepResult) -> str:
+    most = state.skipping.max_loss
+    if not math.isfinite(result.loss):
+        return f"loss is {result.loss}"
+    if most is not None and result.loss > most:
+        return f"loss is {result.loss:.6g}, above --max-loss {most:g},"
+    if not (math.isfinite(result.grad_norm) or _overflow_may_pass(state)):
+        return f"gradient norm is {result.grad_norm}"
+    return ""
+
+
+def _overflow_may_pass(state: TrainState) -> bool:
+    """Return True if the scaler skips this step and lowers its scale. At a tiny scale a gradient cannot overflow: it is NaN."""
+    return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
+
+
+def _names(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> list[str]:
+    """List the clips of the processes whose own loss is at fault, or of all where the gradient is."""
+    own, most = loss.item(), state.skipping.max_loss
+    exploded = most is not None and own > most
+    all_at_fault = math.isfinite(result.loss) and (most is None or result.loss <= most)
+    at_fault = not math.isfinite(own) or exploded or all_at_fault
+    names = [name for batch in batches for name in batch.names] if at_fault else []
+    return [name for of_process in distributed.gather(names, state.dist) for name in of_process]
 
 
 def train_epoch(

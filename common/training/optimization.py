@@ -1,10 +1,12 @@
-"""Optimizer, learning rates, and the average of the weights over time."""
+"""Optimizer, learning rates, the weights that flags select by name, and the average of the weights over time."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,13 +15,21 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from common.errors import UsageError
+from common.kernels.private_ops import move_towards
 from common.layers import flatten_lstms
-from common.training.selection import RateFactor, factor_of, select_names
 from common.training.sharding import gather_full, shard_like
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
 SCHEDULES = ("step", "cosine", "constant")
+NORMS = nn.modules.batchnorm._BatchNorm
 LR_SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}  # exponent: the rate grows by this power of the batch's growth
+
+
+class RateFactor(NamedTuple):
+    """A factor on the learning rate of the weights whose names match."""
+
+    pattern: str
+    factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,10 +197,66 @@ def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
 
     def move(averages: Any, weights: Any, count: Any) -> None:
         step = 1 - torch.clamp((1 + count) / (10 + count), max=decay)  # stays on the device
-        differences = torch._foreach_sub(weights, averages)
-        torch._foreach_mul_(differences, step.to(differences[0].dtype))
-        torch._foreach_add_(averages, differences)
+        move_towards(averages, weights, step)
 
     average = AveragedModel(model, multi_avg_fn=move)
     flatten_lstms(average)
     return average
+
+
+def pattern(text: str) -> str:
+    """An argparse type: a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def rate_factor(text: str) -> RateFactor:
+    """An argparse type: REGEX=FACTOR."""
+    expression, found, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = -1.0
+    if not found or not expression or not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1")
+    return RateFactor(pattern(expression), value)
+
+
+def factor_of(name: str, factors: Sequence[RateFactor]) -> float:
+    """Return the factor of the first expression that matches a weight's name, else 1."""
+    return next((item.factor for item in factors if re.search(item.pattern, name)), 1.0)
+
+
+def select_names(names: Iterable[str], patterns: Sequence[str], flag: str) -> set[str]:
+    """Return the names that match any pattern. Raises UsageError that lists the patterns without a match."""
+    names = list(names)
+    by_pattern = {expression: {name for name in names if re.search(expression, name)} for expression in patterns}
+    if idle := [expression for expression, found in by_pattern.items() if not found]:
+        parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
+        raise UsageError(
+            f"{flag}: no weight's name matches {', '.join(map(repr, idle))}; names start with {parts}; "
+            "`python -m common.checkpoint inspect --tensors CHECKPOINT` lists all"
+        )
+    return {name for found in by_pattern.values() for name in found}
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Exclude the weights whose names match from training. Raises UsageError where no weight remains to train."""
+    if not patterns:
+        return
+    names = select_names((name for name, _ in model.named_parameters()), patterns, "--freeze")
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(name not in names)
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise UsageError(f"--freeze: {', '.join(map(repr, patterns))} leave no weight to train")
+
+
+def train_mode(model: nn.Module) -> None:
+    """Call model.train(), except for BatchNorms with frozen weights alone: their statistics are frozen too."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, NORMS) and not any(weight.requires_grad for weight in module.parameters()):
+            module.eval()

@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 from common.data.reports import DPI
 from common.errors import DataError
 from common.files import atomic_write
-from common.training.loop import TrainState, to_device, train_step
-from common.training.sampler import sampler_of
-from common.training.steps import steps
-from common.training.trial import write_figures
+from common.training.forecast import write_figures
+from common.training.loop import to_device, train_step
+from common.training.sampler import sampler_of, steps
+from common.training.state import TrainState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

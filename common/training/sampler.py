@@ -1,12 +1,16 @@
-"""Batches of an epoch: shuffled, the same on any number of processes, and able to start in mid-epoch."""
+"""Batches of an epoch: shuffled, the same on any number of processes, able to start in mid-epoch, and loaded one step ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from common.errors import DataError
 from common.spec import Key
 
 
@@ -95,3 +99,36 @@ def sampler_of(loader: DataLoader) -> EpochBatches:
     sampler = loader.batch_sampler
     assert isinstance(sampler, EpochBatches)
     return sampler
+
+
+class Step(NamedTuple):
+    """Batches of a step, the seconds spent waiting for data, and the error of the step after it, if there is one.
+
+    Without batches, the error is that of the first step.
+    """
+
+    batches: list[Any]
+    waited: float
+    fault: DataError | None
+
+
+def steps(loader: Iterable[Any], size: int) -> Iterator[Step]:
+    """Yield the steps of `size` batches each; batches that do not fill a step are left out. Raises no DataError."""
+    source = iter(loader)
+    start = time.perf_counter()
+    batches, fault = _load(source, size)
+    if fault:
+        yield Step([], time.perf_counter() - start, fault)
+    while batches:
+        following, fault = _load(source, size)
+        yield Step(batches, time.perf_counter() - start, fault)
+        start = time.perf_counter()
+        batches = following
+
+
+def _load(source: Iterator[Any], size: int) -> tuple[list[Any], DataError | None]:
+    try:
+        batches = list(itertools.islice(source, size))
+    except DataError as error:
+        return [], error
+    return (batches if len(batches) == size else []), None

@@ -17,25 +17,24 @@ from common.audio.stft import AudioConfig
 from common.checkpoint.files import (
     best_path,
     checkpoint_path,
-    current_layout,
     final_weights_path,
     find_all,
     has_safetensors,
     join_first,
     last_link,
     load_checkpoint,
-    load_weights,
     prune,
     save_checkpoint,
     save_copy,
 )
+from common.checkpoint.weights import current_layout, load_weights
 from common.errors import DataError, UsageError, printable
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import ModelSpec, config_of
 from common.training import sharding
-from common.training.loop import Best, EpochTotals, TrainState
 from common.training.optimization import restore_averages
+from common.training.state import Best, EpochTotals, TrainState
 
 T = TypeVar("T")
 

@@ -18,8 +18,9 @@ from common.run import distributed
 from common.run.nvlog import Log
 from common.spec import Batch
 from common.training import sharding
-from common.training.loop import Best, TrainState, any_process, fault_elsewhere, to_device
+from common.training.loop import any_process, fault_elsewhere, to_device
 from common.training.sampler import sampler_of
+from common.training.state import Best, TrainState
 
 VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so that losses compare
 

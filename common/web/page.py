@@ -1,4 +1,4 @@
-"""Components that the pages of serving and of the studio share. Gradio, which neither needs without its page."""
+"""What the pages of serving and of the studio share: theme, mounting and components. Needs Gradio."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from gradio.themes.utils import sizes
 
 from common.errors import UsageError
 
+# Of each page's gr.Blocks.
+OPTIONS: dict[str, Any] = {"analytics_enabled": False, "fill_width": True}
+
 
 def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: str = "") -> Any:
-    """Mount a page at the end of a FastAPI app, which keeps its own routes, and return the app; without any outside network.
+    """Mount a page at the end of a FastAPI app, which keeps its own routes, and return Gradio's app.
 
-    Its last route then has the page's own app, whose stop_event ends the connection that each open page keeps.
+    The page loads nothing from other hosts. `css` adds to the rules of all pages. `app.state.end_pages` lists functions that
+    close the connections of open pages.
     """
-    page.has_launched = True  # else Gradio takes any file of this machine as input, not uploaded ones alone
-    return gr.mount_gradio_app(
+    page.has_launched = True  # else Gradio accepts any file of this machine as input, not just uploads
+    page.queue(default_concurrency_limit=None)
+    gr.mount_gradio_app(
         app,
         page,
         path="/",
         theme=make_theme(),
         head=head,
-        css_paths=css,
+        css_paths=[Path(__file__).with_name("style.css"), css],
         footer_links=[],
         show_error=False,  # of faults; the messages of gr.Error are shown all the same
         max_file_size=largest_upload,
@@ -34,10 +39,13 @@ def mount_page(app: Any, page: gr.Blocks, css: Path, largest_upload: str, head: 
         pwa=False,
         mcp_server=False,
     )
+    mounted = app.routes[-1].app
+    app.state.end_pages = [mounted.stop_event.set]
+    return mounted
 
 
 def make_theme() -> gr.themes.Base:
-    """Return a theme with the fonts of the system, so that no font is loaded, and with contrasts of 4.5 and more (WCAG 2 AA)."""
+    """Return a theme in system fonts, so that none is loaded, with contrasts of at least 4.5 (WCAG 2 AA)."""
     fonts, fixed_width = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
     theme: Any = gr.themes.Default(primary_hue="blue", text_size=sizes.text_md, font=fonts, font_mono=fixed_width)
     theme.color_accent_dark = "*primary_400"  # `set` has no such argument, though the style sheet has the variable
@@ -52,12 +60,12 @@ def make_theme() -> gr.themes.Base:
 
 
 def make_field(name: str, label: str, placeholder: str) -> gr.Textbox:
-    """Make the field of a number that may stay empty. (gr.Number shows 0 where it is empty.)"""
+    """Make a field for a number that may stay empty. (An empty gr.Number shows 0.)"""
     return gr.Textbox(label=label, placeholder=placeholder, max_lines=1, min_width=180, elem_id=name)
 
 
 def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expected: str) -> Any:
-    """Return the number in a field, None where it is empty. Raises UsageError for another text."""
+    """Return the number in a field, or None if it is empty. Raises UsageError for other text."""
     if not (text := (text or "").strip()):
         return None
     try:
@@ -70,7 +78,7 @@ def parse_number(text: str | None, name: str, kind: Callable[[str], Any], expect
 
 
 def make_audio(label: str, name: str) -> gr.Audio:
-    """Make a player of finished audio, with a download of its wav file."""
+    """Make a player for finished audio that offers the wav file as a download."""
     return gr.Audio(label=label, interactive=False, format="wav", buttons=["download"], elem_id=name)
 
 
@@ -81,7 +89,7 @@ def make_pictures(name: str) -> list[gr.Image]:
 
 
 def make_picture(name: str, text: str) -> gr.Image:
-    """Make a picture; `text` describes it to screen readers, since its title is drawn."""
+    """Make a picture. `text` describes it to screen readers; the visible title is part of the picture."""
     return gr.Image(
         show_label=False,
         alt_text=text,
@@ -94,5 +102,5 @@ def make_picture(name: str, text: str) -> gr.Image:
 
 
 def make_error(message: str) -> gr.Error:
-    """Make the page's form of an error of a user: a message that stays until it is closed, without a traceback."""
+    """Make the message that the page shows for a user's mistake: it stays until closed, and the log gets no traceback."""
     return gr.Error(message, duration=None, print_exception=False)

@@ -1,4 +1,4 @@
-"""The socket of a server's --host and --port."""
+"""The socket that a server listens on: its --host and --port."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import os
 import socket
 
 from common.errors import DataError
+from common.options import Check
 
 WAITING = 2048  # connections that the system holds until the server accepts them
 LARGEST_PORT = 2**16 - 1
+PORT = Check(lambda port: 0 <= port <= LARGEST_PORT, f"0 to {LARGEST_PORT}")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -21,6 +23,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def reason(error: Exception) -> str:
-    """Word the system's error, without what Python's socket functions add."""
+    """Return the system's own message, without Python's additions."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else str(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -25,8 +24,5 @@ def mount(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
     add_route(app, relay)
     page = layout.make_page(engine, relay, config.conversation)
     player = f"<script>{(FOLDER / 'player.js').read_text(encoding='utf-8')}</script>"
-    app = mount_page(app, page, FOLDER / "style.css", LARGEST_UPLOAD, player)
-    mounted: Any = app.routes[-1]
-    add_refusals(mounted.app)
-    app.state.before_exit.append(mounted.app.stop_event.set)  # ends the connection that each open page keeps
+    add_refusals(mount_page(app, page, FOLDER / "style.css", LARGEST_UPLOAD, player))
     return app

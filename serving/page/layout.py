@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from common.inference.config import SynthesisConfig
-from common.web.page import make_audio, make_field, make_pictures
+from common.web.page import OPTIONS, make_audio, make_field, make_pictures
 from serving.conversation_settings import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
@@ -46,8 +46,7 @@ class Panel:
 def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
     """Make the page of an engine: tabs to speak, to converse and to compare."""
     speaker = Speaker(engine, relay)
-    options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
-    with Page(title="Text to speech", **options) as page:
+    with Page(title="Text to speech", delete_cache=HOLD_TIME, **OPTIONS) as page:
         gr.Markdown(HEADING)
         token = gr.Textbox(visible="hidden", elem_id="token")
         token.change(None, token, None, js=PLAY, api_visibility="private")
@@ -57,7 +56,6 @@ def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | N
             add_conversation_tab(Talker(speaker, conversation), engine, token)
         with gr.Tab("Compare"):
             add_compare_tab(speaker, token)
-    page.queue(default_concurrency_limit=None)  # the engine's queue limits requests, and batches them
     return page
 
 

@@ -24,8 +24,7 @@ from common import precision
 from common.errors import INTERRUPTED, DataError, printable
 from common.files import lock_folder, make_folder
 from studio.jobs.run_files import Run, find_process, read_note, read_run, write_note
-from studio.plan.machine import ROOT
-from studio.project import Project, list_projects
+from studio.project import ROOT, Project, list_projects
 from studio.train.process import describe_signal
 
 RUNNER = "studio.jobs.run_job"
@@ -123,8 +122,8 @@ class Jobs:
         self.projects, self.devices = projects, tuple(devices)
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def start(self, project: Project, name: str, words: Sequence[str]) -> Job:
-        """Start `python -m WORDS` as the run `name` of a project, in a session of its own.
+    def start(self, project: Project, name: str, argv: Sequence[str]) -> Job:
+        """Start `python -m ARGV` as the run `name` of a project, in a session of its own.
 
         Raises DataError where a run of the project goes on, or no device is free for one that computes.
         """
@@ -132,7 +131,7 @@ class Jobs:
         with lock_folder(self.projects):
             self.check_free(project)
             device = self._free_device(project) if name in ON_DEVICE else ""
-            return self._launch(project, name, list(words), device)
+            return self._launch(project, name, list(argv), device)
 
     def pause(self, project: Project, name: str) -> None:
         """Send SIGINT to a run once, as Ctrl-C does: a training saves and stops. Raises DataError where none goes on."""
@@ -184,7 +183,7 @@ class Jobs:
             raise DataError(f"{project.name}: {place} is in use by the project {names}; wait for its end, or pause it")
         return free[0]
 
-    def _launch(self, project: Project, name: str, words: list[str], device: str) -> Job:
+    def _launch(self, project: Project, name: str, argv: list[str], device: str) -> Job:
         """Start the runner, then write the run file that it waits for."""
         log, path = job_file(project, name, "log"), job_file(project, name, "json")
         make_folder(log.parent)
@@ -205,7 +204,7 @@ class Jobs:
                 )
         self._children.append(process)
         started = psutil.Process(process.pid).create_time()
-        run = Run(identity=identity, words=words, device=device, pid=process.pid, started=started, log_start=start)
+        run = Run(identity=identity, words=argv, device=device, pid=process.pid, started=started, log_start=start)
         write_note(path, asdict(run))
         return Job(project=project, name=name, run=run, state=State.RUNNING, exit_code=None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from studio.page.access import Access, Gate
 
@@ -30,13 +30,6 @@ def make_app(context: Context, access: Access) -> FastAPI:
     app.add_middleware(WholeUploads)
     app.add_middleware(Gate, access=access)
     add_route(app, context)
-    app = mount_page(app, layout.make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)
-    mounted: Any = app.routes[-1]
-
-    def end_pages() -> None:
-        """End the two connections that each open page keeps."""
-        ending.set()
-        mounted.app.stop_event.set()
-
-    app.state.end_pages = end_pages
+    mount_page(app, layout.make_page(context, ending), FOLDER / "style.css", LARGEST_UPLOAD)
+    app.state.end_pages.append(ending.set)  # of keep_stream
     return app

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hmac
-import ipaddress
 from dataclasses import dataclass
 from html import escape
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from common.web.gate import bearer_token, host_name, is_loopback, is_own_origin, is_secret, refuse
 
 COOKIE = "studio-token"
 PARAMETER = "token"  # of the address that is printed
@@ -37,23 +37,6 @@ class Access:
     port: int
 
 
-def is_loopback(name: str) -> bool:
-    """True for localhost and the addresses of loopback, without a port."""
-    name = name.strip("[]").lower().removesuffix(".")
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
-
-
-def host_name(netloc: str) -> str:
-    """Return the name in NAME or NAME:PORT; "" for text of another form."""
-    try:
-        return urlsplit(f"//{netloc}").hostname or ""
-    except ValueError:
-        return ""
-
-
 class Gate:
     """An ASGI middleware around the app; it answers requests that may not pass."""
 
@@ -68,11 +51,8 @@ class Gate:
         answer = self.answer(scope)
         if answer is None:
             await self.app(scope, receive, _with_headers(send))
-        elif scope["type"] == "http":
-            await answer(scope, receive, _with_headers(send))
         else:
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
+            await refuse(answer, "", scope, receive, _with_headers(send))
 
     def answer(self, scope: Scope) -> Response | None:
         """Return the answer to a request that may not pass; None where it may."""
@@ -81,18 +61,18 @@ class Gate:
         if self.access.token is None and not is_loopback(host_name(host)):
             return PlainTextResponse(WRONG_HOST.format(host=repr(host)), 403)
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
-        if changes and origin is not None and origin_host(origin) != host.lower():
+        if changes and not is_own_origin(headers):
             return PlainTextResponse(WRONG_ORIGIN.format(origin=repr(origin)), 403)
         return None if self.access.token is None else self._check_token(scope, headers, self.access.token)
 
     def _check_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         """Return the answer to a request without the token; one with it in its address gets the cookie."""
         found = parse_qs(scope["query_string"].decode("latin-1")).get(PARAMETER, [""])[0]
-        if scope["type"] == "http" and scope["method"] == "GET" and found and _equal(found, token):
+        is_address = scope["type"] == "http" and scope["method"] == "GET"
+        if is_address and is_secret(found.encode("utf-8", "surrogateescape"), token):
             return self._welcome(scope, token)
-        kind, _, bearer = headers.get("authorization", "").partition(" ")
-        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "")
-        if _equal(cookie, token) or (kind.lower() == "bearer" and _equal(bearer.strip(), token)):
+        cookie = cookie_parser(headers.get("cookie", "")).get(self.cookie, "").encode("utf-8", "surrogateescape")
+        if is_secret(cookie, token) or is_secret(bearer_token(headers), token):
             return None
         return PlainTextResponse(NO_TOKEN, 401)
 
@@ -108,19 +88,6 @@ class Gate:
         page.set_cookie(self.cookie, token, httponly=True, samesite="strict", path="/")
         page.headers["cache-control"] = "no-store"
         return page
-
-
-def origin_host(origin: str) -> str:
-    """Return NAME:PORT of an origin; "" for text of another form, and for `null`."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
-
-
-def _equal(found: str, token: str) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(found.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _with_headers(send: Send) -> Send:

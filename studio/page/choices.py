@@ -5,7 +5,7 @@ Each has a key. A key contains no path, and is looked up among the files that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ class Files(NamedTuple):
     strength: float | None = None
 
 
-class Place(NamedTuple):
+class CheckpointChoice(NamedTuple):
     """A checkpoint with its key, its words, and a name for results, which may contain EPOCH."""
 
     option: Option
@@ -62,7 +62,14 @@ def list_vocoders(project: Project) -> list[Option]:
     return [*fixed, *(place.option for place in find_places(project, "vocoder"))]
 
 
-def find_places(project: Project, role: str) -> list[Place]:
+def choose_key(keys: Sequence[str], before: Sequence[str], chosen: str | None, defaults: Sequence[str]) -> str | None:
+    """Choose one of the keys: the first default if it is new, as after a training; else what was chosen; else a default."""
+    is_new = bool(before) and defaults[0] not in before
+    preferred = [*defaults[: int(is_new)], chosen, *defaults]
+    return next((key for key in preferred if key in keys), keys[0] if keys else None)
+
+
+def find_places(project: Project, role: str) -> list[CheckpointChoice]:
     """List the checkpoints of a role that are there."""
     return [
         *_in_folder(project.voice, FINISHED, role),
@@ -83,7 +90,7 @@ def find_files(project: Project, voice: str, vocoder: str = OWN) -> Files:
     return Files(acoustic.checkpoint, found.checkpoint, acoustic.name, found.name, strength)
 
 
-def _find(project: Project, role: str, key: str) -> Place:
+def _find(project: Project, role: str, key: str) -> CheckpointChoice:
     places = find_places(project, role)
     found = next((place for place in places if place.option.key == key), None)
     if found is None:
@@ -102,20 +109,20 @@ def _own_vocoder(project: Project, voice: str) -> str:
     return GRIFFIN_LIM if flag == GRIFFIN_LIM else f"{FINISHED} {flag}"
 
 
-def _in_folder(folder: Path, key: str, role: str) -> Iterator[Place]:
+def _in_folder(folder: Path, key: str, role: str) -> Iterator[CheckpointChoice]:
     """Yield the checkpoints of a role in the folder of a voice: the only voice there, or each of its vocoders."""
     for spec in REGISTRY.values():
         path = find_checkpoint(folder, spec) if spec.role == role else None
         if path is None:
             continue
         if role == "acoustic":
-            yield Place(Option(key, PLACES[key]), Checkpoint(spec, path), f"{PLACES[key]}{EPOCH}")
+            yield CheckpointChoice(Option(key, PLACES[key]), Checkpoint(spec, path), f"{PLACES[key]}{EPOCH}")
             return
         words = f"{spec.name} of {PLACES[key]}"
-        yield Place(Option(f"{key} {spec.flag}", words), Checkpoint(spec, path), words)
+        yield CheckpointChoice(Option(f"{key} {spec.flag}", words), Checkpoint(spec, path), words)
 
 
-def _in_runs(project: Project, role: str) -> Iterator[Place]:
+def _in_runs(project: Project, role: str) -> Iterator[CheckpointChoice]:
     """Yield the checkpoints of the runs: the best, the last, and those of single epochs."""
     for spec in REGISTRY.values():
         if spec.role != role:
@@ -124,15 +131,15 @@ def _in_runs(project: Project, role: str) -> Iterator[Place]:
         best, last = best_path(folder, spec.name), last_link(folder, spec.name)
         if best.is_file():
             option = Option(f"{spec.name} {BEST}", f"{spec.name}, best checkpoint")
-            yield Place(option, Checkpoint(spec, best), f"{spec.name}, best{EPOCH}")
+            yield CheckpointChoice(option, Checkpoint(spec, best), f"{spec.name}, best{EPOCH}")
         for path in find_all(folder, spec.name):
             kind = LAST if path == last else path.stem.rpartition("_")[2]
             words = "last checkpoint" if kind == LAST else f"epoch {kind}"
             option = Option(f"{spec.name} {kind}", f"{spec.name}, {words}")
-            yield Place(option, Checkpoint(spec, path), f"{spec.name}{EPOCH}")
+            yield CheckpointChoice(option, Checkpoint(spec, path), f"{spec.name}{EPOCH}")
 
 
-def _strength_of_run(project: Project, vocoder: Place) -> float | None:
+def _strength_of_run(project: Project, vocoder: CheckpointChoice) -> float | None:
     """Return the denoising strength that the finished voice gets from the plan, for a vocoder of a run."""
     name = vocoder.checkpoint.spec.name
     if vocoder.checkpoint.path.parent != project.run(name):

@@ -9,9 +9,9 @@ import gradio as gr
 
 from studio.page.context import Context
 from studio.page.events import HIDDEN, IN_TURN, add_run_panel, choose, connect_run, in_words
-from studio.page.recordings import describe_storage, list_recordings, prepare_words, store_files
+from studio.page.recordings import describe_storage, list_recordings, prepare_argv, store_files
 from studio.page.review_panel import add_review
-from studio.prepare.config import TextConfig
+from studio.prepare.arguments import TextConfig
 from studio.project import create_project, list_projects
 
 RIGHTS = "**Rights.** Record your own voice, or one whose speaker has agreed to it."
@@ -34,7 +34,7 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
 
     def begin(name: str | None, language: str, several: bool) -> None:
         chosen = choose(context, name)
-        context.jobs.start(chosen, RUN, prepare_words(chosen, language, several))
+        context.jobs.start(chosen, RUN, prepare_argv(chosen, language, several))
 
     key = connect_run(context, project, panel, RUN, begin, start, stop, [language, several])
     add_review(context, project, key)

@@ -7,7 +7,7 @@ from html import escape
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import FileResponse
 
-from studio.downloads import find_download, list_downloads
+from studio.export import find_download, list_downloads
 from studio.page.context import Context
 from studio.project import Project, list_projects
 

@@ -12,7 +12,16 @@ import soundfile
 from common.errors import DataError, join_problems
 from studio.prepare.__main__ import apply_rows, edit_problems, proposals_of
 from studio.prepare.report import describe_problems, figures, read_problems
-from studio.prepare.review import YES, Edits, Row, accept_rows, carry_edits, check_rows, parse_review, write_review
+from studio.prepare.review import (
+    YES,
+    CarriedEdits,
+    ClipRow,
+    accept_rows,
+    carry_edits,
+    check_rows,
+    parse_review,
+    write_review,
+)
 from studio.project import Project, check_inside, lock_project
 
 COLUMNS = ("use", "clip", "text", "faults", "wrong words")
@@ -26,7 +35,7 @@ class Edit(NamedTuple):
     text: str
 
 
-def read_rows(project: Project) -> list[Row]:
+def read_rows(project: Project) -> list[ClipRow]:
     """Return the rows of clips.tsv, in its order; none before the recordings are prepared. Raises DataError for a damaged table."""
     if not project.review.exists():
         return []
@@ -36,12 +45,12 @@ def read_rows(project: Project) -> list[Row]:
     return list(accept_rows(rows, proposals_of(project)).values())
 
 
-def table_of(rows: Sequence[Row]) -> list[list[str]]:
+def table_of(rows: Sequence[ClipRow]) -> list[list[str]]:
     """Return the cells of a table with the columns of COLUMNS."""
     return [[row.use, row.clip, row.text, row.faults, row.words_wrong] for row in rows]
 
 
-def note_edit(rows: Sequence[Row], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
+def note_edit(rows: Sequence[ClipRow], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
     """Return edits by clip with one more, if it differs from the clip's row; without it, if it does not."""
     row = next((row for row in rows if row.clip == clip), None)
     rest = {name: other for name, other in edits.items() if name != clip}
@@ -49,7 +58,7 @@ def note_edit(rows: Sequence[Row], edits: Mapping[str, Edit], clip: str, edit: E
     return rest | {clip: edit} if is_new else rest
 
 
-def neighbour(rows: Sequence[Row], clip: str, distance: int) -> Row | None:
+def neighbour(rows: Sequence[ClipRow], clip: str, distance: int) -> ClipRow | None:
     """Return the row that stands `distance` rows after a clip, at most the first or the last; None without rows."""
     names = [row.clip for row in rows]
     if not rows:
@@ -76,13 +85,13 @@ def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
     return rate, samples
 
 
-def summarize(project: Project, rows: list[Row]) -> str:
+def summarize(project: Project, rows: list[ClipRow]) -> str:
     """Return minutes, counts and faults of the clips and the files that are left out, a line each; "" without clips."""
     if not rows:
         return ""
     proposals = proposals_of(project)
     in_use = sum(row.use == YES for row in rows)
-    edits = Edits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
+    edits = CarriedEdits(rows, carry_edits(proposals, rows, proposals).n_edited, [])
     lines = figures(project.name, edits, [row for row in rows if row.use == YES], [])
     return "\n".join([lines[0], f"  in use: {in_use} clips", *lines[3:], *describe_problems(read_problems(project))])
 

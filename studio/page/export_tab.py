@@ -8,7 +8,7 @@ import gradio as gr
 
 from common.errors import UsageError
 from exports.targets import TARGETS, missing_parts
-from studio.downloads import describe_commands
+from studio.export import describe_commands
 from studio.jobs.jobs import Job
 from studio.page.context import Context
 from studio.page.downloads import links
@@ -56,8 +56,8 @@ class Exporter:
 
     def _start(self, project: Project, name: str, targets: list[str]) -> None:
         project.require(project.voice, "studio.train")
-        words = [f"studio.{name}", project.name, *targets, "--projects", str(self.context.projects)]
-        self.context.jobs.start(project, name, words)
+        argv = [f"studio.{name}", project.name, *targets, "--projects", str(self.context.projects)]
+        self.context.jobs.start(project, name, argv)
 
     def _newest(self, project: Project) -> Job | None:
         jobs = [job for name in (SHARE, EXPORT) if (job := self.context.jobs.find(project, name))]

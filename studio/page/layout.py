@@ -6,11 +6,10 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any
 
 import gradio as gr
 
-from studio.page.compare_tab import add_compare_tab
+from common.web.page import OPTIONS
 from studio.page.context import Context
 from studio.page.data_tab import add_data_tab
 from studio.page.events import HIDDEN, IN_TURN
@@ -35,15 +34,13 @@ TABS: tuple[tuple[str, Callable[[Context, gr.Dropdown], None]], ...] = (
     ("Plan", add_plan_tab),
     ("Train", add_train_tab),
     ("Speak", add_speak_tab),
-    ("Compare", add_compare_tab),
     ("Export", add_export_tab),
 )
 
 
 def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
     """Make the page of a folder of projects. `ending` is set when the server stops."""
-    options: dict[str, Any] = {"analytics_enabled": False, "delete_cache": HOLD_TIME, "fill_width": True}
-    with gr.Blocks(title="Voice studio", **options) as page:
+    with gr.Blocks(title="Voice studio", delete_cache=HOLD_TIME, **OPTIONS) as page:
         gr.Markdown(HEADING)
         names = list_projects(context.projects)
         project = gr.Dropdown(names, value=names[0] if names else None, label="Project", elem_id="project")
@@ -55,7 +52,6 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
         page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **IN_TURN, **HIDDEN)
         project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
         page.load(functools.partial(keep_stream, ending), **HIDDEN)
-    page.queue(default_concurrency_limit=None)
     return page
 
 

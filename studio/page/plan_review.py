@@ -1,4 +1,4 @@
-"""The plan of a project for a page: the words that make one, its explanation, and edits that are checked before they are saved."""
+"""A project's plan for the page: the command that makes one, its explanation, and edits checked before they are saved."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def start_choices(projects: Path) -> list[tuple[str, str]]:
     return [("the embedded voice", EMBEDDED_NAME), ("random weights", NOTHING), *own]
 
 
-def plan_words(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
-    """Return the words of `studio.plan`. Raises DataError for a start or a limit of time that cannot be used."""
-    words = ["studio.plan", project.name, "--projects", str(project.projects)]
+def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
+    """Return the arguments of `studio.plan`. Raises DataError for a start or a limit of time that cannot be used."""
+    argv = ["studio.plan", project.name, "--projects", str(project.projects)]
     if start not in [name for _, name in start_choices(project.projects)]:
         raise DataError(f"start from {start!r}: there is no such voice any more; choose another one")
     if start.startswith("voice:"):
         other = Project(name=start.removeprefix("voice:"), projects=project.projects)
         start = str(check_inside(other, other.voice))
-    words += ["--from", start]
+    argv += ["--from", start]
     if limit.strip():
-        words += ["--hours", str(parse_limit(limit, unit))]
-    return [*words, *(["--find-lr"] if find_lr else []), *(["--cpu"] if cpu else [])]
+        argv += ["--hours", str(parse_limit(limit, unit))]
+    return [*argv, *(["--find-lr"] if find_lr else []), *(["--cpu"] if cpu else [])]
 
 
 def parse_limit(limit: str, unit: str) -> float:

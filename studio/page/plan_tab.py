@@ -13,7 +13,7 @@ from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.page.plan_review import (
     UNITS,
-    plan_words,
+    plan_argv,
     read_explanations,
     read_rate_plot,
     read_text,
@@ -45,7 +45,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
 
     def begin(name: str | None, start: str, limit: str, unit: str, find_lr: bool) -> None:
         chosen = choose(context, name)
-        context.jobs.start(chosen, RUN, plan_words(chosen, start, limit, unit, find_lr, context.cpu))
+        context.jobs.start(chosen, RUN, plan_argv(chosen, start, limit, unit, find_lr, context.cpu))
 
     key = connect_run(context, project, panel, RUN, begin, button, stop, [start, limit, unit, find_lr])
     views = [component for name in REGISTRY for component in add_model(name)]

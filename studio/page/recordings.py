@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from common.errors import DataError, printable
 from common.files import make_folder, parse_json
-from studio.prepare.config import TextConfig
+from studio.prepare.arguments import TextConfig
 from studio.prepare.sources import ENDINGS, TRANSCRIPTS, file_digest
 from studio.project import Project, check_inside
 
@@ -74,8 +74,8 @@ def describe_storage(project: Project, storage: Storage) -> str:
     return "\n".join([*lines, *list_recordings(project)])
 
 
-def prepare_words(project: Project, language: str, several_speakers: bool) -> list[str]:
-    """Return the words of `studio.prepare` for the stored recordings.
+def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:
+    """Return the arguments of `studio.prepare` for the stored recordings.
 
     Raises DataError where there are none, and where the project's clips come from another folder, since a run would remove them.
     """
@@ -87,9 +87,9 @@ def prepare_words(project: Project, language: str, several_speakers: bool) -> li
             f"{project.name}: its clips come from another folder of this machine, which the page does not read; "
             f"go on with {project.command('studio.prepare', 'FOLDER', '--name')}"
         )
-    words = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
-    words += ["--language", language.strip() or TextConfig.language]
-    return [*words, *(["--allow-several-speakers"] if several_speakers else [])]
+    argv = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
+    argv += ["--language", language.strip() or TextConfig.language]
+    return [*argv, *(["--allow-several-speakers"] if several_speakers else [])]
 
 
 def recorded_folder(project: Project) -> str:

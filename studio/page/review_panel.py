@@ -21,7 +21,7 @@ from studio.page.editing import (
     table_of,
 )
 from studio.page.events import HIDDEN, choose, in_words, shorten
-from studio.prepare.review import NO, YES, Row
+from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project
 
 WIDTHS: list[str | int] = ["8%", "16%", "42%", "24%", "10%"]
@@ -77,7 +77,7 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         first = rows[0] if rows else None
         return (describe(chosen, rows) if chosen else "", table_of(rows), *clip_values(chosen, first, {}))
 
-    def describe(project: Project, rows: list[Row]) -> str:
+    def describe(project: Project, rows: list[ClipRow]) -> str:
         return shorten(context, summarize(project, rows))
 
     def save_all(name: str | None, *values: Any) -> tuple[Any, ...]:
@@ -132,12 +132,12 @@ def connect_choice(
         button.click(in_words(context, step), inputs, panel.outputs, **HIDDEN)
 
 
-def note(rows: list[Row], edits: Edits, clip: str, use: str | None, text: str) -> Edits:
+def note(rows: list[ClipRow], edits: Edits, clip: str, use: str | None, text: str) -> Edits:
     """Return the edits with that of the panel."""
     return note_edit(rows, edits, clip, Edit(use or NO, " ".join(text.split()))) if clip else edits
 
 
-def clip_values(project: Project | None, row: Row | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
+def clip_values(project: Project | None, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
     """Return the values of the panel for a clip, with its edit; empty ones without a clip."""
     words = message or describe_edits(edits)
     if project is None or row is None:

@@ -37,7 +37,7 @@ Stamp = tuple[int, ...] | None  # identity of a file's content; None where it is
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class SpeechRequest:
     """A text to speak, with keys of choices.py; None: the voice's own setting. Raises UsageError for values out of range."""
 
     project: Project
@@ -102,7 +102,7 @@ class Speaker:
         self._loaded: _LoadedVoice | None = None
         self._thread = ThreadPoolExecutor(1, "samples", initializer=lower_priority)
 
-    def speak(self, request: Request) -> Sample:
+    def speak(self, request: SpeechRequest) -> Sample:
         """Wait for the thread and return the sample. Raises DataError and UsageError."""
         return self._thread.submit(self._speak, request).result()
 
@@ -115,7 +115,7 @@ class Speaker:
         self._thread.shutdown(cancel_futures=True)
         self._loaded = None
 
-    def _speak(self, request: Request) -> Sample:
+    def _speak(self, request: SpeechRequest) -> Sample:
         start = time.perf_counter()
         loaded = self._load(request)
         loading = time.perf_counter() - start
@@ -133,7 +133,7 @@ class Speaker:
         whole = [piece for piece in pieces if piece is not None]
         return Sample(speech, whole, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
 
-    def _load(self, request: Request) -> _LoadedVoice:
+    def _load(self, request: SpeechRequest) -> _LoadedVoice:
         """Return the models of a request; those of another one are dropped first."""
         device = precision.pick_device(cpu=self.cpu or self.is_training())
         files = find_files(request.project, request.voice, request.vocoder)

@@ -1,8 +1,8 @@
-"""The tab Speak: a text, spoken by the voice of the project, by a checkpoint of its runs or by the embedded voice."""
+"""The Speak tab: a text, spoken by the project's voice, by a checkpoint of its runs, or by the embedded voice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -10,17 +10,16 @@ import gradio as gr
 from common.audio.audio_processing import to_pcm
 from common.inference.config import SynthesisConfig
 from common.web.page import make_audio, make_field, make_pictures, parse_number
-from studio.page.choices import EMBEDDED_KEY, FINISHED
+from studio.page.choices import EMBEDDED_KEY, FINISHED, OWN, Option, choose_key, list_vocoders, list_voices
 from studio.page.context import Context
-from studio.page.events import choose, errors_in_words
-from studio.page.samples import LARGEST, MOST_CHARACTERS, Request, Sample
-from studio.page.voice_fields import connect_choices, make_voice_fields
+from studio.page.events import HIDDEN, choose, errors_in_words
+from studio.page.samples import LARGEST, MOST_CHARACTERS, SpeechRequest
 
 TEXT = "Good morning. It is half past nine, and the kettle is on."
 
 
-class Outcome(NamedTuple):
-    """Values for the outputs of the tab: a line of text, the audio, the mel and the alignment."""
+class SpeakOutputs(NamedTuple):
+    """Values for the outputs of the tab."""
 
     message: Any
     audio: Any
@@ -30,9 +29,12 @@ class Outcome(NamedTuple):
 
 def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
     """Add the tab."""
-    text = make_text("speak-text")
+    info = f"At most {MOST_CHARACTERS} characters. Shift+Enter speaks, too."
+    text = gr.Textbox(TEXT, label="Text", info=info, lines=3, elem_id="speak-text")
     button = gr.Button("Speak", variant="primary", elem_id="speak")
-    fields = make_voice_fields("speak")
+    with gr.Row():
+        voice = gr.Dropdown([], label="Voice", min_width=280, elem_id="speak-voice")
+        vocoder = gr.Dropdown([], label="Vocoder", min_width=280, elem_id="speak-vocoder")
     with gr.Accordion("Settings", open=False):
         with gr.Row():
             seed = make_field("speak-seed", "Seed", "0")
@@ -40,27 +42,53 @@ def add_speak_tab(context: Context, project: gr.Dropdown) -> None:
         sigma = gr.Slider(
             0, 2, SynthesisConfig().sigma_infer, step=0.05, label="Sigma of the vocoder's noise", elem_id="speak-sigma"
         )
-    connect_choices(context, project, [fields], [[FINISHED, EMBEDDED_KEY]])
+    connect_choices(context, project, voice, vocoder)
     message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id="speak-message")
     outputs = [message, make_audio("Audio", "speak-audio"), *make_pictures("speak")]
 
-    def speak(*values: Any) -> Iterator[Outcome]:
+    def speak(*values: Any) -> Iterator[SpeakOutputs]:
         yield from speak_text(context, *values)
 
     gr.on(
         [button.click, text.submit],
         speak,
-        [project, text, *fields, seed, sigma, strength],
+        [project, text, voice, vocoder, seed, sigma, strength],
         outputs,
         api_visibility="private",
         show_progress_on=[message],
     )
 
 
-def make_text(name: str) -> gr.Textbox:
-    """Make the field of a text."""
-    info = f"At most {MOST_CHARACTERS} characters. Shift+Enter speaks, too."
-    return gr.Textbox(TEXT, label="Text", info=info, lines=3, elem_id=name)
+def connect_choices(context: Context, project: gr.Dropdown, voice: gr.Dropdown, vocoder: gr.Dropdown) -> None:
+    """Fill the fields when the page loads, when a project or the tab is chosen, and by a button; call it within the tab."""
+    button = gr.Button("Look for new checkpoints", size="sm")
+    tab: Any = button.parent
+    known = gr.State(())  # the keys of the voices on offer
+
+    def refresh(name: str | None, before: Sequence[str], *chosen: str | None) -> list[Any]:
+        if not name:
+            return [gr.Dropdown([], value=None), gr.Dropdown([], value=None), ()]
+        with errors_in_words(context):
+            found = choose(context, name)
+            voices, vocoders = list_voices(found), list_vocoders(found)
+        fields = [
+            make_choices(voices, before, chosen[0], [FINISHED, EMBEDDED_KEY]),
+            make_choices(vocoders, [OWN], chosen[1], [OWN]),
+        ]
+        return [*fields, tuple(option.key for option in voices)]
+
+    outputs = [voice, vocoder, known]
+    # At load, and when another project is chosen.
+    gr.on(None, lambda name: refresh(name, (), None, None), [project], outputs, **HIDDEN)
+    gr.on([button.click, tab.select], refresh, [project, known, voice, vocoder], outputs, **HIDDEN)
+
+
+def make_choices(
+    options: Sequence[Option], before: Sequence[str], chosen: str | None, defaults: Sequence[str]
+) -> gr.Dropdown:
+    """Return the choices of a field and its value."""
+    value = choose_key([option.key for option in options], before, chosen, defaults)
+    return gr.Dropdown([(option.label, option.key) for option in options], value=value)
 
 
 def speak_text(
@@ -72,43 +100,25 @@ def speak_text(
     seed: str | None,
     sigma: float | None,
     strength: str | None,
-) -> Iterator[Outcome]:
-    """Yield a first message, then the outcome. Raises gr.Error with a message in words."""
+) -> Iterator[SpeakOutputs]:
+    """Yield a first message, then the speech. Raises gr.Error."""
     hidden = gr.update(value=None, visible=False)
-    yield Outcome("Computing …", None, hidden, hidden)
+    yield SpeakOutputs("Computing …", None, hidden, hidden)
     try:
         with errors_in_words(context):
-            request = make_request(context, project, text, voice, vocoder, seed, sigma, strength)
+            request = SpeechRequest(
+                project=choose(context, project),
+                text=text or "",
+                voice=voice or "",
+                vocoder=vocoder or "",
+                seed=parse_number(seed, "seed", int, f"a whole number from 0 to {LARGEST['seed']}") or 0,
+                sigma=sigma,
+                strength=parse_number(strength, "denoiser strength", float, "a number"),
+            )
             sample = context.speaker.speak(request)
             pictures = context.speaker.draw(sample)
     except gr.Error:
-        yield Outcome("", None, hidden, hidden)
+        yield SpeakOutputs("", None, hidden, hidden)
         raise
-    yield Outcome(sample.message, audio_of(sample), *(gr.update(value=picture, visible=True) for picture in pictures))
-
-
-def make_request(
-    context: Context,
-    project: str | None,
-    text: str,
-    voice: str | None,
-    vocoder: str | None,
-    seed: str | None = None,
-    sigma: float | None = None,
-    strength: str | None = None,
-) -> Request:
-    """Return the request of the fields. Raises DataError and UsageError."""
-    return Request(
-        project=choose(context, project),
-        text=text or "",
-        voice=voice or "",
-        vocoder=vocoder or "",
-        seed=parse_number(seed, "seed", int, f"a whole number from 0 to {LARGEST['seed']}") or 0,
-        sigma=sigma,
-        strength=parse_number(strength, "denoiser strength", float, "a number"),
-    )
-
-
-def audio_of(sample: Sample) -> tuple[int, Any]:
-    """Return the rate and the samples, as gr.Audio takes them."""
-    return sample.speech.sampling_rate, to_pcm(sample.speech.audio)
+    audio = sample.speech.sampling_rate, to_pcm(sample.speech.audio)
+    yield SpeakOutputs(sample.message, audio, *(gr.update(value=picture, visible=True) for picture in pictures))

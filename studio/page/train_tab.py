@@ -10,7 +10,7 @@ from common.web.page import make_picture
 from models import REGISTRY
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
-from studio.page.training_view import NOTHING_SEEN, Keys, Report, TrainingView, newest_model, train_words
+from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingView, newest_model, studio_train_argv
 
 RUN = "train"
 NEWEST = "newest"
@@ -32,7 +32,7 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
 
     def begin(name: str | None) -> None:
         chosen = choose(context, name)
-        context.jobs.start(chosen, RUN, train_words(chosen))
+        context.jobs.start(chosen, RUN, studio_train_argv(chosen))
 
     connect_run(context, project, panel, RUN, begin, start, pause, [])
     model = gr.Radio([NEWEST, *REGISTRY], value=NEWEST, label="Model", elem_id="model")
@@ -48,7 +48,7 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
 
     def look(name: str | None, model: str | None, before: Keys) -> tuple[Any, ...]:
         if not name:
-            return "", show(None), *show_report(Report()), NOTHING_SEEN
+            return "", show(None), *show_report(ReportView()), NOTHING_SEEN
         chosen = choose(context, name)
         sight = view.look(chosen, newest_model(chosen) if model in (None, NEWEST) else str(model), before)
         is_same = sight.keys.curve == before.curve
@@ -66,7 +66,7 @@ def show(pixels: Any) -> gr.Image:
     return gr.Image(value=pixels, visible=pixels is not None)
 
 
-def show_report(report: Report) -> list[Any]:
+def show_report(report: ReportView) -> list[Any]:
     """Return the values of the components of a report; those that it has nothing for are not visible."""
     pictures = [show(picture.pixels if picture else None) for picture in (report.alignment, report.mel)]
     sounds: list[Any] = [

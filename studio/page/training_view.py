@@ -2,29 +2,101 @@
 
 from __future__ import annotations
 
+import io
 import math
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 
-from common.data.reports import figure_pixels, plot_losses
+from common.data.filelist import read_filelist
+from common.data.reports import figure_pixels, plot_losses, read_png
 from common.errors import DataError
+from common.training.checkup import spread
 from models import REGISTRY
-from studio.page.run_pictures import ALIGNMENT, MEL, Picture, RunPictures, Speech, evaluation_texts
 from studio.plan.file import ModelPlan, read_plan
 from studio.project import Project, check_inside
 from studio.train.progress import ModelProgress, Progress
 from studio.train.run_log import RunLog
-from studio.voice.measures import describe_measures
+from studio.voice.card import describe_measures
 from studio.wording import HOUR, duration
 
 LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
 CURVE_SECONDS = 10.0  # between two curves while steps go on
+SIZES = {"images": 1, "audio": 1, "scalars": 1, "histograms": 1, "tensors": 1, "compressedHistograms": 1}
+MEL, ALIGNMENT = ("free_running_mel_0", "mel"), ("free_running_alignment_0", "alignment")  # the first that there is
+EVALUATION = "evaluation/"
+
+
+class Picture(NamedTuple):
+    """Pixels (height, width, 3) of a validation at an optimizer step."""
+
+    pixels: npt.NDArray[np.uint8]
+    step: int
+
+
+class SpokenLine(NamedTuple):
+    """A line that an evaluation synthesised, at an optimizer step: rate in Hz, samples (N,) and the text."""
+
+    rate: int
+    samples: npt.NDArray[np.int16]
+    text: str
+    step: int
+
+
+class RunPictures:
+    """The event files of a model's run. `update` reads the events that came since the last call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._events: Any = None
+        self._inode = 0
+
+    def update(self) -> bool:
+        """Read new events. Returns False where there are no event files yet."""
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second
+
+        try:
+            inode = self.folder.stat().st_ino
+        except OSError:
+            self._events = None
+            return False
+        if self._events is None or inode != self._inode:
+            self._events, self._inode = EventAccumulator(str(self.folder), size_guidance=SIZES), inode
+        self._events.Reload()
+        return True
+
+    def picture(self, names: tuple[str, ...]) -> Picture | None:
+        """Return the newest picture of the first name that the validations have; None without one."""
+        tags = self._events.Tags()["images"] if self._events else []
+        for name in names:
+            if (tag := f"validation/{name}") in tags:
+                event = self._events.Images(tag)[-1]
+                return Picture(read_png(event.encoded_image_string), event.step)
+        return None
+
+    def speeches(self, texts: list[str]) -> list[SpokenLine]:
+        """Return the newest sounds of an evaluation's lines, in their order; `texts` are those of the lines."""
+        tags = [tag for tag in (self._events.Tags()["audio"] if self._events else []) if tag.startswith(EVALUATION)]
+        found = []
+        for tag in sorted(tags, key=lambda tag: int(tag.removeprefix(EVALUATION))):
+            event, index = self._events.Audio(tag)[-1], int(tag.removeprefix(EVALUATION))
+            samples, rate = soundfile.read(io.BytesIO(event.encoded_audio_string), dtype="int16")
+            found.append(SpokenLine(rate, samples, texts[index] if index < len(texts) else "", event.step))
+        return found
+
+
+def evaluation_texts(project: Project, lines: int) -> list[str]:
+    """Return the texts of an evaluation's lines; [] where the filelist cannot be read."""
+    try:
+        return [row.text for row in spread(read_filelist(project.validation_list), lines)]
+    except DataError:
+        return []
 
 
 class Keys(NamedTuple):
@@ -57,12 +129,12 @@ class RunView:
         return f"{self.log.path} {len(self.log.losses.validation)} {self.log.report} {progress.finished}"
 
 
-class Report(NamedTuple):
+class ReportView(NamedTuple):
     """The newest pictures and sounds of a training."""
 
     alignment: Picture | None = None
     mel: Picture | None = None
-    speeches: tuple[Speech, ...] = ()
+    speeches: tuple[SpokenLine, ...] = ()
 
 
 class Sight(NamedTuple):
@@ -71,7 +143,7 @@ class Sight(NamedTuple):
     keys: Keys
     words: str
     losses: npt.NDArray[np.uint8] | None
-    report: Report | None
+    report: ReportView | None
 
 
 class TrainingView:
@@ -97,7 +169,7 @@ class TrainingView:
                 view.pictures.update()
                 texts = evaluation_texts(project, settings.report_lines) if settings else []
                 speeches = tuple(view.pictures.speeches(texts))
-                report = Report(view.pictures.picture(ALIGNMENT), view.pictures.picture(MEL), speeches)
+                report = ReportView(view.pictures.picture(ALIGNMENT), view.pictures.picture(MEL), speeches)
             return Sight(keys, describe(name, log, settings, progress), curve, report)
 
 
@@ -157,7 +229,7 @@ def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progres
     return left
 
 
-def train_words(project: Project) -> list[str]:
-    """Return the words of `studio.train`. Raises DataError without a plan."""
+def studio_train_argv(project: Project) -> list[str]:
+    """Return the arguments of `studio.train`. Raises DataError without a plan."""
     project.require(project.plan, "studio.plan")
     return ["studio.train", project.name, "--projects", str(project.projects)]

@@ -11,60 +11,82 @@ if __name__ == "__main__":
 
     limit_spinning()  # takes effect before PyTorch is imported
 
-import argparse
 import json
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from common import precision
-from common.arguments import HelpFormatter, seed
+from common.arguments import seed
 from common.audio.stft import AudioConfig
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import display_path
-from common.parser import Parser
+from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
 from common.spec import ModelSpec
 from models import REGISTRY
+from studio.arguments import project_parser
 from studio.plan import proposal
-from studio.plan.commands import data_words, option_words, report_options, train_words
+from studio.plan.commands import data_argv, option_argv, report_options, train_argv
 from studio.plan.file import ModelPlan, Plan, write_plan
 from studio.plan.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
 from studio.plan.material import Material, read_material
 from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
-from studio.project import PROJECTS, Project
+from studio.project import Project
 from studio.wording import duration
 
-SEED = 1
 LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """Options of the command. Raises UsageError for a budget out of range."""
+
+    project: Project
+    start: list[str]
+    hours: float | None = option(None, "time limit for training both models, in hours", metavar="H", check=ABOVE_ZERO)
+    minutes: float | None = option(None, "the same in minutes", metavar="M", check=ABOVE_ZERO)
+    find_lr: bool = option(
+        False, "test learning rates first, in about 100 steps a model, and plan with the suggested one"
+    )
+    seed: int = option(1, "random seed of the trainings", type=seed)
+    cpu: bool = option(False, "train on the CPU even if there is a GPU")
+
+    def __post_init__(self) -> None:
+        if problems := problems_of(self):
+            raise UsageError("\n".join(problems))
+
+    @property
+    def budget(self) -> float | None:
+        """The time limit in hours."""
+        return self.hours if self.minutes is None else self.minutes / 60
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, decide, write and print."""
-    args = parse_args(sys.argv[1:] if argv is None else argv)
-    project = Project(name=args.name, projects=args.projects)
-    material, starts = read_material(project), find_starts(args.start)
+    options = parse_args(sys.argv[1:] if argv is None else argv)
+    project = options.project
+    material, starts = read_material(project), find_starts(options.start)
     check_rate(material, starts)
-    gpu = not args.cpu and precision.gpu_count() > 0
+    gpu = not options.cpu and precision.gpu_count() > 0
     half = gpu or precision.has_fast_half(torch.device("cpu"))
-    plan = Plan(seed=args.seed, threads=usable_threads(), cpu=args.cpu, models={})
+    plan = Plan(seed=options.seed, threads=usable_threads(), cpu=options.cpu, models={})
     for spec in REGISTRY.values():
         start = starts[spec.name]
-        request = proposal.Request(
+        request = proposal.PlanRequest(
             warm_start=display_path(start) if start else None,
             weights=count_weights(start) if start else 0,
-            hours=args.hours,
-            cpu=args.cpu,
+            hours=options.budget,
+            cpu=options.cpu,
             half=half,
         )
         print(f"{spec.name}: measuring ten steps and a report …", flush=True)
         settings, figures = propose(spec, material, request, plan, project, gpu, _audio_of(starts))
         plan = replace(plan, models={**plan.models, spec.name: settings})
-        if args.find_lr:
+        if options.find_lr:
             plan = with_tested_rate(spec, plan, project)
         plan = replace(plan, notes=plan.notes | {spec.name: asdict(figures)})
         print("\n".join(describe(spec, plan, project, figures)), flush=True)
@@ -87,7 +109,7 @@ def _audio_of(starts: Starts) -> dict[str, Any]:
 def propose(
     spec: ModelSpec,
     material: Material,
-    request: proposal.Request,
+    request: proposal.PlanRequest,
     plan: Plan,
     project: Project,
     gpu: bool,
@@ -104,11 +126,11 @@ def propose(
     if "text_cleaners" in spec.stored_options:
         options |= material.text_options
     draft = draft_of(spec, request, options, wanted, material)
-    figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
+    figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
     batch, accumulation = proposal.choose_batch(wanted, figures)
     if not figures.step_seconds:
         draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
-        figures = measure(trial_words(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
+        figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
     hours = proposal.hours_of(spec, request.hours)
     length = proposal.choose_length(named["epochs"], figures, hours)
     epochs = length["epochs"].value
@@ -117,7 +139,7 @@ def propose(
         "batch_size": batch,
         "grad_accumulation_steps": accumulation,
         **length,
-        "learning_rate": proposal.Choice(named["learning_rate"], "usual for such a start; --find-lr tests it"),
+        "learning_rate": proposal.Setting(named["learning_rate"], "usual for such a start; --find-lr tests it"),
         "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
         **proposal.choose_ending(spec, material, epochs, counts_words()),
     }
@@ -127,7 +149,7 @@ def propose(
 
 
 def draft_of(
-    spec: ModelSpec, request: proposal.Request, options: dict[str, Any], batch: int, material: Material
+    spec: ModelSpec, request: proposal.PlanRequest, options: dict[str, Any], batch: int, material: Material
 ) -> ModelPlan:
     """Return settings that suffice to measure steps."""
     return ModelPlan(
@@ -147,8 +169,8 @@ def draft_of(
     )
 
 
-def trial_words(name: str, plan: Plan, project: Project) -> list[str]:
-    """Return the words of train.py for a trial: the data, the batch and the reports, without an output folder."""
+def trial_argv(name: str, plan: Plan, project: Project) -> list[str]:
+    """Return the arguments of train.py for a trial: the data, the batch and the reports, without an output folder."""
     settings = plan.models[name]
     batch = {
         "batch_size": settings.batch_size,
@@ -157,14 +179,13 @@ def trial_words(name: str, plan: Plan, project: Project) -> list[str]:
         "evaluate-every": 1,
         **report_options(settings),
     }
-    return [*data_words(name, plan, project), *option_words(batch)]
+    return [*data_argv(name, plan, project), *option_argv(batch)]
 
 
 def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
     """Run train.py --find-lr, and set the rate that it suggests. Raises DataError with its message where it fails."""
     folder = project.root / LEARNING_RATE
-    words = [*trial_words(spec.name, plan, project), "-o", str(folder), "--find-lr"]
-    command = train_command(words)
+    command = train_command([*trial_argv(spec.name, plan, project), "-o", str(folder), "--find-lr"])
     done = subprocess.run(command, env=environment(plan.threads), capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise DataError(f"--find-lr failed: {message_of(done.stderr)}")
@@ -197,11 +218,11 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
     """Explain the plan of a model; without figures it names no hours."""
     settings = plan.models[name]
     rows = [(key, json.dumps(getattr(settings, key)), reason) for key, reason in settings.reasons.items()]
-    words = train_command(train_words(name, plan, project))
+    argv = train_argv(name, plan, project)
     expected = ""
     if figures and figures.step_seconds:
         expected = f"expected: {describe_expectation(settings, plan.threads, figures)}"
-    return Explanation(rows, expected, shlex.join(["python", "train.py", *words[2:]]))
+    return Explanation(rows, expected, shlex.join(["python", "train.py", *argv]))
 
 
 def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
@@ -216,33 +237,14 @@ def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) ->
     return f"{total} at most on {place}: {', '.join(parts)}; {source}"
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Parse the command's flags. Raises UsageError for a budget out of range."""
-    parser = Parser(
-        prog="python -m studio.plan", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
-    )
-    add = parser.add_argument
-    add("name", metavar="NAME", help="the project that studio.prepare has written")
-    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
-    start = (
-        "checkpoints or folders of voices to start from, `embedded` for the voice that comes with the code, or `none`"
-    )
-    add("--from", dest="start", nargs="+", default=[EMBEDDED_NAME], metavar="CHECKPOINT", help=start)
-    budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--hours", type=float, metavar="H", help="end the training of both models within this time")
-    budget.add_argument("--minutes", type=float, metavar="M", help="the same in minutes")
-    test = "test learning rates first, in about 100 steps a model, and plan with the one that the test suggests"
-    add("--find-lr", action="store_true", help=test)
-    add("--seed", type=seed, default=SEED, help="of weights, dropout and data order")
-    add("--cpu", action="store_true", help="train on the CPU even where there is a GPU")
-    args = parser.parse_args(argv)
-    for name in ("hours", "minutes"):
-        value = getattr(args, name)
-        if value is not None and not 0 < value < float("inf"):
-            raise UsageError(f"--{name}: {value}, expected more than 0")
-    if args.minutes is not None:
-        args.hours = args.minutes / 60
-    return args
+def parse_args(argv: list[str]) -> PlanOptions:
+    """Parse the command's flags."""
+    parser = project_parser("studio.plan", __doc__, "project that studio.prepare has written")
+    start = "checkpoints or voice folders to start from; `embedded`: the voice that comes with the code; `none`: random weights"
+    parser.add_argument("--from", dest="start", nargs="+", default=[EMBEDDED_NAME], metavar="CHECKPOINT", help=start)
+    add_fields(parser.add_mutually_exclusive_group(), PlanOptions, "hours", "minutes")
+    add_fields(parser, PlanOptions, "find_lr", "seed", "cpu")
+    return from_options(PlanOptions, vars(parser.parse_args(argv)))
 
 
 if __name__ == "__main__":

@@ -9,29 +9,25 @@ from common.training.rules import NEEDED
 from studio.plan.file import ModelPlan, Plan
 from studio.project import Project
 
-PREDICTED = "predicted"  # folder of predicted mels in a project
 CHECKPOINT_MINUTES = 5
 KEPT = 2  # checkpoints beside the best
 SLACK = 0.1  # of the validation loss: the first checkpoints of a warm start read best, but have the old voice
 
 
-def data_words(name: str, plan: Plan, project: Project) -> list[str]:
-    """Return the words that name the model, its data and its settings of computation."""
+def data_argv(name: str, plan: Plan, project: Project) -> list[str]:
+    """Return the arguments that name the model, its data, its warm start and its options."""
     settings = plan.models[name]
-    words = ["-m", name, "-d", str(project.root)]
+    argv = ["-m", name, "-d", str(project.root)]
     lists = {"training": project.training_list, "validation": project.validation_list}
-    if settings.predicted_mels and (predicted := project.root / PREDICTED).is_dir():
-        words = ["-m", name, "-d", str(predicted), "--load-mel-from-disk"]
-        lists = {part: predicted / f"{part}.txt" for part in lists}
     for part, path in lists.items():
-        words += [f"--{part}-files", str(path)]
+        argv += [f"--{part}-files", str(path)]
     if settings.warm_start:
-        words += ["--warm-start", settings.warm_start]
-    return [*words, "--seed", str(plan.seed), *(["--cpu"] if plan.cpu else []), *option_words(settings.options)]
+        argv += ["--warm-start", settings.warm_start]
+    return [*argv, "--seed", str(plan.seed), *(["--cpu"] if plan.cpu else []), *option_argv(settings.options)]
 
 
-def train_words(name: str, plan: Plan, project: Project) -> list[str]:
-    """Return all words of a model's training; the same ones begin a run and resume it."""
+def train_argv(name: str, plan: Plan, project: Project) -> list[str]:
+    """Return all arguments of a model's training; the same ones start a run and resume it."""
     settings = plan.models[name]
     values: dict[str, Any] = {
         "output": project.run(name),
@@ -52,7 +48,7 @@ def train_words(name: str, plan: Plan, project: Project) -> list[str]:
         "keep-checkpoints": KEPT,
         "resume-from-last": True,
     }
-    return [*data_words(name, plan, project), *option_words(values)]
+    return [*data_argv(name, plan, project), *option_argv(values)]
 
 
 def report_options(settings: ModelPlan) -> dict[str, Any]:
@@ -61,15 +57,15 @@ def report_options(settings: ModelPlan) -> dict[str, Any]:
     return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
 
 
-def option_words(options: dict[str, Any]) -> list[str]:
-    """Turn options into words: true is the bare flag, false its --no- form, null nothing, and a list several values."""
-    words: list[str] = []
+def option_argv(options: dict[str, Any]) -> list[str]:
+    """Turn options into arguments: true is the bare flag, false its --no- form, None nothing, and a list several values."""
+    argv: list[str] = []
     for name, value in options.items():
         flag = name.replace("_", "-")
         if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
+            argv.append(f"--{flag}" if value else f"--no-{flag}")
         elif isinstance(value, list):
-            words += [f"--{flag}", *map(str, value)] if value else []
+            argv += [f"--{flag}", *map(str, value)] if value else []
         elif value is not None:
-            words += [f"--{flag}", str(value)]
-    return words
+            argv += [f"--{flag}", str(value)]
+    return argv

@@ -35,7 +35,6 @@ class ModelPlan:
     best_by: str
     patience: int  # reports
     hours: float | None  # at which the run ends
-    predicted_mels: bool = False  # of a vocoder: train on the acoustic model's mels
     options: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # by the names above, for people
 
@@ -82,7 +81,6 @@ MODEL_CHECKS: dict[str, Check] = {
     "best_by": _one_of(list(BEST_BY)),
     "patience": _whole(1),
     "hours": (lambda value: value is None or _positive(value), "a number above 0, or null"),
-    "predicted_mels": TRUTH,
     "options": OBJECT,
     "reasons": OBJECT,
 }
@@ -94,7 +92,9 @@ PLAN_CHECKS: dict[str, Check] = {
     "notes": OBJECT,
     "version": (lambda value: value == VERSION and type(value) is int, f"{VERSION}"),
 }
-OPTIONAL = ("predicted_mels", "options", "reasons", "notes")
+RETIRED = "predicted_mels"  # of plans of 0.10 and before
+RETIRED_HINT = "no longer a setting of the studio; `python -m scripts.predict_mels` predicts mels for train.py"
+OPTIONAL = ("options", "reasons", "notes")
 
 
 def read_plan(path: Path) -> Plan:
@@ -126,6 +126,8 @@ def parse_plan(text: str, place: str) -> Plan:
         elif not isinstance(settings, dict):
             problems.append(f"models.{name}: {settings!r}, expected a JSON object")
         else:
+            if settings.get(RETIRED, True) is False:  # as plans of 0.10 and before have it
+                del settings[RETIRED]
             problems += _problems(settings, MODEL_CHECKS, f"models.{name}.")
     if problems:
         raise DataError("\n".join(f"{place}: {problem}" for problem in problems))
@@ -134,8 +136,11 @@ def parse_plan(text: str, place: str) -> Plan:
 
 def _problems(content: Mapping[str, Any], checks: Mapping[str, Check], place: str) -> list[str]:
     """List unknown, missing and bad fields."""
+    names = ", ".join(checks)
     found = [
-        f"{place}{name}: no such field, expected some of {', '.join(checks)}" for name in content if name not in checks
+        f"{place}{name}: {RETIRED_HINT if name == RETIRED else f'no such field, expected some of {names}'}"
+        for name in content
+        if name not in checks
     ]
     for name, (is_good, expected) in checks.items():
         if name not in content:

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.errors import DataError
+from studio.project import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WORDS = ("moonshine_onnx", "jiwer")  # packages that count wrong words
 THREADS = "OMP_NUM_THREADS"
 
@@ -39,11 +39,11 @@ class Figures:
     start_seconds: float = 0.0  # from the start of the process to its first step
 
 
-def measure(words: Sequence[str], threads: int) -> Figures:
-    """Run train.py --dry-run --measure with these words. Raises DataError with the message of train.py where it fails."""
+def measure(argv: Sequence[str], threads: int) -> Figures:
+    """Run train.py --dry-run --measure with these arguments. Raises DataError with the message of train.py where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")
-        command = train_command([*words, "--dry-run", "--measure", str(path)])
+        command = train_command([*argv, "--dry-run", "--measure", str(path)])
         began = time.time()
         done = subprocess.run(command, env=environment(threads), capture_output=True, text=True, errors="replace")
         if done.returncode:
@@ -60,9 +60,9 @@ def message_of(stderr: str) -> str:
     return "\n".join(lines[start:]).removeprefix("error: ")
 
 
-def train_command(words: Sequence[str]) -> list[str]:
+def train_command(argv: Sequence[str]) -> list[str]:
     """Return the command line of train.py."""
-    return [sys.executable, str(ROOT / "train.py"), *words]
+    return [sys.executable, str(ROOT / "train.py"), *argv]
 
 
 def environment(threads: int) -> Mapping[str, str]:

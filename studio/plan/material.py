@@ -11,7 +11,7 @@ import soundfile
 from common.data.filelist import check_files, read_filelist
 from common.errors import DataError
 from common.files import parse_json
-from studio.prepare.alphabet import ENGLISH
+from studio.prepare.lists import ENGLISH
 from studio.project import Project
 
 

@@ -27,7 +27,7 @@ WORDS_WIN = (
 )
 
 
-class Choice(NamedTuple):
+class Setting(NamedTuple):
     """A setting and the reason for it."""
 
     value: Any
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class PlanRequest:
     """Request of the user for a model: the warm start's checkpoint and number of weights, or None and 0; hours for all models or
     None; CPU even beside a GPU; True where the device is fast in half precision.
     """
@@ -47,16 +47,16 @@ class Request:
     half: bool = False
 
 
-def choose_start(request: Request, material: Material) -> Choice:
+def choose_start(request: PlanRequest, material: Material) -> Setting:
     """Describe the warm start; warn where little data begins from nothing."""
     if request.warm_start:
-        return Choice(request.warm_start, "a trained model has only the voice left to learn")
+        return Setting(request.warm_start, "a trained model has only the voice left to learn")
     few = material.minutes < 60
     warning = f"; {material.minutes:.0f} min of speech rarely suffice for that, leave --from none out" if few else ""
-    return Choice(None, f"--from none: all weights start at random{warning}")
+    return Setting(None, f"--from none: all weights start at random{warning}")
 
 
-def advise(spec: ModelSpec, material: Material, request: Request, gpu: bool) -> Advice:
+def advise(spec: ModelSpec, material: Material, request: PlanRequest, gpu: bool) -> Advice:
     """Return the model's own advice, with --amp where that is fast; a warning where data is very short.
 
     Another alphabet is trained as a whole.
@@ -79,7 +79,7 @@ def wanted_batch(advice: Advice, spec: ModelSpec, clips: int) -> int:
     return min(advice.options.get("batch_size", spec.training.batch_size), clips)
 
 
-def choose_batch(wanted: int, figures: Figures) -> tuple[Choice, Choice]:
+def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
     """Choose the batch size and the accumulation steps that fit into 90 % of the memory.
 
     Raises DataError where not even one clip fits.
@@ -93,11 +93,11 @@ def choose_batch(wanted: int, figures: Figures) -> tuple[Choice, Choice]:
     if wanted <= largest:
         small = figures.clips <= wanted
         reason = f"all {figures.clips} clips in one step" if small else f"{wanted} clips a step suit this much data"
-        return Choice(wanted, f"{reason}; it fits: {memory}"), Choice(1, "the batch fits as a whole")
+        return Setting(wanted, f"{reason}; it fits: {memory}"), Setting(1, "the batch fits as a whole")
     batch, accumulation = split_batch(wanted, int(largest))
     return (
-        Choice(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
-        Choice(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
+        Setting(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
+        Setting(accumulation, f"{accumulation} batches of {batch} make one step of {batch * accumulation} clips"),
     )
 
 
@@ -113,7 +113,7 @@ def count_reports(epochs: int, every: int) -> int:
     return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
 
 
-def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[str, Choice]:
+def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[str, Setting]:
     """Choose the epochs, and the epochs between two reports: those advised, or what fits into a model's hours.
 
     Of the hours, the start and the reports are taken away first; the reports take a quarter at most, but there are two or more.
@@ -122,7 +122,7 @@ def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[s
     each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
     if hours is None:
         reason = f"usual for this much data; {each}"
-        return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, REPORTS)}
+        return {"epochs": Setting(advised, reason), "report_every": choose_reports(advised, REPORTS)}
     room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds)
     report, reports = figures.report_seconds, REPORTS
     if REPORTS * report > REPORT_SHARE * room:
@@ -130,21 +130,21 @@ def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[s
     epochs = int((room - reports * report) / (steps * seconds))
     if epochs >= advised:
         reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
-        return {"epochs": Choice(advised, reason), "report_every": choose_reports(advised, reports)}
+        return {"epochs": Setting(advised, reason), "report_every": choose_reports(advised, reports)}
     rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
     reason = f"as many as {duration(HOUR * hours)} allow {rest}, of {advised} that are usual; {each}"
     if epochs < 1:
         reason = f"{duration(HOUR * hours)} may not suffice {rest}, and for one epoch; {each}"
     epochs = max(1, epochs)
-    return {"epochs": Choice(epochs, reason), "report_every": choose_reports(epochs, reports)}
+    return {"epochs": Setting(epochs, reason), "report_every": choose_reports(epochs, reports)}
 
 
-def choose_warmup(advised: int, epochs: int, figures: Figures) -> Choice:
+def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:
     """Choose the steps in which the rate grows: those advised, or a tenth of a short run, which would else never reach the rate."""
     steps = epochs * figures.steps_per_epoch
     if advised <= steps // 10:
-        return Choice(advised, "the first steps of Adam are small")
-    return Choice(steps // 10, f"a tenth of the run's {steps} steps, of {advised} that are usual")
+        return Setting(advised, "the first steps of Adam are small")
+    return Setting(steps // 10, f"a tenth of the run's {steps} steps, of {advised} that are usual")
 
 
 def hours_of(spec: ModelSpec, hours: float | None) -> float | None:
@@ -152,34 +152,34 @@ def hours_of(spec: ModelSpec, hours: float | None) -> float | None:
     return None if hours is None else SHARES[spec.role] * hours
 
 
-def choose_schedule(epochs: int) -> Choice:
+def choose_schedule(epochs: int) -> Setting:
     """Choose the schedule of the learning rate."""
-    return Choice("cosine", f"the rate falls to 0 over the {epochs} epochs; no epoch of a fall has to be guessed")
+    return Setting("cosine", f"the rate falls to 0 over the {epochs} epochs; no epoch of a fall has to be guessed")
 
 
-def choose_reports(epochs: int, most: int) -> Choice:
+def choose_reports(epochs: int, most: int) -> Setting:
     """Choose the epochs between two reports, so that there are `most` reports or fewer; two where most is less."""
     every = max(1, -(-(epochs - 1) // max(1, most - 1)))
     number = count_reports(epochs, every)
-    return Choice(every, f"{number} report{'s' if number > 1 else ''} in {epochs} epoch{'s' if epochs > 1 else ''}")
+    return Setting(every, f"{number} report{'s' if number > 1 else ''} in {epochs} epoch{'s' if epochs > 1 else ''}")
 
 
-def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Choice:
+def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Setting:
     """Choose the measure that selects the best checkpoint and ends the run."""
     if counts_words and not material.text_options:
-        return Choice("wer", WORDS_WIN)
+        return Setting("wer", WORDS_WIN)
     measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"
     if counts_words:
         cause = "the recogniser reads English alone"
-    return Choice(measure, f"{cause}: {measure.replace('_', ' ')} in place of words")
+    return Setting(measure, f"{cause}: {measure.replace('_', ' ')} in place of words")
 
 
-def choose_patience() -> Choice:
+def choose_patience() -> Setting:
     """Choose the reports without a gain that end a run."""
-    return Choice(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
+    return Setting(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
 
 
-def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Choice]:
+def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Setting]:
     """Choose the schedule, the measure and patience that end a run, by the names of their settings."""
     return {
         "lr_schedule": choose_schedule(epochs),

@@ -10,10 +10,11 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import restore_model
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
 from common.spec import ModelSpec
-from models import REGISTRY, restore_model
+from models import REGISTRY
 from synthesizer import EMBEDDED
 
 EMBEDDED_NAME, NOTHING = "embedded", "none"

@@ -12,18 +12,25 @@ from common.data.parallel import stream_parallel
 from common.errors import DataError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
 from studio.prepare import report
-from studio.prepare.alphabet import Alphabet, choose_alphabet, symbols_file
-from studio.prepare.arguments import VALIDATION, PrepareOptions, options_of
-from studio.prepare.clips import CutRecording, Job, cut_recording
+from studio.prepare.arguments import VALIDATION, PrepareOptions, parse_args
+from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.faults import Candidate, find_faults, is_usable
 from studio.prepare.ledger import Ledger
-from studio.prepare.lists import Options, select_usable, training_problems, write_lists
-from studio.prepare.recognition import Sound, recognise
+from studio.prepare.lists import (
+    AlphabetChoice,
+    Options,
+    choose_alphabet,
+    select_usable,
+    symbols_file,
+    training_problems,
+    write_lists,
+)
+from studio.prepare.recognition import ClipSound, recognise
 from studio.prepare.review import (
     NO,
     YES,
-    Edits,
-    Row,
+    CarriedEdits,
+    ClipRow,
     carry_edits,
     read_proposals,
     read_review,
@@ -32,17 +39,16 @@ from studio.prepare.review import (
     store_proposals,
     write_review,
 )
-from studio.prepare.sentences import WORDS, recognise_parts, remove_parts
 from studio.prepare.sources import find_sources
 from studio.prepare.speakers import ALIKE, SEVERAL, describe_voices, find_voices
-from studio.prepare.texts import ClipText, has_words, needs_words, texts_of
+from studio.prepare.texts import WORDS, ClipText, has_words, needs_words, recognise_parts, remove_parts, texts_of
 from studio.prepare.transcripts import Transcript, find_transcripts
 from studio.project import Project, lock_project
 
 PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
 
 
-class Material(NamedTuple):
+class CutRecordings(NamedTuple):
     """All recordings with their clips, their transcripts by name, and problems of recordings that are left out."""
 
     recordings: list[CutRecording]
@@ -52,7 +58,7 @@ class Material(NamedTuple):
 
 def main(argv: list[str] | None = None) -> None:
     """Prepare a project, or apply the edits of its review."""
-    options = options_of(argv)
+    options = parse_args(argv)
     with lock_project(options.project):
         if options.apply:
             apply_edits(options)
@@ -112,12 +118,12 @@ def apply_edits(options: PrepareOptions) -> None:
     print("\n".join(apply_rows(project, rows, options.validation)))
 
 
-def proposals_of(project: Project) -> list[Row]:
+def proposals_of(project: Project) -> list[ClipRow]:
     """Return the rows of clips.tsv as they were before people edited it."""
     return read_proposals(project.state / PROPOSALS)
 
 
-def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
+def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
     """Return the reasons by clip for which training would refuse rows in use."""
     settings = read_settings(project)
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
@@ -125,7 +131,7 @@ def edit_problems(project: Project, rows: Sequence[Row]) -> dict[str, str]:
     return {clip: f"text: {text}" for clip, text in training_problems(project, select_usable(rows), options).items()}
 
 
-def apply_rows(project: Project, rows: Sequence[Row], validation: float | None = None) -> list[str]:
+def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | None = None) -> list[str]:
     """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary.
 
     `validation` is a number of clips or a share; None for that of the run before.
@@ -137,10 +143,10 @@ def apply_rows(project: Project, rows: Sequence[Row], validation: float | None =
     parts = write_lists(project, rows, settings["validation"])
     proposals = proposals_of(project)
     edits = carry_edits(proposals, rows, proposals)
-    return report.summary(project, Edits(list(rows), edits.n_edited, []), *parts, alphabet)
+    return report.summary(project, CarriedEdits(list(rows), edits.n_edited, []), *parts, alphabet)
 
 
-def cut_all(options: PrepareOptions) -> Material:
+def cut_all(options: PrepareOptions) -> CutRecordings:
     """Cut all recordings of the folder. Raises DataError where the folder has none that can be read."""
     project, folder = options.project, options.folder
     assert folder is not None
@@ -153,20 +159,20 @@ def cut_all(options: PrepareOptions) -> Material:
         print(f"not read, for their endings are those of no recording: {others}")
     transcripts = find_transcripts(folder, listing.sources)
     jobs = [
-        Job(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
+        CuttingJob(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
         for source in listing.sources
     ]
-    jobs = recognise_parts(jobs, project, options.texts, options.workers)
-    results = list(stream_parallel(cut_recording, jobs, options.workers, "cutting", "recording", 1))
+    jobs = recognise_parts(jobs, project, options.texts, options.num_workers)
+    results = list(stream_parallel(cut_recording, jobs, options.num_workers, "cutting", "recording", 1))
     remove_parts(project)
     recordings = [result for result in results if isinstance(result, CutRecording)]
     problems = listing.problems + [result for result in results if isinstance(result, str)]
     if not recordings:
         raise DataError(join_problems([*problems, f"{folder}: none of its recordings can be used"]))
-    return Material(recordings, transcripts, problems)
+    return CutRecordings(recordings, transcripts, problems)
 
 
-def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[ClipText]]:
+def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
     """Return the texts of all clips by recording. Raises DataError where words are needed that nothing can recognise."""
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
@@ -178,22 +184,22 @@ def transcribe_all(cut: Material, options: PrepareOptions) -> dict[str, list[Cli
     chosen = cut.recordings if config.verify and config.recogniser else wanting
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
     clips = [clip for r in chosen for clip in r.clips if clip.digest not in words]
-    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    sounds = [ClipSound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
     with Ledger(options.project.state / WORDS) as ledger:
-        words |= recognise(sounds, config, ledger, options.workers)
+        words |= recognise(sounds, config, ledger, options.num_workers)
         ledger.keep_only(sorted(ledger.values))
     words_of = {recording.name: words for recording in chosen}
     return {r.name: texts_of(r, cut.transcripts.get(r.name), words_of.get(r.name)) for r in cut.recordings}
 
 
-def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
+def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
     """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
-    if options.several_speakers:
+    if options.allow_several_speakers:
         return set()
     clips = [clip for recording in cut.recordings for clip in recording.clips]
-    sounds = [Sound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
+    sounds = [ClipSound(options.project.clips / f"{clip.name}.wav", clip.digest) for clip in clips]
     with Ledger(options.project.state / "voices.jsonl") as ledger:
-        voices = find_voices(describe_voices(sounds, ledger, options.workers))
+        voices = find_voices(describe_voices(sounds, ledger, options.num_workers))
         ledger.keep_only(sorted(sound.digest for sound in sounds))
     others = {clips[index].name for index in voices.others}
     if len(others) >= SEVERAL * len(clips):
@@ -208,8 +214,8 @@ def find_other_voice(cut: Material, options: PrepareOptions) -> set[str]:
 
 
 def propose(
-    cut: Material, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
-) -> list[Row]:
+    cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
+) -> list[ClipRow]:
     """Return a row for every clip with its faults; `others` are the clips in another voice."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
@@ -230,7 +236,7 @@ def propose(
     ]
     faults = find_faults(candidates, options.cutting, options.limits)
     return [
-        Row(
+        ClipRow(
             YES if is_usable(found) else NO,
             clip.name,
             recording,
@@ -246,22 +252,22 @@ def propose(
     ]
 
 
-def _training_options(alphabet: Alphabet, sampling_rate: int) -> Options:
+def _training_options(alphabet: AlphabetChoice, sampling_rate: int) -> Options:
     return {"text_cleaners": [alphabet.cleaner], "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
 
 
-def _refuse_untrainable(project: Project, rows: Sequence[Row], options: Options) -> list[Row]:
+def _refuse_untrainable(project: Project, rows: Sequence[ClipRow], options: Options) -> list[ClipRow]:
     """Add a fault to the rows that training would refuse."""
     problems = training_problems(project, select_usable(rows), options)
 
-    def refuse(row: Row) -> Row:
+    def refuse(row: ClipRow) -> ClipRow:
         faults = filter(None, [row.faults, f"text ({problems[row.clip]})"])
         return row._replace(use=NO, faults="; ".join(faults))
 
     return [refuse(row) if row.clip in problems else row for row in rows]
 
 
-def _earlier(project: Project) -> tuple[list[Row], list[Row]]:
+def _earlier(project: Project) -> tuple[list[ClipRow], list[ClipRow]]:
     """Return the edited table of an earlier run, and the same rows without edits."""
     proposals = proposals_of(project)
     if not project.review.is_file() or not proposals:
@@ -269,18 +275,18 @@ def _earlier(project: Project) -> tuple[list[Row], list[Row]]:
     return list(read_review(project.review, proposals).values()), proposals
 
 
-def _write_settings(options: PrepareOptions, alphabet: Alphabet) -> None:
+def _write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:
     settings = {
         "recordings": str(options.folder.resolve()) if options.folder else "",
         "sampling_rate": options.cutting.sampling_rate,
         "cutting": asdict(options.cutting),
         "texts": asdict(options.texts),
-        "validation": options.validation,
+        "validation": options.validation or VALIDATION,
     }
     _write_alphabet(options.project, settings, alphabet)
 
 
-def _write_alphabet(project: Project, settings: dict[str, object], alphabet: Alphabet) -> None:
+def _write_alphabet(project: Project, settings: dict[str, object], alphabet: AlphabetChoice) -> None:
     """Write project.json with the flags of train.py that fit the texts, and symbols.txt where they need it."""
     settings["text_cleaners"] = alphabet.cleaner
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None

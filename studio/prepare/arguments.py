@@ -1,36 +1,108 @@
-"""Flags of `studio.prepare`."""
+"""The options of `studio.prepare`, each with its flag, its default and its help."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.arguments import LineHelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
 from common.audio.loudness import NORMALIZATIONS
+from common.audio.stft import AudioConfig
 from common.errors import UsageError
+from common.options import add_fields, from_options, option
 from common.parser import Parser
-from studio.prepare.config import KEY_VARIABLE, CuttingConfig, FaultLimits, TextConfig
-from studio.prepare.silence import BELOW_SPEECH
-from studio.project import PROJECTS, Project
+from studio.prepare.levels import BELOW_SPEECH
+from studio.project import Project
 
-VALIDATION = 0.05  # of the clips
-WITH_APPLY = {"folder", "name", "projects", "apply", "validation"}  # FOLDER has a message of its own
+KEY_VARIABLE = "TRANSCRIBER_API_KEY"  # in the environment
+VALIDATION = 0.05  # share of the clips
+WITH_APPLY = {"folder", "name", "projects", "apply", "validation"}  # a FOLDER beside --apply has a message of its own
 DESCRIPTION = """Make training data from a folder of recordings.
 
     python -m studio.prepare recordings --name mine    # cut, transcribe, check; writes output/studio/mine
-    python -m studio.prepare --name mine --apply       # after an edit of output/studio/mine/clips.tsv
+    python -m studio.prepare --name mine --apply       # after editing output/studio/mine/clips.tsv
     python -m studio.plan mine                         # the next step
 
 Recordings of any length, rate and format become clips of 1 to 11 seconds, cut at pauses. Their texts come from files
 beside the audio: NAME.srt or NAME.vtt (subtitles), NAME.txt (the words of the whole recording), or a table metadata.csv
-with rows id|text. Recordings without such a file are transcribed. Every transcript is compared with recognised words.
+with rows id|text. Recordings without such a file are transcribed. Every transcript is checked against recognised words.
 
-clips.tsv lists all clips with their faults, the worst first: correct the text there, or write no into the column use.
-Edits survive a further run. Nothing in FOLDER changes. A run that was stopped goes on when it is started again."""
+clips.tsv lists all clips and what is wrong with them, the worst first: correct the text there, or set the column use
+to no. Later runs keep your edits. Nothing in FOLDER changes. An interrupted run continues when you start it again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CuttingConfig:
+    """How recordings are cut into clips. Raises UsageError for limits that contradict each other."""
+
+    sampling_rate: int = option(
+        AudioConfig.sampling_rate, "sampling rate of the clips, in Hz", "-sr", type=sampling_rate
+    )
+    min_duration: float = option(1.0, "shortest clip, in seconds", type=seconds, metavar="S")
+    max_duration: float = option(11.0, "longest clip, in seconds", type=seconds, metavar="S")
+    min_pause: float = option(0.2, "shortest pause to cut at, in seconds", type=seconds, metavar="S")
+    margin: float = option(0.1, "silence kept at either end of a clip, in seconds", type=seconds, metavar="S")
+    normalize: str = option(
+        "loudness", "level of the clips: as recorded, to one peak, or to one loudness", choices=NORMALIZATIONS
+    )
+    fill_silence: bool = option(
+        True, f"fill digital silence, as noise gates leave it, with noise {BELOW_SPEECH:g} dB below the speech"
+    )
+
+    def __post_init__(self) -> None:
+        if self.min_duration + 2 * self.margin >= self.max_duration:
+            raise UsageError(
+                f"--max-duration {self.max_duration:g}: expected more than --min-duration {self.min_duration:g} and two margins"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """The language of the texts, and the recogniser of their words. Raises UsageError for an endpoint that is no URL."""
+
+    language: str = option(
+        "en", "language of the recordings; the built-in recogniser knows English only", metavar="CODE"
+    )
+    verify: bool = option(True, "compare transcripts with recognised words")
+    transcriber: str | None = option(
+        None,
+        "base URL of an OpenAI-style transcription endpoint, such as http://localhost:8000/v1, which clips are sent to;"
+        f" its key is read from {KEY_VARIABLE} in the environment",
+        metavar="URL",
+    )
+    transcriber_model: str = option("whisper-1", "model of the endpoint", metavar="NAME")
+    transcriber_requests: int = option(4, "concurrent requests to the endpoint", type=positive)
+
+    def __post_init__(self) -> None:
+        if self.transcriber and not self.transcriber.startswith(("http://", "https://")):
+            raise UsageError(f"--transcriber {self.transcriber}: expected a URL, http://… or https://…")
+
+    @property
+    def recogniser(self) -> str:
+        """The recogniser's name, a key of stored words; "" where none knows the language."""
+        if self.transcriber:
+            return f"{self.transcriber} {self.transcriber_model} {self.language}"
+        return "moonshine tiny" if self.language == "en" else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultLimits:
+    """Limits beyond which a clip has a fault."""
+
+    clipping_runs: int = option(3, "runs of samples at full scale", type=positive)
+    min_snr: float = option(20.0, "lowest ratio of speech to noise, estimated from pauses", metavar="DB")
+    min_bandwidth: float = option(
+        5000.0, "lowest upper end of the spectrum; telephone speech ends at 4000", metavar="HZ"
+    )
+    loudness: float = option(8.0, "largest distance from the median level of all clips", metavar="DB")
+    max_words_wrong: float = option(
+        0.4,
+        "largest share of a transcript's words that were not recognised; clips beyond it are not used",
+        metavar="SHARE",
+    )
+    pace: float = option(2.5, "highest pace, and inverse of the lowest, in medians of all clips", metavar="X")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,126 +111,67 @@ class PrepareOptions:
 
     project: Project
     folder: Path | None
-    apply: bool
+    apply: bool = option(False, "apply the edits in clips.tsv: write the filelists again; takes no FOLDER")
     cutting: CuttingConfig
     texts: TextConfig
     limits: FaultLimits
-    validation: float | None  # None: that of the run before
-    several_speakers: bool
-    workers: int
-
-
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """Parse the flags of the command."""
-    return _parser().parse_args(argv)
+    validation: float | None = option(
+        None,
+        "clips for validation, as a number or a share below 1; whole recordings where there are ten or more"
+        f" (default: {VALIDATION:g}; with --apply, the value of the last run)",
+        type=share_or_number,
+        metavar="N",
+    )
+    allow_several_speakers: bool = option(
+        False, "continue even if the recordings seem to have several speakers; the voice will be a mixture of them"
+    )
+    num_workers: int = option(os.cpu_count() or 1, "worker processes", type=positive)
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m studio.prepare", description=DESCRIPTION, formatter_class=LineHelpFormatter, allow_abbrev=False
     )
-    add = parser.add_argument
-    add("folder", metavar="FOLDER", type=Path, nargs="?", help="the recordings, with the folders below it")
-    add("--name", required=True, help="of the project: Latin letters, digits, - and _")
-    add("--projects", type=Path, default=PROJECTS, help="folder of all projects")
-    edits = "read the edits of clips.tsv and write the filelists again; needs no FOLDER"
-    add("--apply", action="store_true", help=edits)
-    add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
-    _add_cutting(parser.add_argument_group("clips"))
-    _add_texts(parser.add_argument_group("texts"))
-    _add_faults(parser.add_argument_group("faults: from these limits on a clip has one"))
+    parser.add_argument(
+        "folder", metavar="FOLDER", type=Path, nargs="?", help="folder of recordings; searched recursively"
+    )
+    add_fields(parser, Project)
+    add_fields(parser, PrepareOptions, "apply", "num_workers")
+    clips = parser.add_argument_group("clips")
+    add_fields(clips, CuttingConfig)
+    add_fields(clips, PrepareOptions, "validation")
+    add_fields(parser.add_argument_group("texts"), TextConfig)
+    faults = parser.add_argument_group("faults: limits beyond which a clip has one")
+    add_fields(faults, FaultLimits)
+    add_fields(faults, PrepareOptions, "allow_several_speakers")
     return parser
 
 
-def _add_cutting(group: argparse._ArgumentGroup) -> None:
-    add, default = group.add_argument, CuttingConfig
-    add("-sr", "--sampling-rate", type=sampling_rate, default=default.sampling_rate, help="Hz, of the clips")
-    add("--min-duration", type=seconds, default=default.min_duration, metavar="S", help="shortest clip, in seconds")
-    add("--max-duration", type=seconds, default=default.max_duration, metavar="S", help="longest clip, in seconds")
-    pause, margin = "shortest pause at which to cut, in seconds", "silence that stays at either end, in seconds"
-    add("--min-pause", type=seconds, default=default.min_pause, metavar="S", help=pause)
-    add("--margin", type=seconds, default=default.margin, metavar="S", help=margin)
-    levels = "level of the clips: as recorded, of one peak, or of one loudness"
-    add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=levels)
-    fill = f"fill digital silence, as noise gates leave it, with noise {BELOW_SPEECH:g} dB below the speech"
-    add("--fill-silence", action=argparse.BooleanOptionalAction, default=default.fill_silence, help=fill)
-    validation = (
-        "clips for validation, a number or a share below 1; whole recordings where there are ten or more"
-        f" (default: {VALIDATION:g}; with --apply, as in the run before)"
-    )
-    add("--validation", type=share_or_number, metavar="N", help=validation)
-
-
-def _add_texts(group: argparse._ArgumentGroup) -> None:
-    add, default = group.add_argument, TextConfig
-    language = "of the recordings; the recogniser in the box has English alone"
-    add("--language", default=default.language, metavar="CODE", help=language)
-    verify = "compare transcripts with recognised words"
-    add("--verify", action=argparse.BooleanOptionalAction, default=default.verify, help=verify)
-    url = f"base URL of a transcription endpoint of OpenAI's kind, such as http://localhost:8000/v1; its key: {KEY_VARIABLE}"
-    add("--transcriber", metavar="URL", help=f"{url} in the environment. Clips are sent there")
-    add("--transcriber-model", default=default.transcriber_model, metavar="NAME", help="the endpoint's model")
-    requests = "requests that the endpoint gets at a time"
-    add("--transcriber-requests", type=positive, default=default.transcriber_requests, help=requests)
-
-
-def _add_faults(group: argparse._ArgumentGroup) -> None:
-    add, default = group.add_argument, FaultLimits
-    add("--clipping-runs", type=positive, default=default.clipping_runs, help="runs of samples at full scale")
-    ratio = "speech above noise, estimated from pauses"
-    add("--min-snr", type=float, default=default.min_snr, metavar="DB", help=ratio)
-    bandwidth = "highest frequency; speech by telephone ends at 4000"
-    add("--min-bandwidth", type=float, default=default.min_bandwidth, metavar="HZ", help=bandwidth)
-    distance = "distance from the median level of all clips"
-    add("--loudness", type=float, default=default.loudness, metavar="DB", help=distance)
-    wrong = "share of a transcript's words that were not recognised; such clips are not used"
-    add("--max-words-wrong", type=float, default=default.max_words_wrong, metavar="SHARE", help=wrong)
-    add("--pace", type=float, default=default.pace, metavar="X", help="letters a second, in medians of all clips")
-    several = "go on where the recordings seem to have several speakers; the voice will be a mixture of them"
-    add("--allow-several-speakers", action="store_true", help=several)
-
-
-def options_of(argv: list[str] | None = None) -> PrepareOptions:
-    """Parse and check the flags. Raises UsageError for those that contradict each other."""
-    args = parse_args(argv)
-    project = Project(name=args.name, projects=args.projects)
-    if args.apply == (args.folder is not None):
+def parse_args(argv: list[str] | None = None) -> PrepareOptions:
+    """Parse and check the command's flags. Raises UsageError for those that contradict each other."""
+    argv = sys.argv[1:] if argv is None else argv
+    options = from_options(PrepareOptions, vars(_parser().parse_args(argv)))
+    if options.apply == (options.folder is not None):
         without = "no FOLDER with --apply, which reads clips.tsv alone"
-        raise UsageError(f"expected {without if args.apply else 'FOLDER, the recordings, or --apply'}")
-    if args.apply:
-        _refuse_without_effect(sys.argv[1:] if argv is None else argv)
-    if args.folder is not None:
-        _check_folder(args.folder, project)
-    if args.transcriber and not args.transcriber.startswith(("http://", "https://")):
-        raise UsageError(f"--transcriber {args.transcriber}: expected a URL, http://… or https://…")
-    return PrepareOptions(
-        project=project,
-        folder=args.folder,
-        apply=args.apply,
-        cutting=_config(CuttingConfig, args),
-        texts=_config(TextConfig, args),
-        limits=_config(FaultLimits, args),
-        validation=args.validation or (None if args.apply else VALIDATION),
-        several_speakers=args.allow_several_speakers,
-        workers=args.num_workers,
-    )
+        raise UsageError(f"expected {without if options.apply else 'FOLDER, the recordings, or --apply'}")
+    if options.folder is None:
+        _refuse_without_effect(argv)
+    else:
+        _check_folder(options.folder, options.project)
+    return options
 
 
 def _refuse_without_effect(argv: list[str]) -> None:
-    """Raise UsageError for flags beside --apply that have no effect there."""
+    """Raise UsageError for flags that have no effect beside --apply."""
     parser = _parser()
-    given, words = given_options(parser, argv), {word.partition("=")[0] for word in argv}
+    given, flags = given_options(parser, argv), {argument.partition("=")[0] for argument in argv}
     actions = [action for action in parser._actions if action.dest in given.keys() - WITH_APPLY]
     if actions:
-        spellings = [[s for s in action.option_strings if s in words] or action.option_strings for action in actions]
+        spellings = [[s for s in action.option_strings if s in flags] or action.option_strings for action in actions]
         raise UsageError(
             f"{', '.join(names[-1] for names in spellings)}: no effect with --apply, which reads clips.tsv alone;"
             " run python -m studio.prepare FOLDER without --apply"
         )
-
-
-def _config(kind: Any, args: argparse.Namespace) -> Any:
-    return kind(**{field.name: getattr(args, field.name) for field in fields(kind)})
 
 
 def _check_folder(folder: Path, project: Project) -> None:

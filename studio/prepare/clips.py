@@ -19,12 +19,11 @@ from common.audio.loudness import normalize
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.quality.evaluators import at_rate
-from studio.prepare.config import CuttingConfig
+from studio.prepare.arguments import CuttingConfig
 from studio.prepare.cutting import Span, Unit, join_sentences, parts_of, spans_of, units_of
 from studio.prepare.faults import AROUND, Measures, measure_clip
-from studio.prepare.levels import Levels, is_speech, measure_levels
-from studio.prepare.silence import fill_silence, find_silence
-from studio.prepare.sources import Source, file_digest, open_sound
+from studio.prepare.levels import Levels, fill_silence, find_silence, is_speech, measure_levels
+from studio.prepare.sources import SourceFile, file_digest, open_sound
 from studio.prepare.transcripts import Transcript
 
 VERSION = 2  # of the way of cutting: records of another version are made again
@@ -67,14 +66,14 @@ class UnwritableError(DataError):
     """A clip cannot be written: a fault of the project's folder, not of the recording."""
 
 
-class Job(NamedTuple):
+class CuttingJob(NamedTuple):
     """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders.
 
     recogniser: name of the recogniser whose words find the sentence ends of the text; "" where these do not matter.
     words: its words for each part (K,) of the recording. longest_pauses: (K,), as join_sentences takes them.
     """
 
-    source: Source
+    source: SourceFile
     transcript: Transcript | None
     config: CuttingConfig
     records: Path
@@ -93,7 +92,7 @@ class Job(NamedTuple):
         return units_of(levels, self.config, self.transcript.cues if self.transcript else (), self.is_one_clip)
 
 
-def cut_parts(job: Job, folder: Path) -> CutRecording | None:
+def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
     """Cut a recording at every pause, into a folder. None for a single part, clips that are there already, and a bad file."""
     try:
         if read_record(job.records / f"{_key_of(job)}.json", job.clips):
@@ -111,7 +110,7 @@ def cut_parts(job: Job, folder: Path) -> CutRecording | None:
         return None
 
 
-def cut_recording(job: Job) -> CutRecording | str:
+def cut_recording(job: CuttingJob) -> CutRecording | str:
     """Cut a recording, or read its record where the same content was cut with the same settings. Returns a problem as text.
 
     Raises UnwritableError for clips that cannot be written: a full disk is no reason to leave the recording out.
@@ -134,7 +133,7 @@ def cut_recording(job: Job) -> CutRecording | str:
         return str(error)
 
 
-def _store(job: Job, key: str, levels: Levels, spans: Sequence[Span]) -> CutRecording:
+def _store(job: CuttingJob, key: str, levels: Levels, spans: Sequence[Span]) -> CutRecording:
     """Write the clips of a recording, and then its record."""
     clips = list(_write_clips(job, levels, spans))
     record = CutRecording(job.source.name, key, round(levels.seconds, 3), levels.rate, levels.channels, clips)
@@ -143,7 +142,7 @@ def _store(job: Job, key: str, levels: Levels, spans: Sequence[Span]) -> CutReco
     return record
 
 
-def _key_of(job: Job) -> str:
+def _key_of(job: CuttingJob) -> str:
     """Return a digest of everything that decides the clips of a recording."""
     cues = job.transcript.cues if job.transcript else ()
     facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
@@ -164,7 +163,7 @@ def read_record(path: Path, clips: Path) -> CutRecording | None:
     return record if all((clips / f"{clip.name}.wav").is_file() for clip in rows) else None
 
 
-def _write_clips(job: Job, levels: Levels, spans: Sequence[Span]) -> Iterator[CutClip]:
+def _write_clips(job: CuttingJob, levels: Levels, spans: Sequence[Span]) -> Iterator[CutClip]:
     """Write the clip of each span and yield its facts."""
     speech = is_speech(levels.levels)
     width = max(4, len(str(len(spans))))

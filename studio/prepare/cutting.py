@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from studio.prepare.config import CuttingConfig
+from studio.prepare.arguments import CuttingConfig
 from studio.prepare.levels import Interval, Levels, find_sounds, is_speech, sounds_of_mask
 from studio.prepare.transcripts import Cue, ends_sentence
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import signal
 
 from common.data.clip_report import clipped_runs
-from studio.prepare.config import CuttingConfig, FaultLimits
+from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.levels import LOWEST
 
 AROUND = 2.0  # seconds before and after a clip whose pauses show the noise

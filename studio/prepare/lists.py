@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from common.data.filelist import BadRows, Utterance
+from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import atomic_write
 from models import REGISTRY
-from studio.prepare.review import YES, Row
+from studio.prepare.review import YES, ClipRow
 from studio.project import Project
 
 FEWEST_RECORDINGS = 10  # from which on whole recordings are held out
 LARGEST_EXCESS = 2.0  # times the wanted clips that held-out recordings may have
 
 Options = dict[str, object]
+PAD = "_"  # the first symbol of every alphabet
+LARGEST = 200  # symbols; a writing with more has signs for syllables or words
+FOREIGN = 0.01  # share of letters beyond ASCII; English texts with names such as José have fewer
+RARE = 3  # occurrences; letters that are rarer are listed for a check
+ENGLISH, BASIC, TRANSLITERATION = "english_cleaners", "basic_cleaners", "transliteration_cleaners"
 
 
-def select_usable(rows: Sequence[Row]) -> list[Row]:
+def select_usable(rows: Sequence[ClipRow]) -> list[ClipRow]:
     """Select the rows for training and validation, in the order of the recordings and of time."""
     return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
 
 
-def held_out_clips(rows: Sequence[Row], validation: float) -> set[str]:
+def held_out_clips(rows: Sequence[ClipRow], validation: float) -> set[str]:
     """Choose the clips of validation, a number of them or a share below 1.
 
     With FEWEST_RECORDINGS or more, whole recordings are chosen by the digests of their names, so that no clip of training comes
@@ -62,7 +71,7 @@ def _last_clips(by_recording: dict[str, list[str]], count: int, total: int) -> s
     return {clip for name, clips in by_recording.items() for clip in clips[len(clips) - numbers[name] :]}
 
 
-def write_lists(project: Project, rows: Sequence[Row], validation: float) -> tuple[list[Row], list[Row]]:
+def write_lists(project: Project, rows: Sequence[ClipRow], validation: float) -> tuple[list[ClipRow], list[ClipRow]]:
     """Write both filelists, rows path|text with paths relative to the project. Return the rows of training and validation."""
     chosen = select_usable(rows)
     apart = held_out_clips(chosen, validation)
@@ -78,7 +87,7 @@ def clip_path(project: Project, clip: str) -> str:
     return (project.clips / f"{clip}.wav").relative_to(project.root).as_posix()
 
 
-def training_problems(project: Project, rows: Sequence[Row], options: Options) -> dict[str, str]:
+def training_problems(project: Project, rows: Sequence[ClipRow], options: Options) -> dict[str, str]:
     """Return the reasons by clip for which training would refuse a row: its text, or its length for the text.
 
     Args:
@@ -99,3 +108,45 @@ def training_problems(project: Project, rows: Sequence[Row], options: Options) -
             problems |= {remaining[index].clip: problem for index, problem in error.problems.items()}
         remaining = [row for row in remaining if row.clip not in problems]
     return problems
+
+
+class AlphabetChoice(NamedTuple):
+    """The cleaner that fits the texts, the symbols of --symbols-file (None: the built-in ones), and notes for people."""
+
+    cleaner: str
+    symbols: list[str] | None
+    notes: list[str]
+
+
+def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
+    """Choose the cleaner and the alphabet for texts in a language."""
+    letters = Counter(c for text in texts for c in text if unicodedata.category(c)[0] in "LM")
+    n_foreign = sum(count for letter, count in letters.items() if not letter.isascii())
+    share = n_foreign / max(1, letters.total())
+    if share <= FOREIGN and language == "en":
+        return AlphabetChoice(ENGLISH, None, [])
+    symbols = symbols_of(texts)
+    if len(symbols) > LARGEST:
+        note = (
+            f"the texts have {len(symbols)} different symbols, too many to learn: {TRANSLITERATION} writes them in Latin"
+            " letters, without tones; better texts are in pinyin, romaji or another spelling by sound"
+        )
+        return AlphabetChoice(TRANSLITERATION, None, [note])
+    notes = [f"the texts are not English: their alphabet has {len(symbols)} symbols; {BASIC} keeps their letters"]
+    if digits := sorted({c for text in texts for c in text if c.isdigit()}):
+        notes.append(f"write numbers as words: {BASIC} does not spell the digits {' '.join(digits)}")
+    counts = Counter("".join(texts).lower())
+    if rare := [symbol for symbol in symbols if symbol.isalpha() and 0 < counts[symbol] < RARE]:
+        notes.append(f"letters that hardly occur and cannot be learned: {' '.join(rare)}")
+    return AlphabetChoice(BASIC, symbols, notes)
+
+
+def symbols_of(texts: Sequence[str]) -> list[str]:
+    """Return the padding, the space, and all other characters that texts have in lower case; braces enclose ARPAbet."""
+    characters = set(compose(" ".join(texts).lower())) - {PAD, " ", "{", "}"}
+    return [PAD, " ", *sorted(characters)]
+
+
+def symbols_file(symbols: Sequence[str]) -> bytes:
+    """Write an alphabet as --symbols-file reads it, a symbol a line."""
+    return "".join(f"{symbol}\n" for symbol in symbols).encode()

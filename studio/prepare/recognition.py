@@ -15,7 +15,7 @@ from common.data.parallel import stream_parallel
 from common.errors import DataError, UsageError
 from common.progress import show_progress
 from common.quality.recogniser import Recogniser
-from studio.prepare.config import KEY_VARIABLE, TextConfig
+from studio.prepare.arguments import KEY_VARIABLE, TextConfig
 from studio.prepare.ledger import Ledger
 from studio.prepare.transcripts import plain_text
 
@@ -25,14 +25,14 @@ TRIES, FIRST_WAIT = 4, 1.0  # requests where the endpoint is busy; seconds befor
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 
-class Sound(NamedTuple):
+class ClipSound(NamedTuple):
     """A clip's file, and the digest of its samples."""
 
     path: Path
     digest: str
 
 
-def recognise(sounds: Sequence[Sound], config: TextConfig, ledger: Ledger, workers: int) -> dict[str, str]:
+def recognise(sounds: Sequence[ClipSound], config: TextConfig, ledger: Ledger, workers: int) -> dict[str, str]:
     """Return the words of clips by their digests; those in the ledger are not recognised again.
 
     Raises:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from common.errors import join_problems, printable
 from common.files import atomic_write
-from studio.prepare.alphabet import Alphabet
-from studio.prepare.config import TextConfig
+from studio.prepare.arguments import TextConfig
 from studio.prepare.faults import FILLED, SILENCE
-from studio.prepare.review import NO, YES, Edits, Row
-from studio.prepare.silence import BELOW_SPEECH
+from studio.prepare.levels import BELOW_SPEECH
+from studio.prepare.lists import AlphabetChoice
+from studio.prepare.review import NO, YES, CarriedEdits, ClipRow
 from studio.project import Project
 
 
@@ -48,13 +48,17 @@ def clips(count: int) -> str:
     return "1 clip" if count == 1 else f"{count} clips"
 
 
-def minutes(rows: Sequence[Row]) -> float:
+def minutes(rows: Sequence[ClipRow]) -> float:
     """Return the length of clips in minutes."""
     return sum(float(row.end) - float(row.start) for row in rows) / 60
 
 
 def summary(
-    project: Project, edits: Edits, training: Sequence[Row], validation: Sequence[Row], alphabet: Alphabet
+    project: Project,
+    edits: CarriedEdits,
+    training: Sequence[ClipRow],
+    validation: Sequence[ClipRow],
+    alphabet: AlphabetChoice,
 ) -> list[str]:
     """Return counts, minutes, the faults by name, and the commands that come next, a line each."""
     return [
@@ -66,7 +70,7 @@ def summary(
     ]
 
 
-def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequence[Row]) -> list[str]:
+def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validation: Sequence[ClipRow]) -> list[str]:
     """Return counts, minutes and the faults by name."""
     n_recordings = len({row.recording for row in edits.rows})
     recordings = "1 recording" if n_recordings == 1 else f"{n_recordings} recordings"
@@ -90,12 +94,12 @@ def figures(name: str, edits: Edits, training: Sequence[Row], validation: Sequen
     return lines
 
 
-def count_faults(rows: Sequence[Row]) -> Counter[str]:
+def count_faults(rows: Sequence[ClipRow]) -> Counter[str]:
     """Count the clips with each fault, by its name."""
     return Counter(kind_of(fault) for row in rows for fault in row.faults.split("; ") if fault)
 
 
-def causes(project: Project, rows: Sequence[Row], language: str) -> list[str]:
+def causes(project: Project, rows: Sequence[ClipRow], language: str) -> list[str]:
     """Return the faults by which clips are not used, and the remedies, a line each."""
     names = count_faults([row for row in rows if row.use == NO])
     lines = [f"faults of the clips that are not used: {', '.join(f'{name} {n}' for name, n in names.most_common())}"]
@@ -110,7 +114,7 @@ def kind_of(fault: str) -> str:
     return fault.split(" (")[0].split(" of ")[0]
 
 
-def _alphabet(project: Project, alphabet: Alphabet) -> list[str]:
+def _alphabet(project: Project, alphabet: AlphabetChoice) -> list[str]:
     lines = [f"  note: {note}" for note in alphabet.notes]
     if alphabet.symbols:
         lines.append(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {alphabet.cleaner}")

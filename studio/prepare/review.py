@@ -19,7 +19,7 @@ EDITABLE = ("use", "text")
 ANSWERS = {YES: YES, "y": YES, "true": YES, "1": YES, "x": YES, NO: NO, "n": NO, "false": NO, "0": NO, "": NO}
 
 
-class Row(NamedTuple):
+class ClipRow(NamedTuple):
     """A clip in the review: the columns of COLUMNS, as text."""
 
     use: str
@@ -39,10 +39,10 @@ class Row(NamedTuple):
         return f"{self.clip} {self.start} {self.end}"
 
 
-def sort_worst_first(rows: Sequence[Row]) -> list[Row]:
+def sort_worst_first(rows: Sequence[ClipRow]) -> list[ClipRow]:
     """Sort rows: those with faults first, by the share of wrong words, then by the number of faults, then by name."""
 
-    def badness(row: Row) -> tuple[bool, float, int, str]:
+    def badness(row: ClipRow) -> tuple[bool, float, int, str]:
         wrong = float(row.words_wrong or 0)
         return not row.faults, -wrong, -row.faults.count(";"), row.clip
 
@@ -54,7 +54,7 @@ def share(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
-def write_review(path: Path, rows: Sequence[Row]) -> None:
+def write_review(path: Path, rows: Sequence[ClipRow]) -> None:
     """Write the table. Raises OSError."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
@@ -64,7 +64,7 @@ def write_review(path: Path, rows: Sequence[Row]) -> None:
         file.write(text.getvalue().encode())
 
 
-def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
+def read_review(path: Path, proposals: Sequence[ClipRow]) -> dict[int, ClipRow]:
     """Read the table after people have edited it; columns may stand in another order, and spreadsheets may quote cells.
 
     Args:
@@ -87,10 +87,10 @@ def read_review(path: Path, proposals: Sequence[Row]) -> dict[int, Row]:
 Faults = dict[int, list[str]]  # by line
 
 
-def parse_review(path: Path) -> tuple[dict[int, Row], Faults]:
+def parse_review(path: Path) -> tuple[dict[int, ClipRow], Faults]:
     """Return the rows of a table by line, unchecked, and the lines that are none. Raises DataError for a file that is no table."""
     reader, heading = _open_table(path)
-    rows: dict[int, Row] = {}
+    rows: dict[int, ClipRow] = {}
     faults: Faults = {}
     for line, cells in reader:
         if not any(cell.strip() for cell in cells):
@@ -98,11 +98,11 @@ def parse_review(path: Path) -> tuple[dict[int, Row], Faults]:
         if len(cells) != len(heading):
             faults[line] = [f"{len(cells)} cells, expected {len(heading)}"]
             continue
-        rows[line] = Row(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
+        rows[line] = ClipRow(**{name: " ".join(cells[heading.index(name)].split()) for name in COLUMNS})
     return rows, faults
 
 
-def check_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> Faults:
+def check_rows(rows: Mapping[int, ClipRow], proposals: Sequence[ClipRow]) -> Faults:
     """Return the problems of rows by line; only the columns of EDITABLE may differ from the proposals."""
     known = {row.clip: row for row in proposals}
     seen: dict[str, int] = {}
@@ -110,7 +110,7 @@ def check_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> Faults:
     return {line: problems for line, problems in faults.items() if problems}
 
 
-def accept_rows(rows: Mapping[int, Row], proposals: Sequence[Row]) -> dict[int, Row]:
+def accept_rows(rows: Mapping[int, ClipRow], proposals: Sequence[ClipRow]) -> dict[int, ClipRow]:
     """Return the proposals with the edited cells of rows: a spreadsheet may have formatted numbers in another way."""
     known = {row.clip: row for row in proposals}
     return {
@@ -141,7 +141,7 @@ def _cells(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}:{reader.line_num}: {error}; save it as text divided by tabs") from None
 
 
-def _problems_of(row: Row, known: dict[str, Row], first_line: int, line: int) -> list[str]:
+def _problems_of(row: ClipRow, known: dict[str, ClipRow], first_line: int, line: int) -> list[str]:
     problems = []
     if row.use.lower() not in ANSWERS:
         problems.append(f"use: {row.use!r}, expected {YES} or {NO}")
@@ -169,29 +169,29 @@ def _is_same_number(one: str, other: str) -> bool:
         return False
 
 
-def store_proposals(path: Path, rows: Sequence[Row]) -> None:
+def store_proposals(path: Path, rows: Sequence[ClipRow]) -> None:
     """Store the rows without edits, so that a later run finds the edits. Raises OSError."""
     with atomic_write(path) as file:
         file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
 
 
-def read_proposals(path: Path) -> list[Row]:
+def read_proposals(path: Path) -> list[ClipRow]:
     """Read stored rows; none where the file is missing."""
     try:
-        return [Row(*parse_json(line)) for line in path.read_bytes().splitlines()]
+        return [ClipRow(*parse_json(line)) for line in path.read_bytes().splitlines()]
     except (OSError, ValueError, TypeError, IndexError):
         return []
 
 
-class Edits(NamedTuple):
+class CarriedEdits(NamedTuple):
     """Rows with the edits of an earlier table, the number of edited rows, and those whose clips are gone."""
 
-    rows: list[Row]
+    rows: list[ClipRow]
     n_edited: int
     lost: list[str]
 
 
-def carry_edits(rows: Sequence[Row], edited: Sequence[Row], proposals: Sequence[Row]) -> Edits:
+def carry_edits(rows: Sequence[ClipRow], edited: Sequence[ClipRow], proposals: Sequence[ClipRow]) -> CarriedEdits:
     """Copy the cells that people changed into new rows.
 
     Args:
@@ -213,4 +213,4 @@ def carry_edits(rows: Sequence[Row], edited: Sequence[Row], proposals: Sequence[
             n_edited += 1
         elif changes:
             lost.append(row.clip)
-    return Edits(list(new.values()), n_edited, lost)
+    return CarriedEdits(list(new.values()), n_edited, lost)

@@ -31,7 +31,7 @@ BLOCK = 2**18  # samples of all channels together that are read at once
 LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips
 
 
-class Source(NamedTuple):
+class SourceFile(NamedTuple):
     """A recording: its path, that path within the folder as text, and a name that no other recording's clips have."""
 
     path: Path
@@ -42,7 +42,7 @@ class Source(NamedTuple):
 class Listing(NamedTuple):
     """The recordings of a folder in the order of their names, problems of files, and the other files by ending."""
 
-    sources: list[Source]
+    sources: list[SourceFile]
     problems: list[str]
     others: Counter[str]
 
@@ -52,7 +52,7 @@ class Listing(NamedTuple):
         return ", ".join([*counts[:5], *(["…"] if len(counts) > 5 else [])])
 
 
-class Sound(NamedTuple):
+class OpenSound(NamedTuple):
     """A sound file that is open: its rate in Hz, its channels, and blocks (n, C) of float32 to be read once, in order."""
 
     rate: int
@@ -106,7 +106,7 @@ def _problem_of_file(path: Path) -> str:
     return "" if os.access(path, os.R_OK) else "cannot be read (Permission denied)"
 
 
-def _with_slugs(found: list[tuple[Path, str]]) -> list[Source]:
+def _with_slugs(found: list[tuple[Path, str]]) -> list[SourceFile]:
     """Name the clips of each recording in ASCII; names that two would share end in a digest of the path."""
     plain = {name: re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(".")[0]).strip("_") for _, name in found}
     counts = Counter(slug.lower()[:LONGEST_SLUG] for slug in plain.values())
@@ -116,7 +116,7 @@ def _with_slugs(found: list[tuple[Path, str]]) -> list[Source]:
         if not slug or counts[slug.lower()] > 1:
             digest = hashlib.sha256(name.encode()).hexdigest()[:8]
             slug = f"{slug or 'recording'}-{digest}"
-        sources.append(Source(path, name, slug))
+        sources.append(SourceFile(path, name, slug))
     return sources
 
 
@@ -137,7 +137,7 @@ def _digest(file: Any) -> str:
 
 
 @contextmanager
-def open_sound(path: Path) -> Iterator[Sound]:
+def open_sound(path: Path) -> Iterator[OpenSound]:
     """Open a sound file with libsndfile or else, where PyAV is installed, with FFmpeg's libraries.
 
     Raises:
@@ -153,7 +153,7 @@ def open_sound(path: Path) -> Iterator[Sound]:
         return
     with file:
         limit = LOSSY_PEAK if file.subtype in LOSSY_CODECS else 1.0
-        yield Sound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit))
+        yield OpenSound(file.samplerate, file.channels, _read_with_libsndfile(path, file, limit))
 
 
 def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.ndarray]:
@@ -179,7 +179,7 @@ def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
 
 
 @contextmanager
-def _open_with_av(path: Path, reason: str) -> Iterator[Sound]:
+def _open_with_av(path: Path, reason: str) -> Iterator[OpenSound]:
     """Open a file with PyAV. `reason` is libsndfile's refusal."""
     try:
         import av
@@ -193,7 +193,7 @@ def _open_with_av(path: Path, reason: str) -> Iterator[Sound]:
             if not container.streams.audio:
                 raise DataError(f"{path}: no sound in it")
             stream = container.streams.audio[0]
-            yield Sound(stream.rate, stream.channels, _read_with_av(path, container, stream))
+            yield OpenSound(stream.rate, stream.channels, _read_with_av(path, container, stream))
     except DataError:
         raise
     except (av.error.FFmpegError, ValueError) as error:

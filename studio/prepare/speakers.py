@@ -18,7 +18,7 @@ from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
 from common.quality.voiceprint import VoiceEmbedder
 from studio.prepare.ledger import Ledger
-from studio.prepare.recognition import Sound
+from studio.prepare.recognition import ClipSound
 
 FEWEST_CLIPS, SMALLEST_GROUP = 10, 3
 ALIKE = 0.8  # cosine of two groups' mean directions, below which they are two voices
@@ -27,14 +27,14 @@ STARTS = (0.5, 0.1, 0.9)  # quantiles along a principal axis where the search st
 AXES, ROUNDS = 3, 30  # principal axes; rounds of k-means from each start
 
 
-class Voices(NamedTuple):
+class VoiceGroups(NamedTuple):
     """The smaller of two groups of clips, by index; empty where all clips are of one voice. The cosine between the groups."""
 
     others: list[int]
     likeness: float
 
 
-def describe_voices(sounds: Sequence[Sound], ledger: Ledger, workers: int) -> np.ndarray:
+def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -> np.ndarray:
     """Return the embedding (K, D) of each clip; those in the ledger are not computed again."""
     by_digest = {sound.digest: sound for sound in sounds}
     todo = [sound for digest, sound in by_digest.items() if ledger.get(digest) is None]
@@ -58,14 +58,14 @@ def describe_voice(path: Path) -> list[float]:
     return [round(value, 3) for value in _embedder()(audio.samples.numpy(), audio.rate).tolist()]
 
 
-def find_voices(embeddings: np.ndarray) -> Voices:
+def find_voices(embeddings: np.ndarray) -> VoiceGroups:
     """Divide clips into the two groups that differ most, by k-means on the sphere from several starts.
 
     Args:
         embeddings: (K, D), of length 1.
     """
     if len(embeddings) < FEWEST_CLIPS:
-        return Voices([], 1.0)
+        return VoiceGroups([], 1.0)
     centred = embeddings - embeddings.mean(axis=0)
     axes = np.linalg.svd(centred, full_matrices=False)[2][:AXES]
     best, group = 1.0, np.zeros(len(embeddings), bool)
@@ -76,9 +76,9 @@ def find_voices(embeddings: np.ndarray) -> Voices:
             if likeness < best:
                 best, group = likeness, labels
     if best >= ALIKE:
-        return Voices([], best)
+        return VoiceGroups([], best)
     others = group if 2 * group.sum() <= len(group) else ~group
-    return Voices(np.flatnonzero(others).tolist(), best)
+    return VoiceGroups(np.flatnonzero(others).tolist(), best)
 
 
 def _two_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:

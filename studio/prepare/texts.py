@@ -1,17 +1,65 @@
-"""The text of every clip: from subtitles, from a transcript with or without alignment, or from the recogniser."""
+"""The text of every clip: from subtitles, from a transcript with or without alignment, or from the recogniser.
+
+A recording whose transcript has no times is first cut at every pause, and each part is recognised: a pause at a comma may be
+longer than one at the end of a sentence, so it takes the words to find where sentences end.
+"""
 
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from common.data.parallel import stream_parallel
 from common.quality.words import Errors, character_errors, normalise, word_errors
-from studio.prepare.alignment import assign_words
-from studio.prepare.clips import CutRecording
-from studio.prepare.transcripts import Transcript
+from studio.prepare.alignment import assign_words, find_longest_pauses
+from studio.prepare.arguments import TextConfig
+from studio.prepare.clips import CutRecording, CuttingJob, cut_parts
+from studio.prepare.ledger import Ledger
+from studio.prepare.recognition import ClipSound, recognise
+from studio.prepare.transcripts import Transcript, has_sentence_ends
+from studio.project import Project
 
 RECOGNISED = "recognised"
+WORDS = "words.jsonl"  # in the project's state: recognised words by recogniser and digest
+PARTS = "parts"  # a folder in the project's state, removed once all clips are cut
+
+
+def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
+    """Return the jobs; those whose text has sentence ends get the words of their parts, unless their clips are there already.
+
+    Raises:
+        DataError: packages are missing, or the endpoint refuses.
+    """
+    jobs = [job._replace(recogniser=config.recogniser) if _has_sentence_ends(job.transcript) else job for job in jobs]
+    wanting = [job for job in jobs if job.recogniser]
+    folder = project.state / PARTS
+    work = partial(cut_parts, folder=folder)
+    recordings = list(filter(None, stream_parallel(work, wanting, workers, "cutting at pauses", "recording", 1)))
+    sounds = [
+        ClipSound(folder / f"{part.name}.wav", part.digest) for recording in recordings for part in recording.clips
+    ]
+    with Ledger(project.state / WORDS) as ledger:
+        words = recognise(sounds, config, ledger, workers)
+    of_parts = {recording.name: [words[part.digest] for part in recording.clips] for recording in recordings}
+    return [_with_words(job, of_parts[job.source.name]) if job.source.name in of_parts else job for job in jobs]
+
+
+def _with_words(job: CuttingJob, words: Sequence[str]) -> CuttingJob:
+    assert job.transcript is not None
+    return job._replace(words=tuple(words), longest_pauses=tuple(find_longest_pauses(job.transcript.text, words)))
+
+
+def _has_sentence_ends(transcript: Transcript | None) -> bool:
+    """Return True for a text without times that has sentence ends before its last word."""
+    return transcript is not None and not transcript.cues and has_sentence_ends(transcript.text)
+
+
+def remove_parts(project: Project) -> None:
+    """Remove the sound of the parts."""
+    shutil.rmtree(project.state / PARTS, ignore_errors=True)
 
 
 class ClipText(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import decode_lines, locate_problems
-from studio.prepare.sources import Source, readable_name
+from studio.prepare.sources import SourceFile, readable_name
 
 SUBTITLES = (".srt", ".vtt")
 TABLES = (".csv", ".tsv")
@@ -66,7 +66,7 @@ def plain_text(text: str) -> str:
     return " ".join(text.split())
 
 
-def find_transcripts(folder: Path, sources: Sequence[Source]) -> dict[str, Transcript]:
+def find_transcripts(folder: Path, sources: Sequence[SourceFile]) -> dict[str, Transcript]:
     """Read the transcripts of recordings, by the recordings' names. Subtitles go before texts, and these before tables.
 
     Raises:
@@ -161,7 +161,7 @@ def _words_below(lines: Sequence[str], index: int) -> list[str]:
     return [line for line in words if line]
 
 
-def _from_tables(folder: Path, sources: Sequence[Source], problems: list[str]) -> dict[str, Transcript]:
+def _from_tables(folder: Path, sources: Sequence[SourceFile], problems: list[str]) -> dict[str, Transcript]:
     """Read all tables of a folder whose rows name recordings; adds the problems of bad rows."""
     found: dict[str, Transcript] = {}
     index = _index(sources)
@@ -195,7 +195,7 @@ def _problem_of_row(names: Sequence[str], text: str, found: Mapping[str, Transcr
     return ""
 
 
-def _index(sources: Sequence[Source]) -> dict[str, list[str]]:
+def _index(sources: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Map paths with and without their endings, and bare names, to the recordings that have them."""
     index: dict[str, list[str]] = defaultdict(list)
     for source in sources:

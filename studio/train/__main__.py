@@ -11,7 +11,6 @@ if __name__ == "__main__":
 
     limit_spinning()  # takes effect before PyTorch is imported
 
-import argparse
 import math
 import shlex
 import sys
@@ -19,22 +18,21 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from common.arguments import HelpFormatter
 from common.checkpoint.files import find_last, load_checkpoint
 from common.errors import DataError, exit_on_user_error
 from common.files import display_path
-from common.parser import Parser
+from common.options import from_options
 from common.run.interrupt import StopRequest
 from models import REGISTRY
-from studio.plan.commands import option_words, train_words
+from studio.arguments import project_parser
+from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
-from studio.predicted import predict_mels
-from studio.project import PROJECTS, Project, lock_project
-from studio.train.process import Ending, run_training, wait_for_earlier
+from studio.project import Project, lock_project
+from studio.train.process import RunEnding, run_training, wait_for_earlier
 from studio.train.progress import Progress, digest
 from studio.train.run_log import RunLog
-from studio.voice.voice import best_checkpoint, write_voice
+from studio.voice.voice import write_voice
 from studio.wording import HOUR, MINUTE, duration
 
 START = 10.0  # seconds in which train.py begins, before its own limit of time counts
@@ -42,8 +40,7 @@ START = 10.0  # seconds in which train.py begins, before its own limit of time c
 
 def main(argv: list[str] | None = None) -> int:
     """Train what is left to train, then write the voice. Returns the exit code."""
-    args = parse_args(sys.argv[1:] if argv is None else argv)
-    project = Project(name=args.name, projects=args.projects)
+    project = parse_args(sys.argv[1:] if argv is None else argv)
     plan = read_plan(project.require(project.plan, "studio.plan"))
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
@@ -72,8 +69,6 @@ def check_packages(plan: Plan, project: Project) -> None:
 def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
     """Train a model to the end of its plan, or go on. Returns False if a signal stopped it after a save."""
     settings, folder = plan.models[name], project.run(name)
-    if settings.predicted_mels:
-        predict_mels(project, best_checkpoint(project, acoustic_name(plan)), plan.cpu)
     current, state = digest(name, plan, project), progress.of(name)
     if state.finished == current:
         print(f"{name}: nothing to do, its plan has ended ({state.reason}); {how_to_go_on(project)}", flush=True)
@@ -85,12 +80,12 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
         progress.finish(name, current, f"all {settings.epochs} epochs")
         return True
     left = math.inf if settings.hours is None else HOUR * settings.hours - state.spent
-    ending = Ending.BUDGET
+    ending = RunEnding.BUDGET
     if left > 0 or not find_last(folder, name):
         print(f"{name}: trains {describe_budget(settings, state.spent)}", flush=True)
-        words, spend = limited_words(name, plan, project, left), partial(progress.spend, name)
-        ending = run_training(words, plan.threads, max(left, 1.0), stop, spend)
-    if ending is Ending.STOPPED:
+        argv, spend = limited_argv(name, plan, project, left), partial(progress.spend, name)
+        ending = run_training(argv, plan.threads, max(left, 1.0), stop, spend)
+    if ending is RunEnding.STOPPED:
         return False
     reason = reason_of(ending, settings, place_of(folder, name))
     progress.finish(name, current, reason)
@@ -98,30 +93,30 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     return True
 
 
-def limited_words(name: str, plan: Plan, project: Project, left: float) -> list[str]:
-    """Return the words of a training that ends with an epoch and its report, within `left` seconds where epochs are that short."""
+def limited_argv(name: str, plan: Plan, project: Project, left: float) -> list[str]:
+    """Return the arguments of a training that ends with an epoch and its report, if possible within `left` seconds."""
     minutes = None if left == math.inf else max(1.0, left - START) / MINUTE
-    return [*train_words(name, plan, project), *option_words({"max-minutes": minutes})]
+    return [*train_argv(name, plan, project), *option_argv({"max-minutes": minutes})]
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Place of a run: its whole epochs, and its reports since the best one."""
 
     epochs: int
     waited: int
 
 
-def place_of(folder: Path, name: str) -> Place:
+def place_of(folder: Path, name: str) -> RunPlace:
     """Return the place of a run's last checkpoint; Place(0, 0) without one, and for a damaged one, which train.py names."""
     path = find_last(folder, name)
     if path is None:
-        return Place(0, 0)
+        return RunPlace(0, 0)
     try:
         checkpoint = load_checkpoint(path)
     except DataError:
-        return Place(0, 0)
+        return RunPlace(0, 0)
     epochs = int(checkpoint["epoch"]) + bool(checkpoint.get("epoch_complete", True))
-    return Place(epochs, checkpoint["best"]["since"])
+    return RunPlace(epochs, checkpoint["best"]["since"])
 
 
 def how_to_go_on(project: Project) -> str:
@@ -152,32 +147,19 @@ def step_time(folder: Path) -> float:
     return log.step_seconds
 
 
-def reason_of(ending: Ending, settings: ModelPlan, place: Place) -> str:
+def reason_of(ending: RunEnding, settings: ModelPlan, place: RunPlace) -> str:
     """Return the reason why a training ended, in words."""
     if place.epochs >= settings.epochs:
         return f"all {settings.epochs} epochs"
-    if settings.hours is None or (ending is Ending.FINISHED and place.waited >= settings.patience):
+    if settings.hours is None or (ending is RunEnding.FINISHED and place.waited >= settings.patience):
         return f"no gain in {settings.patience} reports"
     return f"its budget of {duration(HOUR * settings.hours)}"
 
 
-def acoustic_name(plan: Plan) -> str:
-    """Return the name of the plan's acoustic model. Raises DataError where it has none."""
-    names = [name for name in plan.models if REGISTRY[name].role == "acoustic"]
-    if not names:
-        raise DataError("predicted mels need an acoustic model in the plan")
-    return names[0]
-
-
-def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Parse the command's flags."""
-    parser = Parser(
-        prog="python -m studio.train", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
-    )
-    add = parser.add_argument
-    add("name", metavar="NAME", help="the project that studio.plan has planned")
-    add("--projects", type=Path, default=PROJECTS, metavar="DIR", help="the folder of all projects")
-    return parser.parse_args(argv)
+def parse_args(argv: list[str]) -> Project:
+    """Return the project that the command line names."""
+    parser = project_parser("studio.train", __doc__, "project that studio.plan has planned")
+    return from_options(Project, vars(parser.parse_args(argv)))
 
 
 if __name__ == "__main__":

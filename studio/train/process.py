@@ -23,7 +23,7 @@ TICK = 0.2  # seconds between two looks at the process
 PATIENCE = 60.0  # seconds for the process of an earlier run to save and end
 
 
-class Ending(Enum):
+class RunEnding(Enum):
     """Reason why a training process ended well."""
 
     FINISHED = "finished"  # all epochs, or no gain for so many reports
@@ -32,8 +32,8 @@ class Ending(Enum):
 
 
 def run_training(
-    words: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
-) -> Ending:
+    argv: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
+) -> RunEnding:
     """Run train.py to its end, to the end of its budget, or to a stop; `spend` takes the seconds passed, every few seconds.
 
     Raises DataError where the process fails; its own message stands above.
@@ -41,13 +41,13 @@ def run_training(
     parent = os.getpid()
     # In a session of its own, so that a terminal's Ctrl-C comes through this process, once.
     process = subprocess.Popen(
-        train_command(words),
+        train_command(argv),
         env=environment(threads),
         start_new_session=True,
         preexec_fn=lambda: end_with(parent),
     )
     began = saved = time.monotonic()
-    ending = Ending.FINISHED
+    ending = RunEnding.FINISHED
     try:
         while process.poll() is None:
             time.sleep(TICK)
@@ -55,14 +55,14 @@ def run_training(
             if now - saved > 5:
                 spend(now - saved)
                 saved = now
-            if ending is Ending.FINISHED and (stop.is_requested or now - began > seconds_left):
-                ending = Ending.STOPPED if stop.is_requested else Ending.BUDGET
+            if ending is RunEnding.FINISHED and (stop.is_requested or now - began > seconds_left):
+                ending = RunEnding.STOPPED if stop.is_requested else RunEnding.BUDGET
                 process.send_signal(signal.SIGTERM)
     except BaseException:  # a second Ctrl-C
         process.kill()
         raise
     spend(time.monotonic() - saved)
-    if ending is not Ending.FINISHED and process.returncode == -signal.SIGTERM:
+    if ending is not RunEnding.FINISHED and process.returncode == -signal.SIGTERM:
         return ending  # it had not begun to train, so there is nothing to save
     if process.returncode:
         raise DataError(_failure(process.returncode))

@@ -11,7 +11,7 @@ from typing import Any
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.run.nvlog import read_log
-from studio.plan.commands import train_words
+from studio.plan.commands import train_argv
 from studio.plan.file import Plan
 from studio.project import Project
 
@@ -75,11 +75,11 @@ def digest(name: str, plan: Plan, project: Project) -> str:
     folder, since the page and a terminal spell that folder differently.
     """
     root = str(project.root)
-    words = [word.replace(root, "", 1) if word.startswith(root) else word for word in train_words(name, plan, project)]
+    argv = [item.replace(root, "", 1) if item.startswith(root) else item for item in train_argv(name, plan, project)]
     lists = [
         path.read_text(encoding="utf-8") for path in (project.training_list, project.validation_list) if path.exists()
     ]
-    settings = [words, plan.models[name].hours, lists]
+    settings = [argv, plan.models[name].hours, lists]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 

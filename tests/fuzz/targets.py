@@ -16,6 +16,7 @@ import torch
 
 from common.audio.audio_processing import count_samples, read_audio
 from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import restore_model
 from common.data.filelist import read_filelist, read_phrases, sift_filelist
 from common.data.mels import load_mel
 from common.errors import DataError, UsageError
@@ -23,14 +24,14 @@ from common.inference.voice_folder import read_config
 from common.training.arguments import parse_training_arguments
 from exports.manifest import read_manifest
 from exports.voice import default_options
-from models import REGISTRY, restore_model
+from models import REGISTRY
 from serving.answers import read_entries
 from serving.sentences import SentenceCutter
 from studio.plan.file import read_plan, write_plan
 from studio.plan.material import clip_length, read_text_options
 from studio.prepare.__main__ import read_settings
 from studio.prepare.lists import select_usable
-from studio.prepare.review import Row, read_proposals, read_review, sort_worst_first, store_proposals
+from studio.prepare.review import ClipRow, read_proposals, read_review, sort_worst_first, store_proposals
 from studio.prepare.transcripts import TABLES, read_table, read_transcript
 from studio.project import Project
 from tacotron2.data_function import TEXT_READINGS
@@ -172,8 +173,8 @@ def read_project(content: bytes, folder: Path) -> None:
 
 
 PROPOSALS = [
-    Row("yes", "talk_0001", "talk.wav", "0.00", "1.50", "Good morning.", "subtitles", "good morning", "0.000", ""),
-    Row("no", "talk_0002", "talk.wav", "2.00", "3.50", "It is ten.", "recognised", "it is tin", "0.333", "quiet"),
+    ClipRow("yes", "talk_0001", "talk.wav", "0.00", "1.50", "Good morning.", "subtitles", "good morning", "0.000", ""),
+    ClipRow("no", "talk_0002", "talk.wav", "2.00", "3.50", "It is ten.", "recognised", "it is tin", "0.333", "quiet"),
 ]
 
 

@@ -156,9 +156,9 @@ def test_the_player_of_the_page_has_the_same_limit() -> None:
 
 def test_a_socket_in_real_time_may_answer_pings_late(engine: Engine) -> None:
     """Its pong comes after the audio before the ping, and uvicorn's own limit is 20 s."""
-    from serving.__main__ import Server
+    from serving.__main__ import SpeechServer
 
-    assert Server(engine, ServingConfig(page=False)).config.ws_ping_timeout is None
+    assert SpeechServer(engine, ServingConfig(page=False)).config.ws_ping_timeout is None
 
 
 def test_time_left_over_does_not_count_for_the_next_audio() -> None:

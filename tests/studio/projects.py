@@ -11,7 +11,7 @@ import soundfile
 from common.checkpoint.files import load_checkpoint, save_copy
 from models import REGISTRY
 from studio.prepare.__main__ import PROPOSALS
-from studio.prepare.review import Row, store_proposals, write_review
+from studio.prepare.review import ClipRow, store_proposals, write_review
 from studio.project import Project
 from synthesizer import EMBEDDED
 from tests.recipe import MODELS, ROOT, SHORT_CLIPS, train_tiny_model
@@ -63,7 +63,7 @@ def add_spoken_voice(project: Project) -> None:
     (project.voice / "config.json").write_text(json.dumps({"name": project.name, "vocoder": "griffin-lim"}))
 
 
-def add_review_table(project: Project) -> list[Row]:
+def add_review_table(project: Project) -> list[ClipRow]:
     """Add the table of the clips and the files beside it, as studio.prepare writes them; the first clip has a fault."""
     lists = [path.read_text().splitlines() for path in (project.training_list, project.validation_list)]
     rows = []
@@ -72,7 +72,7 @@ def add_review_table(project: Project) -> list[Row]:
         times = (f"{10 * number}.000", f"{10 * number + 2}.000")
         faults = "words (50 % wrong)" if number == 0 else ""
         use = "no" if faults else "yes"
-        rows.append(Row(use, Path(path).stem, "talk.wav", *times, text, "NAME.txt", "words", "0.500", faults))
+        rows.append(ClipRow(use, Path(path).stem, "talk.wav", *times, text, "NAME.txt", "words", "0.500", faults))
     write_review(project.review, rows)
     store_proposals(project.state / PROPOSALS, rows)
     settings = {"recordings": str(project.recordings.resolve()), "texts": {"language": "en"}}

@@ -13,7 +13,7 @@ from common.inference.config import SynthesisConfig
 from exports import targets
 from exports.manifest import read_manifest
 from studio import export, share
-from studio.downloads import find_download, list_downloads
+from studio.export import find_download, list_downloads
 from studio.project import Project
 from synthesizer import Synthesizer
 from tests.recipe import run, train_tiny_model

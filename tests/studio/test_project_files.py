@@ -10,12 +10,10 @@ import pytest
 
 from common.errors import DataError, UsageError
 from studio.prepare.__main__ import read_settings
-from studio.prepare.alphabet import choose_alphabet, symbols_file
-from studio.prepare.arguments import options_of
-from studio.prepare.config import CuttingConfig
+from studio.prepare.arguments import CuttingConfig, parse_args
 from studio.prepare.ledger import Ledger
-from studio.prepare.lists import held_out_clips, select_usable
-from studio.prepare.review import COLUMNS, Row, carry_edits, read_review, sort_worst_first, write_review
+from studio.prepare.lists import choose_alphabet, held_out_clips, select_usable, symbols_file
+from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
 from studio.prepare.sources import find_sources
 from studio.project import PROJECTS, Project
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
@@ -25,14 +23,14 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
 JAPANESE = "".join(chr(0x4E00 + n) for n in range(300))
 
 
-def row(clip: str, recording: str = "a.wav", start: float = 0.0, **cells: str) -> Row:
-    base = Row(
+def row(clip: str, recording: str = "a.wav", start: float = 0.0, **cells: str) -> ClipRow:
+    base = ClipRow(
         "yes", clip, recording, f"{start:.3f}", f"{start + 3:.3f}", f"Text of {clip}.", "a.txt", "text", "0.100", ""
     )
     return base._replace(**cells)
 
 
-def rows_of(n_recordings: int, n_clips: int) -> list[Row]:
+def rows_of(n_recordings: int, n_clips: int) -> list[ClipRow]:
     return [row(f"r{r:02}_{c:03}", f"r{r:02}.wav", 4.0 * c) for r in range(n_recordings) for c in range(n_clips)]
 
 
@@ -105,7 +103,7 @@ def test_a_file_that_is_no_review(tmp_path: Path, content: str, message: str) ->
 
 
 def test_numbers_that_a_spreadsheet_has_formatted_keep_their_proposed_form(tmp_path: Path) -> None:
-    row = Row("yes", "a", "a.wav", "0.50", "1.25", "Hello.", "", "", "0.000", "")
+    row = ClipRow("yes", "a", "a.wav", "0.50", "1.25", "Hello.", "", "", "0.000", "")
     write_review(tmp_path / "clips.tsv", [row._replace(start="0,5", end="1,250", text="Hello there.")])
     rows = list(read_review(tmp_path / "clips.tsv", [row]).values())
     assert rows == [row._replace(text="Hello there.")]
@@ -191,13 +189,13 @@ def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
 )
 def test_flags_without_effect_beside_apply_are_refused_by_name(words: list[str], names: str) -> None:
     with pytest.raises(UsageError) as error:
-        options_of(["--name", "mine", "--apply", *words])
+        parse_args(["--name", "mine", "--apply", *words])
     expected = f"{names}: no effect with --apply, which reads clips.tsv alone; run python -m studio.prepare FOLDER"
     assert str(error.value) == f"{expected} without --apply"
 
 
 def test_flags_with_an_effect_beside_apply(tmp_path: Path) -> None:
-    options = options_of(["--apply", "--validation", "3", "--name", "mine", "--projects", str(tmp_path)])
+    options = parse_args(["--apply", "--validation", "3", "--name", "mine", "--projects", str(tmp_path)])
     assert (options.apply, options.validation, options.project.projects) == (True, 3, tmp_path)
 
 
@@ -205,6 +203,6 @@ def test_limits_that_contradict_each_other() -> None:
     with pytest.raises(UsageError, match="--max-duration 1: expected more than --min-duration 1"):
         CuttingConfig(max_duration=1.0)
     with pytest.raises(UsageError, match=r"project '\.\./x'"):
-        options_of(["--name", "../x", "--apply"])
+        parse_args(["--name", "../x", "--apply"])
     with pytest.raises(UsageError, match="expected a URL"):
-        options_of([str(Path(__file__).parent), "--name", "x", "--transcriber", "localhost:8000"])
+        parse_args([str(Path(__file__).parent), "--name", "x", "--transcriber", "localhost:8000"])

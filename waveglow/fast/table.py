@@ -1,13 +1,14 @@
-"""WaveGlow's fast ways; of those for a phase the first that applies is taken."""
+"""The fast ways of WaveGlow: the first row of a phase that applies is used."""
 
 from __future__ import annotations
 
 from common.fast import FastWay
+from common.kernels.private_ops import processor
 from common.precision import half_dtype
 from waveglow.fast.compiled import convert_to_channels_last, convert_to_compiled
 from waveglow.fast.int8 import can_convert, convert_to_int8
 from waveglow.fast.prepared import convert_to_prepared
-from waveglow.fast.training import convert_for_training
+from waveglow.fast.training import convert_for_training, gains
 
 WAYS = (
     FastWay(
@@ -34,7 +35,7 @@ WAYS = (
     FastWay(
         name="training",
         phase="training",
-        applies=lambda model, request: True,
+        applies=lambda model, request: gains(processor(), model.upsample.weight.device, request.half),
         convert=convert_for_training,
         tolerance=1e-4,
     ),

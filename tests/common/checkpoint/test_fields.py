@@ -13,7 +13,8 @@ import torch
 import train
 from common.checkpoint import __main__ as command
 from common.checkpoint.fields import KINDS
-from common.checkpoint.files import load_checkpoint, load_weights
+from common.checkpoint.files import load_checkpoint
+from common.checkpoint.weights import load_weights
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.training import snapshot

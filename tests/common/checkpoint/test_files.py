@@ -16,16 +16,14 @@ from torch import nn
 import train
 from common.checkpoint.files import (
     checkpoint_path,
-    clean_state_dict,
-    current_layout,
     find_all,
     find_last,
     last_link,
     load_checkpoint,
-    load_weights,
     save_checkpoint,
     save_copy,
 )
+from common.checkpoint.weights import clean_state_dict, current_layout, load_weights
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.training import snapshot

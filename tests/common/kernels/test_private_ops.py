@@ -55,17 +55,18 @@ def test_importing_probes_nothing() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-@pytest.mark.parametrize(("supported", "intel", "amx", "fast"), [
-    (True, False, False, True),
-    (True, True, True, True),
-    (True, True, False, False),
-    (False, False, True, False),
+@pytest.mark.parametrize(("supported", "vendor", "amx", "fast"), [
+    (True, "AuthenticAMD", False, True),
+    (True, "", False, True),
+    (True, "GenuineIntel", True, True),
+    (True, "GenuineIntel", False, False),
+    (False, "AuthenticAMD", True, False),
 ])  # fmt: skip
 def test_bfloat16_is_fast_with_amx_or_on_cpus_of_others(
-    supported: bool, intel: bool, amx: bool, fast: bool, monkeypatch: pytest.MonkeyPatch
+    supported: bool, vendor: str, amx: bool, fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported, raising=False)
-    monkeypatch.setattr(private_ops, "is_intel", lambda: intel)
+    monkeypatch.setattr(private_ops, "processor", lambda: private_ops.Processor(vendor))
     monkeypatch.setattr(private_ops, "has_amx", lambda: amx)
     private_ops.has_bfloat16.cache_clear()
     try:
@@ -74,8 +75,25 @@ def test_bfloat16_is_fast_with_amx_or_on_cpus_of_others(
         private_ops.has_bfloat16.cache_clear()
 
 
-def test_the_vendor_of_the_cpu() -> None:
-    listing = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
-    if "Vendor ID" not in listing:
-        pytest.skip("lscpu names no vendor here")
-    assert private_ops.is_intel() == ("GenuineIntel" in listing)
+def test_the_processor_is_the_first_that_linux_lists() -> None:
+    first = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel name\t: A CPU: fast\nflags\t\t: fpu\n"
+    listing = first + "\n" + first.replace("6", "7")
+    assert private_ops.parse_processor(listing) == ("GenuineIntel", 6, "A CPU: fast")
+    assert private_ops.parse_processor("processor : 0\nBogoMIPS : 50.00\nCPU architecture: 8\n") == (
+        "",
+        0,
+        "",
+    )  # of Arm
+    assert private_ops.parse_processor("cpu family : ?") == private_ops.parse_processor("") == ("", 0, "")
+    listed = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
+    assert private_ops.processor().vendor in listed
+
+
+def test_lists_of_tensors_move_alike_with_and_without_the_fused_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, targets = ([torch.randn(3, 2, dtype=torch.float64), torch.randn(4)] for _ in range(2))
+    expected = [tensor + 0.25 * (target - tensor) for tensor, target in zip(tensors, targets, strict=True)]
+    for has in (True, False):
+        monkeypatch.setattr(private_ops, "has_foreach", lambda has=has: has)
+        moved = [tensor.clone() for tensor in tensors]
+        private_ops.move_towards(moved, targets, torch.tensor(0.25))
+        torch.testing.assert_close(moved, expected, rtol=0, atol=1e-6)

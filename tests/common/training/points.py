@@ -13,12 +13,9 @@ from torch.utils.data import DataLoader
 from common.run.distributed import Dist
 from common.run.nvlog import Log
 from common.spec import Key
-from common.training.loop import (
-    TrainState,
-    build_state,
-)
 from common.training.optimization import Pace
 from common.training.sampler import EpochBatches
+from common.training.state import TrainState, build_state
 from models import REGISTRY
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))

@@ -14,7 +14,7 @@ from common.checkpoint.files import save_checkpoint
 from common.errors import UsageError
 from common.spec import config_of
 from common.training.arguments import parse_training_arguments
-from common.training.warm_start import warm_start
+from common.training.fine_tuning import warm_start
 from models import REGISTRY
 
 AUDIO = AudioConfig(sampling_rate=16000, n_mel_channels=10, mel_fmax=7000.0)

@@ -13,9 +13,9 @@ from torch import nn
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError
 from common.run.interrupt import StopRequest
-from common.training.bad_steps import SkipConfig
-from common.training.loop import TrainState, log_epoch, train_epoch, train_step
+from common.training.loop import log_epoch, train_epoch, train_step
 from common.training.optimization import moving_average
+from common.training.state import SkipConfig, TrainState
 from tests.common.training.points import Notes, PointsDataset, loader, make_state
 from tests.recipe import flags, read_steps, run, start, succeed
 from tests.test_scale import ENVIRONMENT, LAUNCHER

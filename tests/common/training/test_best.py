@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.training.loop import Best
+from common.training.state import Best
 from common.training.validation import update_best
 from train import update_best_checkpoint
 

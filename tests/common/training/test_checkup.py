@@ -12,7 +12,7 @@ import pytest
 from common.quality.report import Line, System, capped_error_rate
 from common.quality.words import Errors, word_errors
 from common.training.checkup import BEST_BY, measures_of, selecting_measures
-from common.training.loop import Best
+from common.training.state import Best
 from common.training.validation import update_best
 
 # Ten lines of ten words. Nine of `adapted` are right, and one does not stop; half of the words of `early` are wrong.

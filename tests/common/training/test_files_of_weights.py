@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from common.checkpoint.files import load_checkpoint, load_weights, plain, prune, save_copy
+from common.checkpoint.files import load_checkpoint, plain, prune, save_copy
+from common.checkpoint.weights import load_weights
 from common.errors import DataError
 
 

@@ -16,17 +16,9 @@ from torch import Tensor, nn
 from common.errors import DataError
 from common.run.interrupt import SaveTimer, StopRequest
 from common.spec import Preview
-from common.training.loop import (
-    Ending,
-    EpochTotals,
-    RunTotals,
-    build_state,
-    log_epoch,
-    steady_rate,
-    to_device,
-    train_epoch,
-)
+from common.training.loop import Ending, RunTotals, log_epoch, steady_rate, to_device, train_epoch
 from common.training.optimization import Pace
+from common.training.state import EpochTotals, build_state
 from common.training.validation import validate
 from models import REGISTRY
 from tests.common.training.points import CPU, Errors, Notes, Points, PointsDataset, loader, make_state

@@ -17,6 +17,7 @@ from common.errors import UsageError
 from common.training.optimization import (
     OptimizationConfig,
     Pace,
+    RateFactor,
     annealed_rate,
     make_optimizer,
     moving_average,
@@ -24,7 +25,6 @@ from common.training.optimization import (
     restore_averages,
     set_rate,
 )
-from common.training.selection import RateFactor
 
 PACE = Pace(steps_per_epoch=10, global_batch=36, usual_batch=4)
 

@@ -12,9 +12,9 @@ import train
 from common.run import memory
 from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
+from common.training.forecast import describe_plan, longest_batch, memory_advice, size
 from common.training.loop import train_step
 from common.training.optimization import Pace
-from common.training.plan import describe_plan, longest_batch, memory_advice, size
 from data_functions import get_loaders
 from models import REGISTRY
 from tests.recipe import flags

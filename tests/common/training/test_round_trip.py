@@ -15,8 +15,8 @@ from common.errors import DataError
 from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
-from common.training.loop import Best, EpochTotals, TrainState
 from common.training.optimization import Pace
+from common.training.state import Best, EpochTotals, TrainState
 from models import REGISTRY
 from tests.recipe import flags
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from common.errors import UsageError
-from common.training.selection import RateFactor, factor_of, freeze, pattern, rate_factor, select_names, train_mode
+from common.training.optimization import RateFactor, factor_of, freeze, pattern, rate_factor, select_names, train_mode
 
 
 def model() -> nn.Sequential:

@@ -16,8 +16,8 @@ from common.errors import DataError, UsageError
 from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
-from common.training.loop import TrainState
 from common.training.optimization import Pace
+from common.training.state import TrainState
 from models import REGISTRY
 from tests.recipe import flags, run, train_tiny_model
 

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
-from common.training.loop import (
-    Ending,
-    accelerate_training,
-    train_epoch,
-    train_step,
-)
+from common.training.loop import Ending, train_epoch, train_step
 from common.training.optimization import Pace, moving_average
+from common.training.state import accelerate_training
 from models import REGISTRY
 from tests.common.training.points import Errors, Notes, PointsDataset, loader, make_state
 

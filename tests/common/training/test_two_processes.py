@@ -26,10 +26,10 @@ from common.run.distributed import Dist
 from common.run.interrupt import StopRequest
 from common.training import sharding, snapshot
 from common.training.arguments import parse_training_arguments
-from common.training.bad_steps import SkipConfig
-from common.training.loop import TrainState, build_state, train_epoch, train_step
+from common.training.loop import train_epoch, train_step
 from common.training.optimization import Pace
 from common.training.sampler import EpochBatches
+from common.training.state import SkipConfig, TrainState, build_state
 from common.training.validation import validate
 from models import REGISTRY
 from tests.common.training.points import Errors, Notes, PointsDataset, make_state

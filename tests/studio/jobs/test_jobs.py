@@ -108,7 +108,7 @@ def test_a_pause_at_once_is_no_failure(jobs, project):
 
 def test_a_run_goes_on_without_its_server_and_a_later_one_finds_it(jobs, project, tmp_path):
     code = (
-        "import sys; from pathlib import Path; from studio.jobs import Jobs; from studio.project import Project;"
+        "import sys; from pathlib import Path; from studio.jobs.jobs import Jobs; from studio.project import Project;"
         "Jobs(Path(sys.argv[1])).start(Project(name='one', projects=Path(sys.argv[1])), 'train', [sys.argv[2], 'wait'])"
     )
     server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), PROBE], cwd=ROOT, start_new_session=True)

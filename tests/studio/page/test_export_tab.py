@@ -9,7 +9,7 @@ import pytest
 
 from exports import targets
 from exports.manifest import read_manifest
-from studio.downloads import list_downloads
+from studio.export import list_downloads
 from studio.jobs.jobs import Jobs
 from studio.project import Project
 from tests.browser import wait

@@ -45,7 +45,7 @@ from tests.studio.projects import add_review_table, add_voice, make_project
 
 pytestmark = pytest.mark.slow
 NUMBERS = range(1, 7)  # sentences of the recording
-TABS = ("Data", "Plan", "Train", "Speak", "Compare", "Export")
+TABS = ("Data", "Plan", "Train", "Speak", "Export")
 PATIENCE = 400  # seconds for a run; another program may have the machine
 
 

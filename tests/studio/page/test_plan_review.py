@@ -13,7 +13,7 @@ from common.data.reports import figure_pixels, plot_losses
 from common.errors import DataError
 from studio.page.plan_review import (
     parse_limit,
-    plan_words,
+    plan_argv,
     read_explanations,
     read_rate_plot,
     read_text,
@@ -129,16 +129,16 @@ def test_files_of_projects_may_be_named(project, tmp_path):
 
 def test_the_words_of_a_plan(project, tmp_path):
     place = ["studio.plan", "mine", "--projects", str(tmp_path)]
-    assert plan_words(project, "embedded", " ", "hours", False, False) == [*place, "--from", "embedded"]
-    words = plan_words(project, "none", "90", "minutes", True, True)
+    assert plan_argv(project, "embedded", " ", "hours", False, False) == [*place, "--from", "embedded"]
+    words = plan_argv(project, "none", "90", "minutes", True, True)
     assert words == [*place, "--from", "none", "--hours", "1.5", "--find-lr", "--cpu"]
     assert start_choices(tmp_path) == [("the embedded voice", "embedded"), ("random weights", "none")]
     (create_project(tmp_path, "other").root / "voice").mkdir()
     assert start_choices(tmp_path)[2] == ("voice of the project other", "voice:other")
-    assert plan_words(project, "voice:other", "", "hours", False, False)[-1] == str(tmp_path / "other" / "voice")
+    assert plan_argv(project, "voice:other", "", "hours", False, False)[-1] == str(tmp_path / "other" / "voice")
     for start in ("voice:../x", "voice:missing", "/etc/passwd", "voice:mine"):
         with pytest.raises(DataError, match="there is no such voice any more"):
-            plan_words(project, start, "", "hours", False, False)
+            plan_argv(project, start, "", "hours", False, False)
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "many", "1 2"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.page.recordings import describe_storage, list_recordings, prepare_words, store_files
+from studio.page.recordings import describe_storage, list_recordings, prepare_argv, store_files
 from studio.project import Project, check_inside, create_project, find_project, list_projects
 
 
@@ -92,13 +92,13 @@ def test_projects_are_folders_with_names(tmp_path):
 
 def test_the_words_of_prepare(project, tmp_path):
     with pytest.raises(DataError, match="mine: no recordings yet; drop some files first"):
-        prepare_words(project, "en", False)
+        prepare_argv(project, "en", False)
     (project.recordings / "a.wav").write_text("")
-    words = prepare_words(project, " de ", True)
+    words = prepare_argv(project, " de ", True)
     place = ["studio.prepare", str(project.recordings), "--name", "mine", "--projects", str(project.projects)]
     assert words == [*place, "--language", "de", "--allow-several-speakers"]
     project.settings.write_text(json.dumps({"recordings": str(project.recordings.resolve())}))
-    assert prepare_words(project, "", False) == [*place, "--language", "en"]
+    assert prepare_argv(project, "", False) == [*place, "--language", "en"]
     project.settings.write_text(json.dumps({"recordings": "/home/someone/recordings"}))
     with pytest.raises(DataError, match="its clips come from another folder"):  # a run would remove them
-        prepare_words(project, "en", False)
+        prepare_argv(project, "en", False)

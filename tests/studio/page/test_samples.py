@@ -16,7 +16,7 @@ from common.audio.audio_processing import load_audio, to_pcm
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.errors import DataError, UsageError
 from studio.page.choices import find_files, list_vocoders, list_voices
-from studio.page.samples import Request, Speaker, read_unchanged
+from studio.page.samples import Speaker, SpeechRequest, read_unchanged
 from studio.project import Project
 from studio.wording import without_folders
 from synthesizer import SynthesisConfig, Synthesizer
@@ -63,7 +63,7 @@ def test_choices_are_those_that_are_there(project: Project, tmp_path: Path) -> N
 
 def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
     sample = speaker.speak(
-        Request(
+        SpeechRequest(
             project=project, text=TEXT, voice="Tacotron2 last", vocoder="WaveGlow best", seed=7, sigma=0.5, strength=0.1
         )
     )
@@ -82,14 +82,14 @@ def test_a_checkpoint_speaks_as_the_command_does(project: Project, speaker: Spea
 
 
 def test_the_finished_voice_speaks_as_the_command_does(project: Project, speaker: Speaker, tmp_path: Path) -> None:
-    sample = speaker.speak(Request(project=project, text=TEXT, voice="voice"))
+    sample = speaker.speak(SpeechRequest(project=project, text=TEXT, voice="voice"))
     samples = command(project, tmp_path, "--voice", project.voice, "--seed", 0)
     np.testing.assert_array_equal(to_pcm(sample.speech.audio), samples)
     assert sample.name == "the finished voice (epoch 1) with griffin-lim"
 
 
 def test_models_stay_until_another_one_is_chosen_or_written(project: Project, speaker: Speaker) -> None:
-    request = Request(project=project, text="Two.", voice="Tacotron2 0")
+    request = SpeechRequest(project=project, text="Two.", voice="Tacotron2 0")
     first = speaker.speak(request)
     again = speaker.speak(request)
     assert first.loading > 10 * again.loading and again.loading < 0.05
@@ -102,7 +102,7 @@ def test_models_stay_until_another_one_is_chosen_or_written(project: Project, sp
 
 
 def test_the_embedded_voice_speaks(project: Project, speaker: Speaker) -> None:
-    sample = speaker.speak(Request(project=project, text="Two.", voice="embedded", seed=3))
+    sample = speaker.speak(SpeechRequest(project=project, text="Two.", voice="embedded", seed=3))
     (expected,) = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu").speak("Two.")
     assert torch.equal(sample.speech.audio, expected.audio)
 
@@ -140,7 +140,7 @@ def test_checkpoints_that_are_replaced_meanwhile_are_read_whole(tmp_path: Path) 
 
 def test_a_checkpoint_that_is_deleted_is_an_error_in_words(project: Project, speaker: Speaker) -> None:
     path = project.run("Tacotron2") / "checkpoint_Tacotron2_3.pt"
-    request = Request(project=project, text="Two.", voice="Tacotron2 3")
+    request = SpeechRequest(project=project, text="Two.", voice="Tacotron2 3")
     with pytest.raises(DataError, match="this voice is gone; choose another one: the finished voice, Tacotron2, best"):
         speaker.speak(request)
     path.write_bytes(b"no checkpoint")
@@ -187,12 +187,14 @@ def test_keys_are_no_paths(project: Project, key: str) -> None:
 )
 def test_values_out_of_range_are_named(tmp_path: Path, values: dict, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Request(**({"project": Project(name="mine", projects=tmp_path), "text": "Two.", "voice": "voice"} | values))
+        SpeechRequest(
+            **({"project": Project(name="mine", projects=tmp_path), "text": "Two.", "voice": "voice"} | values)
+        )
 
 
 def test_texts_that_cannot_be_read_are_named(project: Project, speaker: Speaker) -> None:
     with pytest.raises(DataError, match=r"^text: .*no ARPAbet symbol 'XX'"):
-        speaker.speak(Request(project=project, text="{XX}", voice="voice"))
+        speaker.speak(SpeechRequest(project=project, text="{XX}", voice="voice"))
 
 
 def test_messages_contain_no_folder_of_the_machine(tmp_path: Path) -> None:
@@ -214,6 +216,6 @@ def test_the_samples_of_another_priority(project: Project, speaker: Speaker) -> 
     if not shutil.which("nice"):
         pytest.skip("priorities of threads are Linux's")
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    speaker.speak(Request(project=project, text="Two.", voice="voice"))
+    speaker.speak(SpeechRequest(project=project, text="Two.", voice="voice"))
     own = speaker._thread.submit(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).result()
     assert own >= 10 and os.getpriority(os.PRIO_PROCESS, 0) == before

@@ -14,7 +14,7 @@ import torch
 from common.data.reports import figure_pixels, plot_losses
 from common.errors import DataError
 from common.run.nvlog import NvLog
-from studio.page.training_view import TrainingView, newest_model, train_words
+from studio.page.training_view import TrainingView, newest_model, studio_train_argv
 from studio.plan.file import ModelPlan, Plan, write_plan
 from studio.project import Project
 from studio.train.progress import Progress
@@ -162,12 +162,12 @@ def test_a_link_out_of_the_project_is_not_read(project, tmp_path):
 
 
 def test_a_training_needs_a_plan(project):
-    assert train_words(project) == ["studio.train", "mine", "--projects", str(project.projects)]
+    assert studio_train_argv(project) == ["studio.train", "mine", "--projects", str(project.projects)]
     project.plan.unlink()
     with pytest.raises(
         DataError, match=r"plan\.json: no such file; run python -m studio\.plan mine --projects \S+ first"
     ):
-        train_words(project)
+        studio_train_argv(project)
 
 
 @pytest.mark.parametrize(

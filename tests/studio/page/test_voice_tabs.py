@@ -1,4 +1,4 @@
-"""The tabs Speak, Compare and Export in headless Chromium at a phone's width: speech, a vote, a download, the keyboard, errors."""
+"""The tabs Speak and Export in headless Chromium at a phone's width: speech, a download, the keyboard, errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from common.audio.audio_processing import to_pcm
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
-from studio.comparison import read_votes, table_path
 from studio.jobs.jobs import Jobs
 from studio.project import Project
 from synthesizer import SynthesisConfig, Synthesizer
@@ -59,6 +58,7 @@ def address(project: Project) -> Iterator[str]:
         pytest.importorskip(package, reason=f"{package}, of requirements/studio.txt, is not installed")
     import uvicorn
 
+    from common.web.server import end_pages
     from studio.page import make_app
     from studio.page.access import Access
     from studio.page.context import Context
@@ -73,7 +73,7 @@ def address(project: Project) -> Iterator[str]:
         thread.start()
         wait(lambda: server.started)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-        app.state.end_pages()
+        end_pages(app)
         server.should_exit = True
         thread.join(timeout=30)
         context.speaker.close()
@@ -102,10 +102,6 @@ def choose(page, name: str, label: str) -> None:
     fill(page, name, label)
     page.find_element("css selector", f"#{name} input").send_keys(Keys.ENTER)
     wait(lambda: value_of(page, name) == label)
-
-
-def is_open(page, name: str) -> bool:
-    return page.find_element("id", name).is_enabled()
 
 
 def test_the_embedded_voice_speaks(page, address: str) -> None:
@@ -146,36 +142,6 @@ def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> N
     assert page.execute_script("return document.activeElement.id") == "speak"
     ActionChains(page).send_keys(Keys.ENTER).perform()
     wait(lambda: value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
-
-
-def test_a_vote_is_blind_and_shows_the_names_then(page, project: Project) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    open_tab(page, "Compare")
-    wait(
-        lambda: (
-            (value_of(page, "first-voice"), value_of(page, "second-voice"))
-            == ("the finished voice", "the embedded voice")
-        )
-    )
-    assert not is_open(page, "vote-none")
-    text = project.validation_list.read_text().splitlines()[0].split("|")[1]
-    click(page, "next-text")
-    wait(lambda: value_of(page, "compare-text") == text)
-    click(page, "compare")
-    wait(lambda: is_open(page, "vote-left"))
-    assert value_of(page, "compare-message") == "Listen to A and B, then vote. Their names follow."
-    assert "epoch" not in page.page_source
-    audio = {side: finished_audio(page, f"compare-{side}")[0] for side in "ab"}
-    page.find_element("id", "vote-right").send_keys(Keys.ENTER)
-    message = wait(lambda: (text := value_of(page, "compare-message")).startswith("A was") and text)
-    (row,) = read_votes(table_path(project))
-    assert (row.text, row.vote) == (text, "right") and message == f"A was {row.left}. B was {row.right}."
-    (expected,) = Synthesizer.embedded(device="cpu").speak(text)
-    embedded = "a" if row.left.startswith("the embedded voice") else "b"
-    np.testing.assert_array_equal(audio[embedded], to_pcm(expected.audio))
-    assert f"at least 5 more votes, all for {row.right}" in wait(lambda: page.find_element("id", "comparisons").text)
-    assert not is_open(page, "vote-right") and width_of(page) <= PHONE["width"]
 
 
 def test_an_export_is_packed_and_downloaded(page, project: Project, address: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from common.errors import DataError, UsageError
-from studio.plan.commands import option_words, train_words
+from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
 from studio.plan.warm_starts import count_weights, find_starts
 from studio.project import Project
@@ -62,6 +62,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("hours", -1, "models.WaveGlow.hours: -1, expected a number above 0, or null"),
         ("warm_start", 3, "models.WaveGlow.warm_start: 3, expected a path or null"),
         ("colour", "red", "models.WaveGlow.colour: no such field, expected some of warm_start"),
+        ("predicted_mels", True, "models.WaveGlow.predicted_mels: no longer a setting of the studio"),
         ("options", [], "models.WaveGlow.options: [], expected a JSON object"),
     ],
 )
@@ -74,6 +75,16 @@ def test_a_bad_value_is_named_by_file_and_field(tmp_path: Path, field: str, valu
     with pytest.raises(DataError) as caught:
         read_plan(path)
     assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_plans_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """They have a switch of predicted mels, which was off but for those who set it."""
+    path = tmp_path / "plan.json"
+    write_plan(path, PLAN)
+    content = json.loads(path.read_text())
+    content["models"]["WaveGlow"]["predicted_mels"] = False
+    path.write_text(json.dumps(content))
+    assert read_plan(path) == PLAN
 
 
 def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
@@ -92,7 +103,7 @@ def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
 
 def test_options_become_words() -> None:
     options = {"freeze": ["^a", "^b"], "mask_padding": False, "amp": True, "dither": 0.1, "none": None}
-    assert option_words(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
+    assert option_argv(options) == ["--freeze", "^a", "^b", "--no-mask-padding", "--amp", "--dither", "0.1"]
 
 
 @pytest.mark.parametrize(("measure", "expected"), [("loss", []), ("wer", ["--best-slack", "0.1"])])
@@ -100,7 +111,7 @@ def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(
     tmp_path: Path, measure: str, expected: list[str]
 ) -> None:
     settings = replace(PLAN.models["WaveGlow"], best_by=measure)
-    words = train_words("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
+    words = train_argv("WaveGlow", replace(PLAN, models={"WaveGlow": settings}), Project(name="a", projects=tmp_path))
     place = words.index("--best-by")
     assert words[place : place + 2 + len(expected)] == ["--best-by", measure, *expected]
     assert ("--best-slack" in words) == bool(expected)

@@ -11,7 +11,7 @@ from models import REGISTRY
 from studio.plan import proposal
 from studio.plan.machine import Figures
 from studio.plan.material import Material
-from studio.plan.proposal import Request
+from studio.plan.proposal import PlanRequest
 
 ACOUSTIC, VOCODER = (next(spec for spec in REGISTRY.values() if spec.role == role) for role in ("acoustic", "vocoder"))
 GB = 10**9
@@ -107,7 +107,7 @@ def test_data_and_start_decide_the_acoustic_model(
     minutes: float, weights: int, gpu: bool, expected: dict, reason: str
 ) -> None:
     warm = weights > 0
-    request = Request(warm_start="start.pt" if warm else None, weights=weights)
+    request = PlanRequest(warm_start="start.pt" if warm else None, weights=weights)
     advice = proposal.advise(ACOUSTIC, material(minutes), request, gpu)
     assert expected.items() <= advice.options.items()
     assert reason in advice.reason
@@ -119,7 +119,7 @@ def test_data_and_start_decide_the_acoustic_model(
 @pytest.mark.parametrize("half", [False, True])
 def test_half_precision_is_proposed_where_it_is_fast(half: bool) -> None:
     for spec in (ACOUSTIC, VOCODER):
-        advice = proposal.advise(spec, material(), Request(warm_start="a", weights=SMALL, half=half), False)
+        advice = proposal.advise(spec, material(), PlanRequest(warm_start="a", weights=SMALL, half=half), False)
         assert advice.options.get("amp", False) == half == ("half precision is fast" in advice.reason)
 
 
@@ -135,9 +135,9 @@ def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
 
 def test_very_short_data_gets_a_warning() -> None:
     short = material(2)
-    advice = proposal.advise(ACOUSTIC, short, Request(warm_start="a", weights=SMALL), True)
+    advice = proposal.advise(ACOUSTIC, short, PlanRequest(warm_start="a", weights=SMALL), True)
     assert "less than 5 minutes: expect a rough voice" in advice.reason
-    assert "2 min of speech rarely suffice" in proposal.choose_start(Request(warm_start=None), short).reason
+    assert "2 min of speech rarely suffice" in proposal.choose_start(PlanRequest(warm_start=None), short).reason
 
 
 def test_a_budget_limits_the_epochs() -> None:
@@ -212,7 +212,7 @@ def test_a_run_has_twenty_reports_at_most(epochs: int, every: int, reports: int)
 def test_other_languages_are_trained_as_a_whole_and_measured_without_words() -> None:
     """The recogniser reads English, and a warm start of English has never read the other letters."""
     german = replace(material(10), text_options={"text_cleaners": "basic_cleaners", "symbols_file": "symbols.txt"})
-    request = Request(warm_start="voice/tacotron2.safetensors", weights=SMALL)
+    request = PlanRequest(warm_start="voice/tacotron2.safetensors", weights=SMALL)
     assert "freeze" in proposal.advise(ACOUSTIC, material(10), request, False).options
     advice = proposal.advise(ACOUSTIC, german, request, False)
     assert "freeze" not in advice.options and "not English" in advice.reason

@@ -11,8 +11,8 @@ import pytest
 import soundfile
 
 from studio.prepare.alignment import find_longest_pauses
-from studio.prepare.clips import Job, UnwritableError, cut_recording, read_spans
-from studio.prepare.config import CuttingConfig
+from studio.prepare.arguments import CuttingConfig
+from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
 from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, units_of
 from studio.prepare.cutting import spans_of as spans_of_units
 from studio.prepare.levels import Levels, find_sounds, measure_levels
@@ -202,7 +202,9 @@ def test_a_clip_that_cannot_be_written_is_no_fault_of_its_recording(tmp_path: Pa
     (recordings / "broken.wav").write_text("no audio")
     (tmp_path / "clips").write_text("a file in place of the folder")
     broken, good = find_sources(recordings).sources
-    jobs = [Job(source, None, CuttingConfig(), tmp_path / "state", tmp_path / "clips") for source in (broken, good)]
+    jobs = [
+        CuttingJob(source, None, CuttingConfig(), tmp_path / "state", tmp_path / "clips") for source in (broken, good)
+    ]
     problem = cut_recording(jobs[0])
     assert isinstance(problem, str) and problem.startswith(f"{broken.path}: ")
     with pytest.raises(UnwritableError, match=r"talk\.wav: cannot be written \(Not a directory"):

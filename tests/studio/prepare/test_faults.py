@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from studio.prepare.config import CuttingConfig, FaultLimits
+from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
 from studio.prepare.levels import decibels
 from studio.prepare.speakers import find_voices

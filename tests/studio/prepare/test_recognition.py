@@ -14,9 +14,9 @@ import soundfile
 
 from common.errors import DataError
 from studio.prepare import recognition
-from studio.prepare.config import TextConfig
+from studio.prepare.arguments import TextConfig
 from studio.prepare.ledger import Ledger
-from studio.prepare.recognition import Sound, recognise
+from studio.prepare.recognition import ClipSound, recognise
 
 pytest.importorskip("httpx", reason="httpx, of requirements/studio.txt, is not installed")
 
@@ -58,10 +58,10 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-def sounds(tmp_path: Path) -> list[Sound]:
+def sounds(tmp_path: Path) -> list[ClipSound]:
     for name in "ab":
         soundfile.write(tmp_path / f"{name}.wav", np.zeros(1600), 16000)
-    return [Sound(tmp_path / "a.wav", "1"), Sound(tmp_path / "b.wav", "2"), Sound(tmp_path / "b.wav", "2")]
+    return [ClipSound(tmp_path / "a.wav", "1"), ClipSound(tmp_path / "b.wav", "2"), ClipSound(tmp_path / "b.wav", "2")]
 
 
 def config(endpoint: Endpoint) -> TextConfig:
@@ -73,7 +73,7 @@ def config(endpoint: Endpoint) -> TextConfig:
     )
 
 
-def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch) -> None:
+def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSCRIBER_API_KEY", "secret")
     for _ in range(2):
         with Ledger(tmp_path / "words.jsonl") as ledger:
@@ -85,7 +85,9 @@ def test_each_clip_is_sent_once(endpoint: Endpoint, sounds: list[Sound], tmp_pat
     assert b"secret" not in (tmp_path / "words.jsonl").read_bytes()
 
 
-def test_a_busy_endpoint_is_asked_again(endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch) -> None:
+def test_a_busy_endpoint_is_asked_again(
+    endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
     endpoint.plan = [(503, b"busy"), (429, b"slow down")]
     with Ledger(tmp_path / "words.jsonl") as ledger:
@@ -103,7 +105,7 @@ def test_a_busy_endpoint_is_asked_again(endpoint: Endpoint, sounds: list[Sound],
     ],
 )
 def test_refusals_are_one_error_and_words_so_far_are_stored(
-    endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch, answer: tuple[int, bytes], message: str
+    endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch, answer: tuple[int, bytes], message: str
 ) -> None:
     monkeypatch.delenv("TRANSCRIBER_API_KEY", raising=False)
     endpoint.plan = [(200, b'{"text": "first"}'), answer]
@@ -113,7 +115,9 @@ def test_refusals_are_one_error_and_words_so_far_are_stored(
         assert list(ledger.values.values()) == ["first"]
 
 
-def test_an_endpoint_that_is_not_there(endpoint: Endpoint, sounds: list[Sound], tmp_path: Path, monkeypatch) -> None:
+def test_an_endpoint_that_is_not_there(
+    endpoint: Endpoint, sounds: list[ClipSound], tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(recognition, "FIRST_WAIT", 0.01)
     settings = TextConfig(transcriber="http://127.0.0.1:9/v1")
     with (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError
-from studio.prepare.sources import Source
+from studio.prepare.sources import SourceFile
 from studio.prepare.transcripts import Cue, ends_sentence, find_transcripts, plain_text, read_transcript
 
 SRT = """1
@@ -42,11 +42,11 @@ five &amp; six
 """
 
 
-def sources(folder: Path, *names: str) -> list[Source]:
+def sources(folder: Path, *names: str) -> list[SourceFile]:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    return [Source(folder / name, name, name.replace("/", "_")) for name in names]
+    return [SourceFile(folder / name, name, name.replace("/", "_")) for name in names]
 
 
 def test_subrip(tmp_path: Path) -> None:

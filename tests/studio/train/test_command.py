@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -21,14 +20,12 @@ from common import precision
 from common.checkpoint.files import load_checkpoint
 from models import REGISTRY
 from studio import share
-from studio.plan.commands import train_words
+from studio.plan.commands import train_argv
 from studio.plan.file import ModelPlan, Plan, write_plan
-from studio.predicted import predict_mels
 from studio.project import Project, lock_project
 from studio.train import __main__ as train
-from studio.train.process import Ending, run_training
+from studio.train.process import RunEnding, run_training
 from studio.train.progress import Progress, digest, read_reports
-from studio.voice.voice import best_checkpoint
 from tests.recipe import MODELS, ROOT, read_steps, run, succeed, train_tiny_model
 from tests.studio.projects import make_project
 from tests.test_train import differences
@@ -145,12 +142,12 @@ def check_voice(project: Project, tmp_path: Path) -> None:
 def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tmp_path: Path, capfd) -> None:
     project = make_project(Project(name="short", projects=tmp_path))
     plan = tiny_plan(project, 100_000)
-    words, spent = train_words("WaveGlow", plan, project), list[float]()
-    assert run_training(words, 1, 40.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
+    words, spent = train_argv("WaveGlow", plan, project), list[float]()
+    assert run_training(words, 1, 40.0, NoStop(), spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
     assert "saved" in capfd.readouterr().out
     assert sum(spent) >= 40.0
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(words, 1, 0.0, NoStop(), spent.append) is Ending.BUDGET  # type: ignore[arg-type]
+    assert run_training(words, 1, 0.0, NoStop(), spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
     plan = tiny_plan(project, 100_000, hours=1 / 3600)
     progress = Progress(project.root / "runs" / "progress.json")
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
@@ -269,34 +266,6 @@ def test_a_training_refuses_another_run_on_its_project(tmp_path: Path) -> None:
     assert not project.run("Tacotron2").exists()
 
 
-def test_a_vocoder_may_train_on_predicted_mels(tmp_path: Path) -> None:
-    project = make_project(Project(name="predicted", projects=tmp_path))
-    plan = tiny_plan(project, 1)
-    settings = replace(plan.models["WaveGlow"], predicted_mels=True)
-    write_plan(project.plan, replace(plan, models=plan.models | {"WaveGlow": settings}))
-    assert train.main([project.name, "--projects", str(tmp_path)]) == 0
-    assert len(list((project.root / "predicted" / "data" / "mels").glob("*.pt"))) == 7
-    log = (project.run("WaveGlow") / "nvlog.json").read_text()
-    assert '"load_mel_from_disk": true' in log
-    report = read_reports(project.run("WaveGlow"))[-1]
-    assert math.isfinite(report.values["mel_distance"])
-    change_and_predict(project)
-
-
-def change_and_predict(project: Project) -> None:
-    """Mels of earlier transcripts are replaced; those of the same ones, and of the same acoustic model, stay."""
-    mels = sorted((project.root / "predicted" / "data" / "mels").glob("*.pt"))
-    times = [path.stat().st_mtime_ns for path in mels]
-    text = project.training_list.read_text()
-    project.training_list.write_text(text.replace("|", "|well ", 1))
-    assert train.main([project.name, "--projects", str(project.projects)]) == 0
-    assert "|well " in (project.root / "predicted" / "training.txt").read_text()
-    later = [path.stat().st_mtime_ns for path in mels]
-    assert all(new > old for new, old in zip(later, times, strict=True))
-    predict_mels(project, best_checkpoint(project, "Tacotron2"), True)
-    assert [path.stat().st_mtime_ns for path in mels] == later
-
-
 def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> None:
     for module, wanted in (("plan", "prepare FOLDER --name"), ("train", "plan"), ("share", "train")):
         result = subprocess.run(
@@ -335,5 +304,5 @@ def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> N
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model
     from studio.plan.file import read_plan
 
-    words = train_words("Tacotron2", read_plan(project.plan), project)
+    words = train_argv("Tacotron2", read_plan(project.plan), project)
     assert "5 clips x 1 processes" in run("train.py", *words, "--dry-run").out

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from common.fast import Request, accelerate
 from common.kernels.int8 import can_multiply
+from common.kernels.private_ops import Processor
 from waveglow.denoiser import Denoiser
 from waveglow.fast.prepared import PreparedWN, convert_to_prepared
 from waveglow.fast.table import WAYS
@@ -136,7 +137,11 @@ def test_rows_apply_as_the_request_says(small_model, monkeypatch: pytest.MonkeyP
         model = small_model(dtype)
         return next(way.name for way in WAYS if way.phase == phase and way.applies(model, request))
 
+    monkeypatch.setattr("waveglow.fast.table.processor", Processor)
     assert way_name("training", Request()) == "training"
+    monkeypatch.setattr("waveglow.fast.table.processor", lambda: Processor("AuthenticAMD", 26))
+    assert accelerate(model := small_model(torch.float32), WAYS, "training", Request()) is model
+    assert way_name("training", Request(half=True)) == "training"
     assert way_name("training", Request(recompute=True)) == "recomputed"
     assert way_name("training", Request(compile="default")) == "compiled"
     assert way_name("training", Request(compile="max-autotune")) == "compiled, channels last"

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from common.fast import Request, accelerate
+from common.fast import Request
+from common.kernels.private_ops import Processor
 from common.run.memory import measure_peak, state_bytes
 from tests.recipe import ROOT
-from waveglow.fast.table import WAYS
-from waveglow.fast.training import TrainingWN
+from waveglow.fast.training import TrainingWN, convert_for_training, gains
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
 from waveglow.spec import SPEC
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def fast(model: WaveGlow, recompute: bool = False) -> nn.Module:
-    return accelerate(model, WAYS, "training", Request(recompute=recompute))
+    return convert_for_training(model, Request(recompute=recompute))
 
 
 def clips(
@@ -45,6 +45,18 @@ def step(trained: nn.Module, mels: Tensor, audio: Tensor, half: bool = False) ->
         loss = WaveGlowLoss(1.0)(outputs, audio)
     loss.backward()
     return [loss.detach(), outputs.z.detach(), *(p.grad for p in trained.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize(("cpu", "pays"), [
+    (Processor(), True),
+    (Processor("AuthenticAMD", 25), True),
+    (Processor("AuthenticAMD", 26), False),
+    (Processor("AuthenticAMD", 27), True),
+    (Processor("GenuineIntel", 26), True),
+])  # fmt: skip
+def test_float32_on_zen_5_is_left_to_the_plain_model(cpu: Processor, pays: bool) -> None:
+    assert gains(cpu, CPU, half=False) is pays
+    assert gains(cpu, CPU, half=True) and gains(cpu, torch.device("cuda"), half=False)
 
 
 # --- against the plain model ---
@@ -256,8 +268,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from common.fast import Request, accelerate
-from waveglow.fast.table import WAYS
+from common.fast import Request
+from common.kernels.private_ops import Processor
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
 
@@ -267,7 +279,7 @@ def gradients(recompute, sharded):
                      hop_length=16, upsample_kernel_size=64)
     for wn in model.WN:
         torch.nn.init.normal_(wn.end.weight)
-    fast = accelerate(model.train(), WAYS, "training", Request(recompute=recompute))
+    fast = convert_for_training(model.train(), Request(recompute=recompute))
     if sharded:
         for block in (fast.upsample, *fast.WN):
             fully_shard(block, mesh=mesh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from common.training.checkup import BEST_BY
-from studio.voice.measures import cell_of, choice_of, column_of, describe_measures
+from studio.voice.card import cell_of, choice_of, column_of, describe_measures
 
 
 def test_measures_are_described_in_words() -> None:

@@ -1,9 +1,12 @@
-"""The forecast of a run, for --dry-run, and advice on flags where memory does not suffice."""
+"""What a run will need: the plan and the measurements of --dry-run, and advice on flags where memory does not suffice."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -11,12 +14,21 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from common import precision
+from common.audio.stft import TacotronSTFT
 from common.errors import DataError
+from common.files import atomic_write
 from common.run import memory
+from common.run.nvlog import NullLog
 from common.spec import Batch, Key
-from common.training.loop import TrainState, to_device
+from common.training.checkup import Checkup
+from common.training.loop import to_device, train_step
 from common.training.optimization import rate_at
-from common.training.sampler import sampler_of
+from common.training.sampler import sampler_of, steps
+from common.training.state import TrainState
+from common.training.validation import validate
+
+UNTIMED, TIMED = 2, 10  # steps; the first ones load code and fill caches
+LONGEST = 120.0  # seconds after which no further step is measured
 
 
 def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
@@ -25,16 +37,16 @@ def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespac
     Runs forward and backward on the longest clips without changing weights; every process has to call it.
     """
     pace, dist = state.pace, state.dist
-    steps = pace.steps_per_epoch
+    count = pace.steps_per_epoch
     weights = list(state.model.parameters())
     trained = sum(weight.numel() for weight in weights if weight.requires_grad)
     lines = [
         f"{state.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
         f"on {dist.world_size} x {dist.device.type}, in {_name(state.half)}",
         f"a step: {_step(pace.global_batch, dist.world_size, args)}; {_traffic(state, trained)}",
-        f"an epoch: {steps:,} steps; {args.epochs} epochs: {steps * args.epochs:,} steps",
+        f"an epoch: {count:,} steps; {args.epochs} epochs: {count * args.epochs:,} steps",
         f"learning rate: {rate_at(state.optimization, pace, 0, 0):.3g} in the first step, "
-        f"{rate_at(state.optimization, pace, args.epochs - 1 / steps, steps * args.epochs - 1):.3g} in the last",
+        f"{rate_at(state.optimization, pace, args.epochs - 1 / count, count * args.epochs - 1):.3g} in the last",
     ]
     longest = longest_batch(loader, args.batch_size)
     lines.append(f"the longest clips' batch: {_shapes(longest)}")
@@ -148,3 +160,69 @@ def memory_advice(state: TrainState, args: argparse.Namespace) -> str:
     hint = "" if args.amp else "add --amp"
     advice = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
     return f"{advice}; the same command with --dry-run prints the needs of a step"
+
+
+def measure_run(
+    state: TrainState, training: DataLoader, validation: DataLoader, args: argparse.Namespace, checkup: Checkup
+) -> dict[str, Any]:
+    """Measure the memory of a clip and, where the batch fits, the seconds of ten steps; changes the weights.
+
+    Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
+    since 1970, after all has been loaded. report_seconds: of a validation with its checkup; 0 without --evaluate-every.
+    """
+    began, device = time.time(), state.dist.device
+    expected = forecast(state, lambda clips: longest_batch(training, clips), args.batch_size)
+    available = memory.available_memory(device)
+    fits = 100 * expected.peak <= memory.USABLE * available
+    step_seconds = time_steps(state, training) if fits else []
+    report_seconds = time_report(state, validation, args, checkup) if fits and args.evaluate_every else 0.0
+    return {
+        "model": state.spec.name,
+        "parameters": sum(weight.numel() for weight in state.model.parameters()),
+        "device": precision.device_name(device),
+        "clips": len(sampler_of(training).lengths),
+        "batch_size": args.batch_size,
+        "clips_per_step": state.pace.global_batch,
+        "steps_per_epoch": state.pace.steps_per_epoch,
+        "always": max(expected.always, expected.peak - args.batch_size * expected.activations),
+        "clip": expected.activations,
+        "available": available,
+        "began": began,
+        "step_seconds": step_seconds,
+        "report_seconds": report_seconds,
+    }
+
+
+def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
+    """Train for twelve steps and return the seconds of the last ten, loading included; of fewer if they take minutes."""
+    sampler, seconds = sampler_of(loader), list[float]()
+    began = clock = time.perf_counter()
+    for epoch in range(UNTIMED + TIMED):
+        sampler.start_at(epoch)
+        for batches, _, fault in steps(loader, sampler.accumulation):
+            if not batches:
+                raise fault or DataError("no clip can be read")
+            state.epoch = epoch
+            train_step(state, [to_device(batch, state.dist.device) for batch in batches])
+            seconds.append(time.perf_counter() - clock)
+            clock = time.perf_counter()
+            if len(seconds) == UNTIMED + TIMED or (len(seconds) > UNTIMED and clock - began > LONGEST):
+                return seconds[UNTIMED:]
+    return seconds[UNTIMED:]
+
+
+def time_report(state: TrainState, loader: DataLoader, args: argparse.Namespace, checkup: Checkup) -> float:
+    """Return the seconds of a validation with its pictures, and of its checkup."""
+    clock = time.perf_counter()
+    validate(state, loader, TacotronSTFT.from_config(checkup.audio), NullLog())
+    checkup(state, args, NullLog())
+    return time.perf_counter() - clock
+
+
+def write_figures(path: Path, figures: dict[str, Any]) -> None:
+    """Write figures as JSON. Raises DataError where the system refuses."""
+    try:
+        with atomic_write(path) as file:
+            file.write(f"{json.dumps(figures, indent=1)}\n".encode())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror})") from None

@@ -12,11 +12,11 @@ import soundfile
 import torch
 
 from common.audio.stft import AudioConfig, TacotronSTFT
-from studio.prepare.clips import CutRecording, Job, cut_recording
-from studio.prepare.config import CuttingConfig, FaultLimits
+from studio.prepare.arguments import CuttingConfig, FaultLimits
+from studio.prepare.clips import CutRecording, CuttingJob, cut_recording
 from studio.prepare.faults import Candidate, find_faults
-from studio.prepare.silence import SHORTEST, STEP, fill_silence, find_silence
-from studio.prepare.sources import Source
+from studio.prepare.levels import SHORTEST, STEP, fill_silence, find_silence
+from studio.prepare.sources import SourceFile
 
 RATE, FRAME = 22050, 220  # samples of 10 ms
 ROOM = 10 ** (-70 / 20)
@@ -97,8 +97,8 @@ def cut_talk(folder: Path, room: float, **options: bool) -> CutRecording:
     audio = np.concatenate([part for seed in range(3) for part in (pause, speech(2 * RATE, seed))] + [pause])
     audio = audio + np.random.default_rng(9).normal(0.0, room, len(audio)) * (room > 0)
     soundfile.write(folder / "talk.wav", audio, RATE)
-    source = Source(folder / "talk.wav", "talk.wav", "talk")
-    record = cut_recording(Job(source, None, CuttingConfig(**options), folder / "records", folder / "clips"))
+    source = SourceFile(folder / "talk.wav", "talk.wav", "talk")
+    record = cut_recording(CuttingJob(source, None, CuttingConfig(**options), folder / "records", folder / "clips"))
     assert isinstance(record, CutRecording)
     return record
 
@@ -143,6 +143,6 @@ def test_copies_of_a_recording_stay_copies(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     first = cut_talk(folder, 0.0)
     (folder / "copy.wav").write_bytes((folder / "talk.wav").read_bytes())
-    source = Source(folder / "copy.wav", "copy.wav", "copy")
-    copy = cut_recording(Job(source, None, CuttingConfig(), folder / "records", folder / "clips"))
+    source = SourceFile(folder / "copy.wav", "copy.wav", "copy")
+    copy = cut_recording(CuttingJob(source, None, CuttingConfig(), folder / "records", folder / "clips"))
     assert isinstance(copy, CutRecording) and copy.clips[0].digest == first.clips[0].digest

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
-from studio.page.choices import EMBEDDED_KEY, FINISHED
-from studio.page.voice_fields import choose_key
+from studio.page.choices import EMBEDDED_KEY, FINISHED, choose_key
 
 RUN = "Tacotron2 last"
 
