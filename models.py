@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+import pulse_noise.spec
 import tacotron2.spec
 import waveglow.spec
 from common.checkpoint.files import load_checkpoint
@@ -15,7 +16,8 @@ from common.checkpoint.weights import build_model, restore_model
 from common.errors import UsageError
 from common.spec import ModelSpec
 
-REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in (tacotron2.spec.SPEC, waveglow.spec.SPEC)}
+SPECS = (tacotron2.spec.SPEC, waveglow.spec.SPEC, pulse_noise.spec.SPEC)
+REGISTRY: dict[str, ModelSpec] = {spec.name: spec for spec in SPECS}
 
 
 def get_spec(name: str) -> ModelSpec:

@@ -72,7 +72,7 @@ def analyse(audio: np.ndarray, rate: int) -> Analysis:
 
 
 def track_pitch(audio: np.ndarray, rate: int, period: float) -> np.ndarray:
-    """Pitch in Hz, 0 where unvoiced, of audio (N,), every `period` milliseconds from 0. DataError where pyworld is not installed."""
+    """Pitch in Hz, 0 where unvoiced, of audio (N,), every `period` milliseconds. DataError where pyworld is not installed."""
     return _track(_pad(audio, rate), rate, period)[0]
 
 

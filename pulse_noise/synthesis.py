@@ -1,8 +1,7 @@
-"""Pulse-noise synthesis: audio from log-mels by a source and a filter, for voices that have no trained vocoder.
+"""Source-filter synthesis: log-mels, pitch and voicing become audio.
 
-The source is a train of pulses at the pitch, mixed with noise where speech is unvoiced; the filter is a smooth spectral envelope per
-frame, fitted so that the mels of the product are the given ones. Two rounds of Griffin-Lim then correct the magnitudes. Pitch and
-voicing come from the mels themselves (PitchNet). This is no part of the published recipe.
+The source is a train of pulses at the pitch, mixed with noise where speech is unvoiced. The filter is a smooth spectral envelope
+for each frame, fitted so that their product has the given mels. Two rounds of Griffin-Lim then correct the magnitudes.
 """
 
 # M mels, T frames, F frequency bins, N samples, K cosines of the envelope
@@ -10,12 +9,11 @@ voicing come from the mels themselves (PitchNet). This is no part of the publish
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from common.audio.audio_processing import retrieve_phases
 from common.audio.stft import TacotronSTFT
@@ -32,8 +30,6 @@ RIDGE = 1e-4
 EMPHASIS, EMPHASIS_WIDTH = 0.35, 12.0
 FADE = 300.0  # Hz above the highest mel filter over which the output fades
 REFINEMENTS, MOMENTUM = 2, 0.99
-PART_FRAMES, CONTEXT = 256, 24  # frames of a streamed part, and of its neighbourhood on either side
-FIRST_PART = 32
 
 
 class Source(NamedTuple):
@@ -91,7 +87,7 @@ def _to_samples(frames: Tensor, hop: int, n_samples: int) -> Tensor:
     return frames[index] * (1 - share) + frames[index + 1] * share
 
 
-class PulseNoise:
+class PulseNoiseSynthesis:
     """The filter and everything behind it: a source and log-mels become audio."""
 
     def __init__(self, stft: TacotronSTFT, emphasis: float = EMPHASIS) -> None:
@@ -117,13 +113,12 @@ class PulseNoise:
     def spectra(self, source: Source) -> tuple[Tensor, Tensor, Tensor]:
         """Spectra (F, T) of pulses and of noise, and the expected magnitude of their sum."""
         stft, breath = self.stft.stft, self.breath[:, None]
-        pulses, voiced_noise, unvoiced_noise, unvoiced = stft.spectrum(
+        pulses, voiced_noise, unvoiced_noise = stft.spectrum(
             torch.stack(
                 (
                     source.voicing.sqrt() * source.pulses,
                     source.voicing.sqrt() * source.noise,
                     (1 - source.voicing).sqrt() * source.noise,
-                    1 - source.voicing,
                 )
             )
         )
@@ -176,55 +171,6 @@ def _mel(frequency: Tensor) -> Tensor:
     return torch.where(
         frequency < 1000, frequency * 3 / 200, 15 + 27 * (frequency.clamp(min=1000) / 1000).log() / math.log(6.4)
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PitchConfig:
-    """Dimensions of a pitch net and its range in Hz, stored with its weights."""
-
-    n_mel_channels: int = 80
-    channels: int = 96
-    bins: int = 64
-    lowest: float = 110.0
-    highest: float = 330.0
-
-
-class PitchNet(nn.Module):
-    """Pitch and voicing from log-mels: three convolutions, a softmax over log-spaced pitches and a logit of voicing."""
-
-    pitches: Tensor
-
-    def __init__(self, config: PitchConfig) -> None:
-        super().__init__()
-        self.config = config
-        mels, channels = config.n_mel_channels, config.channels
-        self.layers = nn.Sequential(
-            nn.Conv1d(mels, channels, 5, padding=2),
-            nn.ReLU(),
-            nn.Conv1d(channels, channels, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv1d(channels, channels, 5, padding=2),
-            nn.ReLU(),
-            nn.Conv1d(channels, config.bins + 1, 1),
-        )
-        pitches = torch.linspace(math.log(config.lowest), math.log(config.highest), config.bins)
-        self.register_buffer("pitches", pitches, persistent=False)  # logarithms
-
-    def forward(self, log_mels: Tensor) -> Tensor:
-        """Logits (B, bins + 1, T) of log-mels (B, M, T): of each pitch, and last of voicing."""
-        return self.layers((log_mels + 5) / 2)
-
-    @torch.no_grad()
-    def predict(self, log_mels: Tensor) -> tuple[Tensor, Tensor]:
-        """Pitch (T,) in Hz, interpolated where there is no voice, and voicing (T,) in [0, 1], of log-mels (M, T)."""
-        logits = self(log_mels[None])[0]
-        shares = logits[:-1].softmax(0)
-        best = shares.argmax(0)
-        near = (torch.arange(len(shares))[:, None] - best).abs() <= 2
-        log_f0 = (shares * near * self.pitches[:, None]).sum(0) / (shares * near).sum(0)
-        log_f0 = F.pad(log_f0[None], (1, 1), mode="replicate")[0].unfold(0, 3, 1).median(1).values
-        voicing = torch.sigmoid(6 * (logits[-1] - 0.3))
-        return interpolate(log_f0, voicing > 0.5).exp(), voicing
 
 
 def interpolate(values: Tensor, known: Tensor) -> Tensor:
