@@ -12,29 +12,22 @@ if __name__ == "__main__":
 
     limit_spinning()  # takes effect before PyTorch is imported
 
-import argparse
 import json
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from common import precision
-from common.arguments import HelpFormatter, given_options, positive
+from common.arguments import HelpFormatter, positive
 from common.data.filelist import Utterance, check_files, lines_of, read_filelist, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.files import atomic_write
-from common.inference.arguments import (
-    add_speaking_arguments,
-    named_checkpoints,
-    own_flags,
-    synthesis_config,
-    vocoder_flags,
-)
+from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
 from common.inference.evaluation import (
     MEASURED,
     Evaluators,
@@ -47,16 +40,42 @@ from common.inference.evaluation import (
 )
 from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
+from common.options import add_fields, option
 from common.parser import Parser
-from common.quality.page import page
-from common.quality.report import System, as_json, legend, table
+from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice
 from models import REGISTRY
-from synthesizer import GRIFFIN_LIM, SynthesisConfig, Synthesizer, choose_checkpoints
+from synthesizer import GRIFFIN_LIM, Synthesizer, choose_checkpoints
 
 SPECS = REGISTRY.values()
 HELD_OUT = Path("filelists/sentences_audio_text_val_filelist.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(SpeakingOptions):
+    """Options of evaluate.py; `other_…` are the voice to compare with."""
+
+    input: Path = option(
+        HELD_OUT,
+        "filelist audio|text, or text file with one phrase per line; each line is synthesised in one piece",
+        "-i",
+    )
+    dataset_path: str = option("./", "folder that the filelist's paths are relative to")
+    output: Path = option(Path("output/evaluation"), "folder of the report", "-o")
+    lines: int | None = option(None, "evaluate only N lines, evenly spaced (default: all)", type=positive, metavar="N")
+    without: list[str] = option(
+        [],
+        "measures to leave out: asr (word errors), mos (opinion score), likeness (to the recording)",
+        nargs="+",
+        choices=MEASURED,
+    )
+    export: Path | None = option(
+        None, "export directory (docs/exports.md) to use instead of checkpoints", metavar="DIR"
+    )
+    other_named: dict[str, Path] = field(default_factory=dict)  # checkpoints by the flags of their models
+    other_vocoder: str | None = None
+
 
 # By the system's name: its renditions, and how many times faster than real time they were made.
 Renditions = dict[str, tuple[list[Rendition], float]]
@@ -64,17 +83,17 @@ Renditions = dict[str, tuple[list[Rendition], float]]
 
 def main(argv: list[str] | None = None) -> None:
     """Read lines, load voices and evaluators, synthesise, measure, write."""
-    args, config = parse_args(sys.argv[1:] if argv is None else argv)
-    device = precision.pick_device(cpu=args.cpu)
+    options = parse_args(sys.argv[1:] if argv is None else argv)
+    device = precision.pick_device(cpu=options.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(device)
-    if args.int8 and (note := precision.int8_note(device)):
+    if options.config.int8 and (note := precision.int8_note(device)):
         print(printable(note))
-    voices = load_voices(args, config, device)
+    voices = load_voices(options, device)
     main_voice, rate = voices[""], voices[""].audio.sampling_rate
-    items = read_items(args, main_voice)
-    make_folder(args.output)
-    evaluators = Evaluators([name for name in MEASURED if name not in args.without])
+    items = read_items(options, main_voice)
+    make_folder(options.output)
+    evaluators = Evaluators([name for name in MEASURED if name not in options.without])
     outputs = anchors(items, main_voice)
     for prefix, voice in voices.items():
         print(printable(f"{prefix}{voice_line(voice)}"), flush=True)
@@ -83,23 +102,21 @@ def main(argv: list[str] | None = None) -> None:
         evaluate_system(name, items, renditions, speed, evaluators, rate)
         for name, (renditions, speed) in outputs.items()
     ]
-    own = own_flags(args, SPECS)
-    settings = {f"{prefix}{voice_line(voice)}": own | voice.settings() for prefix, voice in voices.items()}
-    write(systems, settings, main_voice, args)
+    settings = {f"{prefix}{voice_line(voice)}": options.flags | voice.settings() for prefix, voice in voices.items()}
+    write(systems, settings, main_voice, options)
 
 
-def load_voices(args: argparse.Namespace, config: SynthesisConfig, device: torch.device) -> dict[str, Synthesizer]:
+def load_voices(options: EvaluationOptions, device: torch.device) -> dict[str, Synthesizer]:
     """Load the voice of inference.py, and as "other " the one of --other-…. Raises DataError where their rates differ."""
-    named = named_checkpoints(args, SPECS)
-    if args.export:
-        if named or args.other_vocoder or any(getattr(args, f"other_{spec.flag}") for spec in SPECS):
+    named, other_named, config = options.checkpoints(SPECS), options.other_named, options.config
+    if options.export:
+        if named or other_named or options.other_vocoder:
             raise UsageError("--export: has models of its own; leave checkpoints and --other-… out")
-        return {"": load_voice(args.export, config, device)}
+        return {"": load_voice(options.export, config, device)}
     voice = Synthesizer.from_choice(choose_checkpoints(named, config.vocoder), config=config, device=device)
-    other_named = {spec.flag: path for spec in SPECS if (path := getattr(args, f"other_{spec.flag}"))}
-    if not other_named and not args.other_vocoder:
+    if not other_named and not options.other_vocoder:
         return {"": voice}
-    config = replace(config, vocoder=other_vocoder(args, other_named, voice))
+    config = replace(config, vocoder=other_vocoder(options, voice))
     choice = choose_checkpoints(named | other_named, config.vocoder)
     other = Synthesizer.from_choice(choice, config=config, device=device)
     rate, other_rate = voice.audio.sampling_rate, other.audio.sampling_rate
@@ -108,13 +125,13 @@ def load_voices(args: argparse.Namespace, config: SynthesisConfig, device: torch
     return {"": voice, "other ": other}
 
 
-def other_vocoder(args: argparse.Namespace, named: Mapping[str, Path], voice: Synthesizer) -> str | None:
-    """Choose the other voice's vocoder: --other-vocoder, that of --other-…, or that of the main voice."""
-    vocoders = [flag for flag in vocoder_flags(SPECS) if flag in named]
-    if args.other_vocoder == GRIFFIN_LIM and vocoders:
+def other_vocoder(options: EvaluationOptions, voice: Synthesizer) -> str | None:
+    """Choose the other voice's vocoder: --other-vocoder, the one given as --other-FLAG, or the main voice's."""
+    vocoders = [flag for flag in vocoder_flags(SPECS) if flag in options.other_named]
+    if options.other_vocoder == GRIFFIN_LIM and vocoders:
         raise UsageError(f"--other-vocoder {GRIFFIN_LIM}: needs no --other-{vocoders[0]}, give one of them")
-    own = GRIFFIN_LIM if voice.vocoding is None else args.vocoder
-    return args.other_vocoder or next(iter(vocoders), own)
+    own = GRIFFIN_LIM if voice.vocoding is None else options.flags["vocoder"]
+    return options.other_vocoder or next(iter(vocoders), own)
 
 
 def voice_line(voice: Synthesizer) -> str:
@@ -135,25 +152,29 @@ def synthesise(items: list[HeldOutLine], voice: Synthesizer, prefix: str) -> Ren
     return {f"{prefix}{voice.acoustic.spec.name}, {name}": renditions for name, renditions in outputs.items()}
 
 
-def read_items(args: argparse.Namespace, voice: Synthesizer) -> list[HeldOutLine]:
+def read_items(options: EvaluationOptions, voice: Synthesizer) -> list[HeldOutLine]:
     """Read the lines, with their recordings where the file is a filelist. Raises DataError for all lines that cannot be read."""
     try:
-        with args.input.open("rb") as file:
+        with options.input.open("rb") as file:
             has_recordings = b"|" in file.readline()
     except OSError:
         has_recordings = True  # then read_filelist raises the error
-    rows = read_filelist(args.input) if has_recordings else [Utterance("", text) for text in read_phrases(args.input)]
+    rows = (
+        read_filelist(options.input)
+        if has_recordings
+        else [Utterance("", text) for text in read_phrases(options.input)]
+    )
     if has_recordings:
-        check_files(rows, args.input, args.dataset_path)
+        check_files(rows, options.input, options.dataset_path)
     if mels := [row.path for row in rows if is_mel(row)]:
-        raise DataError(f"{args.input}: names cached mels, such as {mels[0]}, expected audio to compare with")
-    with lines_of(args.input):
+        raise DataError(f"{options.input}: names cached mels, such as {mels[0]}, expected audio to compare with")
+    with lines_of(options.input):
         acoustic_stages(voice.acoustic).encode([row.text for row in rows], voice.acoustic.options)
     items = []
-    for row in spread(rows, args.lines or len(rows)):
+    for row in spread(rows, options.lines or len(rows)):
         item = HeldOutLine(row.text, None)
         if has_recordings:
-            item = make_held_out_line(row, args.dataset_path, voice.audio)
+            item = make_held_out_line(row, options.dataset_path, voice.audio)
         items.append(item._replace(spoken_form="".join(voice.symbols(row.text))))
     return items
 
@@ -181,25 +202,27 @@ def write(
     systems: list[System],
     settings: Mapping[str, Mapping[str, Any]],
     voice: Synthesizer,
-    args: argparse.Namespace,
+    options: EvaluationOptions,
 ) -> None:
     """Print the table; write all numbers, and the page with the worst lines of the main system first."""
     main_system = next(one for one in reversed(systems) if one.name.startswith(voice.acoustic.spec.name))
     texts = {name: {key: str(value) for key, value in values.items()} for name, values in settings.items()}
-    report, numbers = args.output / "report.html", args.output / "report.json"
-    title = f"Quality of speech: {args.input.name}"
+    report, numbers = options.output / "report.html", options.output / "report.json"
+    title = f"Quality of speech: {options.input.name}"
     try:
         with atomic_write(numbers) as file:
             file.write(json.dumps(as_json(systems, texts), indent=1, ensure_ascii=False).encode())
         with atomic_write(report) as file:
             file.write(page(title, systems, main_system, voice.audio.sampling_rate).encode())
     except OSError as error:
-        raise DataError(f"{args.output}: cannot write the report ({error.strerror}); choose another --output") from None
+        raise DataError(
+            f"{options.output}: cannot write the report ({error.strerror}); choose another --output"
+        ) from None
     print(printable(f"{table(systems)}\n\n{legend()}\n\n{report}\n{numbers}"))
 
 
-def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
-    """Parse all flags, and build the config of the voices. Raises UsageError for values out of range."""
+def parse_args(argv: list[str]) -> EvaluationOptions:
+    """Parse all flags. Raises UsageError for values out of range."""
     parser = Parser(
         prog="evaluate.py",
         usage="%(prog)s [-i FILELIST] [flags]  (-h lists them)",
@@ -207,35 +230,16 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
         allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
-    add = parser.add_argument
-    add(
-        "-i",
-        "--input",
-        type=Path,
-        default=HELD_OUT,
-        help="filelist audio|text, or text file, one phrase a line; each line is synthesised in one piece",
-    )
-    add("--dataset-path", default="./", help="folder that the filelist's paths start at")
-    add("-o", "--output", type=Path, default=Path("output/evaluation"), help="folder of the report")
-    add("--lines", type=positive, help="so many, evenly spaced over the file (default: all)")
-    add(
-        "--without",
-        nargs="+",
-        choices=MEASURED,
-        default=[],
-        help="measures to leave out: words, opinion, likeness to the recording",
-    )
-    add("--export", type=Path, metavar="DIR", help="an export directory (docs/exports.md), in place of checkpoints")
+    add_fields(parser, EvaluationOptions, *EvaluationOptions.__annotations__)
     for spec in SPECS:
-        add(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model to compare with")
-    add(
-        "--other-vocoder",
-        choices=[*vocoder_flags(SPECS), GRIFFIN_LIM],
-        help="the vocoder of that voice (default: --vocoder)",
-    )
+        text = f"{spec.role} model to compare with"
+        parser.add_argument(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=text)
+    vocoders = [*vocoder_flags(SPECS), GRIFFIN_LIM]
+    parser.add_argument("--other-vocoder", choices=vocoders, help="vocoder of the other voice (default: --vocoder)")
     add_speaking_arguments(parser, SPECS)
-    args = parser.parse_args(argv)
-    return args, synthesis_config(args, given_options(parser, argv), SPECS)
+    options = speaking_options(EvaluationOptions, parser, argv, SPECS)
+    others = {spec.flag: path for spec in SPECS if (path := options.flags[f"other_{spec.flag}"])}
+    return replace(options, other_named=others, other_vocoder=options.flags["other_vocoder"])
 
 
 if __name__ == "__main__":

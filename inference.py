@@ -16,7 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -26,35 +26,36 @@ from torch import Tensor
 
 from common import precision
 from common.arguments import (
+    DETERMINISTIC_HELP,
     HelpFormatter,
     actions_of,
-    add_deterministic_argument,
     add_retired_arguments,
     batch_size,
     file_suffix,
-    given_options,
     log_path,
 )
 from common.audio.audio_processing import FORMATS, SAMPLE_FORMATS
-from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import lines_of, read_phrases
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import move_aside, remove_leftovers
-from common.inference.arguments import add_speaking_arguments, named_checkpoints, own_flags, synthesis_config
+from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options
 from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
-from common.inference.live import Live
-from common.inference.manifest import (
+from common.inference.outputs import (
+    OTHERS_WRITTEN,
+    SILENT,
     EarlierRun,
+    Live,
     Manifest,
     is_finished,
     read_finished,
     remove_manifests,
     settings_digest,
+    write_sound,
 )
-from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, write_sound
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
 from common.inference.vocoders import Numbers, time_call
+from common.options import add_fields, option
 from common.parser import Parser
 from common.run.distributed import Dist, broadcast, gather, session
 from common.run.nvlog import PARAMETER, Log, NullLog, NvLog, parse_line
@@ -71,10 +72,61 @@ STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; 
 LONGEST_WAIT = timedelta(days=7)  # of a process for the others, which may have slower GPUs or longer lines
 
 
-class Job(NamedTuple):
-    """A run: its flags, its voice, this process's place, its log and the record of finished lines."""
+@dataclass(frozen=True, kw_only=True)
+class InferenceOptions(SpeakingOptions):
+    """Options of inference.py. Raises UsageError for flags that contradict each other."""
 
-    args: argparse.Namespace
+    input: Path = option(None, "text file with one phrase per line", "-i", required=True)
+    output: Path = option(Path("output"), "folder for sounds, pictures and the log, created if missing", "-o")
+    suffix: str = option("", "text at the end of the output files' names", type=file_suffix)
+    batch_size: int | None = option(
+        None,
+        "lines synthesised at once, all of similar length; does not change the sound; 0: all lines "
+        f"(default: one per {BYTES_PER_LINE // 2**30} GiB of device memory, at most {MOST_LINES})",
+        "-bs",
+        type=batch_size,
+    )
+    resume: bool = option(False, "skip lines that an earlier run with the same settings and checkpoints has finished")
+    format: str = option("wav", "format of the sound files", choices=list(FORMATS))
+    sample_format: str = option(
+        SAMPLE_FORMATS[0], "sample format; float32, unrounded, is for wav only", choices=SAMPLE_FORMATS
+    )
+    alignments: bool | None = option(
+        None,
+        f"draw alignment_I.png (default: for up to {MOST_PICTURES} lines)",
+        action=argparse.BooleanOptionalAction,
+    )
+    stream: Path | None = option(
+        None,
+        "pipe or file that receives the sound as it is made, phrase after phrase, as 16-bit samples without a header; "
+        "e.g. --stream >(aplay -f S16_LE -r 22050)",
+        metavar="PATH",
+    )
+    torchscript: bool = option(False, "run the plain models as TorchScript, as --cpu did in the published recipe")
+    deterministic: bool = option(False, DETERMINISTIC_HELP, action=argparse.BooleanOptionalAction)
+    include_warmup: bool = option(False, "synthesise the first batch once, untimed, before the run")
+    log_file: str = option(
+        "nvlog.json",
+        "log file: a name inside --output, with or without that folder, or an absolute path; a training run's log there is "
+        "moved aside",
+    )
+
+    def __post_init__(self) -> None:
+        if self.torchscript and (self.config.half or self.config.int8):
+            raise UsageError("--torchscript: runs plain models in float32; leave --fp16 and --int8 out")
+        if self.stream and (level := self.config.normalize) != "none":
+            raise UsageError(f"--normalize {level}: needs the whole sound, so --stream cannot have it")
+        if self.sample_format != SAMPLE_FORMATS[0] and self.format != "wav":
+            formats = f"--sample-format {self.sample_format}: --format {self.format} has none"
+            raise UsageError(f"{formats}; leave one of them out")
+        if self.resume and self.stream:
+            raise UsageError("--resume: a stream has all lines from the first one; leave --resume or --stream out")
+
+
+class InferenceJob(NamedTuple):
+    """A run: its options, its voice, this process's place, its log and the record of finished lines."""
+
+    options: InferenceOptions
     voice: Synthesizer
     dist: Dist
     log: Log
@@ -93,73 +145,73 @@ class Totals(NamedTuple):
 
 def main(argv: list[str] | None = None) -> None:
     """Read phrases, load a voice, synthesise batch by batch, write."""
-    args, config = parse_args(sys.argv[1:] if argv is None else argv)
-    texts = read_phrases(args.input)
-    with precision.deterministic(args.deterministic), session(args.cpu, timeout=LONGEST_WAIT) as dist:
-        run(args, config, texts, dist)
+    options = parse_args(sys.argv[1:] if argv is None else argv)
+    texts = read_phrases(options.input)
+    with precision.deterministic(options.deterministic), session(options.cpu, timeout=LONGEST_WAIT) as dist:
+        run(options, texts, dist)
 
 
-def run(args: argparse.Namespace, config: SynthesisConfig, texts: list[str], dist: Dist) -> None:
+def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     """Synthesise this process's share of the texts; on the main one, log the run."""
-    if args.stream and dist.world_size > 1:
+    if options.stream and dist.world_size > 1:
         raise UsageError(f"--stream: {dist.world_size} processes, expected one")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
     precision.keep_freed_memory(dist.device)
-    earlier, seed = read_earlier_run(args, dist)
-    choice = choose_checkpoints(named_checkpoints(args, SPECS), config.vocoder)
-    voice = Synthesizer.from_choice(choice, config=replace(config, seed=seed), device=dist.device)
-    voice = script_voice(voice) if args.torchscript else voice
+    earlier, seed = read_earlier_run(options, dist)
+    choice = choose_checkpoints(options.checkpoints(SPECS), options.config.vocoder)
+    voice = Synthesizer.from_choice(choice, config=replace(options.config, seed=seed), device=dist.device)
+    voice = script_voice(voice) if options.torchscript else voice
     lines = voice.lines(texts)
-    with lines_of(args.input):
+    with lines_of(options.input):
         voice.check(lines)
     if dist.is_main:
-        remove_leftovers(args.output)
-        if not args.resume:
-            remove_manifests(args.output, args.suffix)
-    settings = broadcast(digest_of(args, voice, choice), dist)  # after the removal, before a process writes
-    path = log_path(args.output, args.log_file)
+        remove_leftovers(options.output)
+        if not options.resume:
+            remove_manifests(options.output, options.suffix)
+    settings = broadcast(digest_of(options, voice, choice), dist)  # after the removal, before a process writes
+    path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path) if dist.is_main else NullLog()
-    with opened as log, Manifest(args.output, args.suffix, settings, seed, dist.rank) as manifest:
-        log.parameters(own_flags(args, SPECS) | {"seed": seed} | voice.settings())
-        sentences = [*moved, *notes(args, voice.description, voice.audio, dist)]
-        sentences += unspoken_characters(voice, texts, args.input)
-        pending = [line for line in lines if not is_finished(line, file_name(line, args), settings, earlier)]
-        if args.resume:
+    with opened as log, Manifest(options.output, options.suffix, settings, seed, dist.rank) as manifest:
+        log.parameters(options.flags | {"seed": seed} | voice.settings())
+        sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
+        sentences += unspoken_characters(voice, texts, options.input)
+        pending = [line for line in lines if not is_finished(line, file_name(line, options), settings, earlier)]
+        if options.resume:
             sentences.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
         for line in sentences:
             log.say(line)
-        threads = precision.balance_threads(dist.device, args.deterministic)
-        job = Job(args, voice, dist, log, manifest, len(lines), threads)
-        with lines_of(args.input):
-            totals = stream_lines(pending, job) if args.stream else speak_lines(pending, job)
+        threads = precision.balance_threads(dist.device, options.deterministic)
+        job = InferenceJob(options, voice, dist, log, manifest, len(lines), threads)
+        with lines_of(options.input):
+            totals = stream_lines(pending, job) if options.stream else speak_lines(pending, job)
         report(gather(totals, dist), job)
 
 
-def read_earlier_run(args: argparse.Namespace, dist: Dist) -> tuple[EarlierRun, int]:
+def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[EarlierRun, int]:
     """Read the record of a run to resume; choose the seed: the one given, the earlier run's, or a new one."""
     earlier = EarlierRun(None, {})
-    if dist.is_main and args.resume:
-        earlier = read_finished(args.output, args.suffix)
-    chosen = (args.seed, earlier.seed, precision.draw_seed())
+    if dist.is_main and options.resume:
+        earlier = read_finished(options.output, options.suffix)
+    chosen = (options.config.seed, earlier.seed, precision.draw_seed())
     return broadcast((earlier, next(seed for seed in chosen if seed is not None)), dist)
 
 
-def digest_of(args: argparse.Namespace, voice: Synthesizer, choice: Choice) -> str:
+def digest_of(options: InferenceOptions, voice: Synthesizer, choice: Choice) -> str:
     """Digest the settings that the output files depend on."""
     config = {name: value for name, value in vars(voice.config).items() if name != "seed"}
     checkpoints = [checkpoint.path for checkpoint in (choice.acoustic, choice.vocoder) if checkpoint]
-    return settings_digest(config | voice.settings() | {"sample_format": args.sample_format}, checkpoints)
+    return settings_digest(config | voice.settings() | {"sample_format": options.sample_format}, checkpoints)
 
 
-def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
+def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
     """Synthesise this process's batches of lines, and write each batch when it is done."""
-    size = job.args.batch_size
+    size = job.options.batch_size
     size = job.voice.default_batch_size() if size is None else size
     batches = [[lines[i] for i in sorted(batch)] for batch in plan_batches(lines, size)]
     batches = batches[job.dist.rank :: job.dist.world_size]
     totals = Totals([], {}, {})
-    if job.args.include_warmup and batches:
+    if job.options.include_warmup and batches:
         job.voice.speak_batch(batches[0], size)
     halved = False
     for batch in job.log.progress(batches, "synthesise", len(batches)):
@@ -177,12 +229,13 @@ def speak_lines(lines: Sequence[Line], job: Job) -> Totals:
     return totals
 
 
-def stream_lines(lines: Sequence[Line], job: Job) -> Totals:
+def stream_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
     """Synthesise line after line in parts, each written to --stream as soon as it is ready, and to the output files at its end."""
     totals = Totals([], {}, {})
-    if job.args.include_warmup and lines:
+    if job.options.include_warmup and lines:
         job.voice.speak_batch(lines[:1])
-    with Live(job.args.stream) as live:
+    assert job.options.stream is not None
+    with Live(job.options.stream) as live:
         started = time.perf_counter()
         for line in lines:
             steps = job.voice.stream_line(line, TEXT_PAUSE)
@@ -198,7 +251,7 @@ def stream_lines(lines: Sequence[Line], job: Job) -> Totals:
     if live.first:
         totals.stream["first_sound_latency"] = live.first - started
     if live.left:
-        job.log.say(f"{job.args.stream}: its reader closed it before the end")
+        job.log.say(f"{job.options.stream}: its reader closed it before the end")
     return totals
 
 
@@ -211,7 +264,7 @@ def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: Live) 
             return end.value
 
 
-def report(totals: list[Totals], job: Job) -> None:
+def report(totals: list[Totals], job: InferenceJob) -> None:
     """Log the numbers of all processes. Raises DataError with the lines that have no sound; the others are written."""
     if not job.dist.is_main:
         return
@@ -219,7 +272,7 @@ def report(totals: list[Totals], job: Job) -> None:
     if of_processes:
         job.log.log((), combine_numbers(of_processes, at_once=True) | totals[0].stream)
     if problems := sorted(problem for one in totals for problem in one.problems.items()):
-        raise DataError(join_problems([f"{job.args.input}:{number + 1}: {problem}" for number, problem in problems]))
+        raise DataError(join_problems([f"{job.options.input}:{number + 1}: {problem}" for number, problem in problems]))
 
 
 def move_training_log_aside(path: Path) -> list[str]:
@@ -243,16 +296,16 @@ def is_training_log(path: Path) -> bool:
         return any(isinstance(flags, dict) and "model_name" in flags for flags in data)
 
 
-def notes(args: argparse.Namespace, description: str, audio: AudioConfig, dist: Dist) -> Iterator[str]:
+def notes(options: InferenceOptions, description: str, audio: AudioConfig, dist: Dist) -> Iterator[str]:
     """Lines about the run before it begins: its voice, its stream, and the flags without effect on this machine."""
     device = dist.device
     yield f"voice: {description}" + (f", in {dist.world_size} processes" if dist.world_size > 1 else "")
-    if args.stream:
+    if options.stream:
         rate = audio.sampling_rate
-        yield f"sound goes to {args.stream} as it is made: {rate} Hz, 16 bits, mono (aplay -f S16_LE -r {rate})"
-    if args.fp16 and (note := precision.half_note(device, precision.half_dtype(device, True))):
+        yield f"sound goes to {options.stream} as it is made: {rate} Hz, 16 bits, mono (aplay -f S16_LE -r {rate})"
+    if options.config.half and (note := precision.half_note(device, precision.half_dtype(device, True))):
         yield f"--fp16: {note}; large weights of a single row's products are read in float16"
-    if args.int8 and (note := precision.int8_note(device)):
+    if options.config.int8 and (note := precision.int8_note(device)):
         yield note
 
 
@@ -265,32 +318,34 @@ def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Ite
             yield f"{path}:{number}: the alphabet has no {characters}{more}: left out"
 
 
-def file_name(line: Line, args: argparse.Namespace) -> str:
+def file_name(line: Line, options: InferenceOptions) -> str:
     """Name a line's sound."""
-    return f"audio_{line.number}{args.suffix}.{args.format}"
+    return f"audio_{line.number}{options.suffix}.{options.format}"
 
 
-def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: Job) -> dict[int, str]:
+def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> dict[int, str]:
     """Save the sounds of lines, with a message about each, then pictures, which take longer; record the lines as finished.
 
     Lines without a frame get no files. Returns their problems, by their numbers.
     """
-    args = job.args
+    options = job.options
     silent = {line.number: STOPPED for line, speech in spoken if not speech.mel.shape[1]}
     spoken = [(line, speech) for line, speech in spoken if line.number not in silent]
     for line, speech in spoken:
-        job.log.say(write_sound(args.output / file_name(line, args), line.text, speech, args.sample_format))
-    drawn = job.n_lines <= MOST_PICTURES if args.alignments is None else args.alignments
+        job.log.say(write_sound(options.output / file_name(line, options), line.text, speech, options.sample_format))
+    drawn = job.n_lines <= MOST_PICTURES if options.alignments is None else options.alignments
     for line, speech in spoken:
         if drawn:
-            path = args.output / f"alignment_{line.number}{args.suffix}.png"
+            from common.inference.pictures import write_picture  # loads the code of pictures only where one is drawn
+
+            path = options.output / f"alignment_{line.number}{options.suffix}.png"
             write_picture(path, line.text, speech, job.voice.symbols(line.text))
-        job.manifest.add(line, args.output / file_name(line, args))
+        job.manifest.add(line, options.output / file_name(line, options))
     return silent
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All flags: inference's own, a checkpoint for each model, and the models' flags, which a checkpoint's settings replace."""
+    """Build the parser: inference's own flags, a checkpoint for each model, and the models' flags."""
     parser = Parser(
         prog="inference.py",
         usage="%(prog)s -i PHRASES [flags]  (-h lists them)",
@@ -298,62 +353,19 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
-    add, default = parser.add_argument, SynthesisConfig
-    add("-i", "--input", type=Path, required=True, help="text file, one phrase a line")
-    add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds, pictures and log; made if missing")
-    add("--suffix", type=file_suffix, default="", help="at the end of the files' names")
-    cut = "characters, as read, above which a phrase is cut: at sentence ends, else at ; : or dashes, else at commas; 0: never"
-    add("--longest-piece", type=int, default=default.longest_piece, help=cut)
-    level = f"peak: largest magnitude to full scale, as in the published recipe; loudness: RMS to {TARGET_RMS}, without clipping"
-    add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help=f"level of each sound; {level}")
-    add_file_arguments(parser)
-    live = "pipe or file that gets the sound as it is made, one phrase after the other: 16-bit samples without a header"
-    add("--stream", type=Path, metavar="PATH", help=f"{live}; e.g. --stream >(aplay -f S16_LE -r 22050)")
-    scripts = "run the plain models as TorchScript, as --cpu did in the published recipe"
-    add("--torchscript", action="store_true", help=scripts)
-    add_deterministic_argument(parser)
-    add("--include-warmup", action="store_true", help="synthesise the first batch once before the run that is timed")
-    log_file = "a name inside --output, with or without that folder, or an absolute path; a training run's log there is moved aside"
-    add("--log-file", default="nvlog.json", help=log_file)
-    add_speaking_arguments(parser, SPECS, default_seed=None)
+    add_fields(parser, InferenceOptions, *InferenceOptions.__annotations__)
+    add_fields(parser, SynthesisConfig, "longest_piece", "normalize")
+    add_speaking_arguments(parser, SPECS, seed=None)
     for spec in SPECS:
         flags = [flag for action in actions_of(spec.add_training_arguments) for flag in action.option_strings]
         add_retired_arguments(parser, flags)
     return parser
 
 
-def add_file_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of batches and of output files."""
-    add = parser.add_argument
-    memory = f"one for each {BYTES_PER_LINE // 2**30} GiB of the device's memory, at most {MOST_LINES}"
-    size = f"lines at once, of about one length; it does not change the sound; 0: all (default: {memory})"
-    add("-bs", "--batch-size", type=batch_size, help=size)
-    add("--resume", action="store_true", help="skip the lines that an earlier run with the same settings has written")
-    add("--format", choices=list(FORMATS), default="wav", help="of the sounds")
-    add(
-        "--sample-format", choices=SAMPLE_FORMATS, default=SAMPLE_FORMATS[0], help="float32: for wav alone, not rounded"
-    )
-    pictures = f"draw alignment_I.png (default: of up to {MOST_PICTURES} lines)"
-    add("--alignments", action=argparse.BooleanOptionalAction, help=pictures)
-
-
-def parse_args(argv: list[str]) -> tuple[argparse.Namespace, SynthesisConfig]:
-    """Parse all flags, and build the config of the voice. Raises UsageError for values out of range."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    if args.torchscript and (args.fp16 or args.int8):
-        raise UsageError("--torchscript: runs plain models in float32; leave --fp16 and --int8 out")
-    args.plain |= args.torchscript
-    config = synthesis_config(args, given_options(parser, argv), SPECS)
-    if args.stream and config.normalize != "none":
-        raise UsageError(f"--normalize {config.normalize}: needs the whole sound, so --stream cannot have it")
-    if args.sample_format != SAMPLE_FORMATS[0] and args.format != "wav":
-        raise UsageError(
-            f"--sample-format {args.sample_format}: --format {args.format} has none; leave one of them out"
-        )
-    if args.resume and args.stream:
-        raise UsageError("--resume: a stream has all lines from the first one; leave --resume or --stream out")
-    return args, config
+def parse_args(argv: list[str]) -> InferenceOptions:
+    """Parse all flags. Raises UsageError for values out of range."""
+    options = speaking_options(InferenceOptions, make_parser(), argv, SPECS)
+    return replace(options, config=replace(options.config, plain=options.config.plain or options.torchscript))
 
 
 if __name__ == "__main__":

@@ -42,10 +42,10 @@ from common.inference.config import (
     check_data_options,
     contradictions,
 )
-from common.inference.stages import Batch, Line, Part, PartStream, Speech, acoustic_stages
+from common.inference.stages import Batch, Line, PieceStream, Speech, acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
 from common.run.memory import available_memory
-from common.spec import ModelSpec, config_of
+from common.spec import ModelSpec, Piece, config_of
 from models import REGISTRY
 
 __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
@@ -211,7 +211,7 @@ class Synthesizer:
         """
         return (audio for audio in self.stream_line(self.lines([text])[0]) if len(audio))
 
-    def stream_line(self, line: Line, last_pause: float = 0.0) -> PartStream:
+    def stream_line(self, line: Line, last_pause: float = 0.0) -> PieceStream:
         """Yield the audio of a line as `stream` does, and seconds of silence after it; return its speech and the log's numbers.
 
         Raises what `stream` raises.
@@ -221,17 +221,17 @@ class Synthesizer:
             raise UsageError(f"--normalize {mode}: {message}")
         return self._bound(stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause))
 
-    def cut_line(self, line: Line) -> list[Part]:
+    def cut_line(self, line: Line) -> list[Piece]:
         """Cut a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
         self.check([line])
         return stages.cut_line(line, self.acoustic, self.config.longest_piece)
 
-    def speak_pieces(self, pieces: Sequence[Part]) -> list[Speech | None]:
+    def speak_pieces(self, pieces: Sequence[Piece]) -> list[Speech | None]:
         """Turn the pieces of `cut_line` into speech, without pauses, as `speak_batch` does; None where memory is short."""
-        speeches = stages.synthesise_parts(pieces, self._pipeline()).speeches
+        speeches = stages.synthesise_pieces(pieces, self._pipeline()).speeches
         return [speech and self._finish(speech) for speech in speeches]
 
-    def stream_pieces(self, pieces: Sequence[Part], voices: Sequence[Synthesizer] | None = None) -> list[PartStream]:
+    def stream_pieces(self, pieces: Sequence[Piece], voices: Sequence[Synthesizer] | None = None) -> list[PieceStream]:
         """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which yields its audio in parts.
 
         Each stream yields and returns the same values as `stream_line` does for this piece, without its pause. Streams can be
@@ -242,7 +242,7 @@ class Synthesizer:
             voices: one for each piece, with the models of this one, which sets the vocoder of the piece; this voice by default.
         """
         own = voices or [self] * len(pieces)
-        streams = stages.stream_parts(pieces, self._pipeline(), [voice.vocoder for voice in own])
+        streams = stages.stream_pieces(pieces, self._pipeline(), [voice.vocoder for voice in own])
         return [voice._bound(steps) for voice, steps in zip(own, streams, strict=True)]
 
     def with_settings(
@@ -298,7 +298,7 @@ class Synthesizer:
     def _finish(self, speech: Speech) -> Speech:
         return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
 
-    def _bound(self, steps: PartStream) -> PartStream:
+    def _bound(self, steps: PieceStream) -> PieceStream:
         """Yield a stream's audio and return its speech, with samples in [-1, 1]."""
         while True:
             try:

@@ -25,12 +25,12 @@ from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.files import best_path
 from common.errors import DataError, exit_on_user_error
 from common.options import from_options
-from common.run import distributed, log_files
+from common.run import distributed
 from common.run.distributed import Dist
 from common.run.interrupt import SaveTimer, StopRequest, TimeLimit
 from common.run.memory import explain_out_of_memory
 from common.run.nvlog import Log, NullLog, NvLog
-from common.run.run_folder import occupy, refuse_checkpoints
+from common.run.run_folder import occupy, prepare_log, refuse_checkpoints
 from common.spec import ModelSpec
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
@@ -140,7 +140,7 @@ def open_log(args: argparse.Namespace, dist: Dist, steps_done: int) -> Log:
     if not dist.is_main:
         return NullLog()
     path, tensorboard = log_path(args.output, args.log_file), args.output / "tensorboard" / args.model_name
-    renames = log_files.prepare(path, tensorboard, args.model_name, steps_done)
+    renames = prepare_log(path, tensorboard, args.model_name, steps_done)
     log = NvLog(path, tensorboard, purge_step=steps_done + 1 if steps_done else None)
     if renames:
         log.say(renames)

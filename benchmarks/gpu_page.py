@@ -204,7 +204,7 @@ def draw(done: Results, path: Path) -> bool:
         return False
     from matplotlib.figure import Figure
 
-    from common.data.reports import save_figure
+    from common.data.pictures import save_figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()

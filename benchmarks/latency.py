@@ -31,8 +31,6 @@ from common import precision
 from common.arguments import (
     HelpFormatter,
     add_audio_arguments,
-    add_plain_argument,
-    add_preparation_arguments,
     given_options,
     log_path,
     positive,
@@ -53,12 +51,13 @@ from common.inference.arguments import (
 from common.inference.config import problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
+from common.options import add_fields
 from common.parser import Parser
 from common.run.nvlog import Log, NvLog
 from common.spec import ModelSpec
 from common.tables import markdown_table
 from models import REGISTRY, get_model
-from synthesizer import Checkpoint, Synthesizer, load
+from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
 
 # B batch, T frames
 
@@ -255,9 +254,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--vocoder", choices=vocoders, help="the vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)
     add("--seed", type=seed, default=0, help="of random weights")
-    add("--fp16", action="store_true", help="half precision: float16 on a GPU, bfloat16 on a CPU")
-    add_preparation_arguments(parser)
-    add_plain_argument(parser)
+    add_fields(parser, SynthesisConfig, "half", "int8", "plain")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
     log_file = "a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"

@@ -35,7 +35,7 @@ from benchmarks.machine import Machine, limit_seconds
 from benchmarks.sizes import CPU, GPU, QUICK, Setting
 from common import precision
 from common.arguments import HelpFormatter, positive
-from common.data.reports import save_figure
+from common.data.pictures import save_figure
 from common.errors import INTERRUPTED, DataError, exit_on_user_error
 from common.files import atomic_write
 from common.inference.vocoders import time_call

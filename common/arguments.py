@@ -15,6 +15,11 @@ from common.options import add_fields
 from common.parser import Parser
 
 LARGEST_SEED = 2**32 - 1
+DETERMINISTIC_HELP = (
+    "bit-identical results for equal seeds on one machine with the same versions: on a GPU through slower algorithms that add in a "
+    "fixed order, on a CPU through a fixed number of threads"
+)
+PLAIN_HELP = "plain PyTorch steps in place of the fast ways: slower, for comparison"
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -54,20 +59,12 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
 
 def add_deterministic_argument(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the flag that makes results repeat bit for bit."""
-    group.add_argument(
-        "--deterministic",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="equal seeds give equal bits on one machine with the same versions: on a GPU by slower algorithms that add in a fixed "
-        "order, on a CPU by a fixed number of threads",
-    )
+    group.add_argument("--deterministic", action=argparse.BooleanOptionalAction, default=False, help=DETERMINISTIC_HELP)
 
 
 def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --plain, which switches the fast ways off."""
-    parser.add_argument(
-        "--plain", action="store_true", help="plain PyTorch steps in place of the fast ways: slower, to compare with"
-    )
+    parser.add_argument("--plain", action="store_true", help=PLAIN_HELP)
 
 
 def add_preparation_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:

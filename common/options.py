@@ -1,4 +1,4 @@
-"""Options typed once: a dataclass field carries its flag, its help and its check, and add_fields makes the flags of a group."""
+"""Options written once: a dataclass field carries its flag, help and check; add_fields makes the flags of a group from it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
 from typing import Any, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from common.errors import UsageError
+
 Config = TypeVar("Config")
 
 
 class Check(NamedTuple):
-    """A condition on a value, and the words for it in an error message."""
+    """A condition on a value, and how an error message describes it."""
 
     holds: Callable[[Any], bool]
     expected: str
@@ -25,13 +27,14 @@ NOT_NEGATIVE = Check(lambda x: 0 <= x < math.inf, "0 or more")
 AT_LEAST_ONE = Check(lambda x: x >= 1, "at least 1")
 
 
-def option(default: Any, help: str, *aliases: str, check: Check | None = None, **settings: Any) -> Any:
+def option(default: Any, help: str, *aliases: str, flag: str = "", check: Check | None = None, **settings: Any) -> Any:
     """A dataclass field that is also a flag: `prenet_dim: int = option(256, "units of each prenet layer")`.
 
-    `aliases` are further names of the flag, such as "-bs"; `settings` go to argparse's add_argument and override the type that the
-    annotation implies. A list becomes the default by a copy.
+    `aliases` are further names of the flag, such as "-bs"; `flag` replaces the name that the field implies, and with it the name
+    of the parsed option unless `dest` is given too. `settings` go to argparse's add_argument and override the type that the
+    annotation implies. Each config and each parser gets its own copy of a default that is a list.
     """
-    metadata = {"help": help, "aliases": aliases, "check": check, "settings": settings}
+    metadata = {"help": help, "aliases": aliases, "flag": flag, "check": check, "settings": settings}
     if isinstance(default, list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -46,15 +49,14 @@ def add_fields(group: argparse._ActionsContainer, config: type, *names: str, **d
 
 def _add_field(group: argparse._ActionsContainer, config: type, option_field: Field, default: Any) -> None:
     metadata, kind = option_field.metadata, _hints(config)[option_field.name]
-    settings = dict(metadata["settings"])
+    settings = {"dest": option_name(option_field), **metadata["settings"]}
     if kind is bool:
         settings.setdefault("action", argparse.BooleanOptionalAction if default else "store_true")
     elif "action" not in settings:
         settings.setdefault("type", _plain_type(kind))
     group.add_argument(
         *metadata["aliases"],
-        flag_of(option_field.name),
-        dest=option_field.name,
+        flag_of_field(option_field),
         default=default,
         help=metadata["help"],
         **settings,
@@ -66,6 +68,17 @@ def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def flag_of_field(option_field: Field) -> str:
+    """Return the flag of a config's field."""
+    return option_field.metadata.get("flag") or flag_of(option_field.name)
+
+
+def option_name(option_field: Field) -> str:
+    """Return the name of a field's value among parsed options: the field's own, unless its flag has another."""
+    settings = option_field.metadata.get("settings", {})
+    return settings.get("dest") or flag_of_field(option_field).removeprefix("--").replace("-", "_")
+
+
 def default_of(option_field: Field) -> Any:
     """Return a field's default, None where it has none."""
     if option_field.default_factory is not MISSING:
@@ -74,13 +87,30 @@ def default_of(option_field: Field) -> Any:
 
 
 def problems_of(config: Any) -> list[str]:
-    """List the options of a config whose values fail their check, each by its flag; None passes."""
-    values = [(f.name, getattr(config, f.name), f.metadata.get("check")) for f in fields(config)]
-    return [
-        f"{flag_of(name)}: {value}, expected {check.expected}"
-        for name, value, check in values
-        if check and value is not None and not check.holds(value)
-    ]
+    """List the options of a config, and of the configs in it, whose values fail their check, each by its flag; None passes."""
+    problems = []
+    for option_field in fields(config):
+        value, check = getattr(config, option_field.name), option_field.metadata.get("check")
+        if is_dataclass(value):
+            problems += problems_of(value)
+        elif check and value is not None and not check.holds(value):
+            problems.append(f"{flag_of_field(option_field)}: {value}, expected {check.expected}")
+    return problems
+
+
+def check_fields(config: Any, separator: str = "; ") -> None:
+    """Raise one UsageError for all options of a config whose values fail their check."""
+    if problems := problems_of(config):
+        raise UsageError(separator.join(problems))
+
+
+def values_of(config: Any) -> dict[str, Any]:
+    """Return the options of a config and of the configs in it, by name."""
+    values: dict[str, Any] = {}
+    for option_field in fields(config):
+        value = getattr(config, option_field.name)
+        values |= values_of(value) if is_dataclass(value) else {option_name(option_field): value}
+    return values
 
 
 def from_options(config: type[Config], options: Mapping[str, Any]) -> Config:
@@ -90,8 +120,8 @@ def from_options(config: type[Config], options: Mapping[str, Any]) -> Config:
     """
     hints, values = _hints(cast(Any, config)), {}
     for option_field in fields(config):  # type: ignore[arg-type]
-        if option_field.name in options:
-            values[option_field.name] = options[option_field.name]
+        if (name := option_name(option_field)) in options:
+            values[option_field.name] = options[name]
         elif is_dataclass(hints[option_field.name]):
             values[option_field.name] = from_options(hints[option_field.name], options)
     return config(**values)

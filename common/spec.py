@@ -88,10 +88,11 @@ class TrainingDefaults:
 
 
 class Piece(NamedTuple):
-    """A part of a text that is spoken in one go, and the seconds of silence before the next one."""
+    """A piece of a text that is spoken in one go, the seconds of silence after it, and the key of its random numbers."""
 
     text: str
     pause: float
+    key: tuple[int, int, int] = (0, 0, 0)  # seed, number of the line, number of the piece
 
 
 @dataclass(frozen=True, kw_only=True)

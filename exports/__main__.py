@@ -13,13 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from common.arguments import HelpFormatter, given_options, seed
+from common.arguments import HelpFormatter, seed
 from common.audio.loudness import NORMALIZATIONS
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
-from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_picture, write_sound
+from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_sound
+from common.inference.pictures import write_picture
 from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
@@ -72,8 +73,8 @@ def parse_args(argv: list[str]) -> tuple[Command, argparse.Namespace, SynthesisC
     parser, act = (_run_parser(), run) if argv[:1] == ["run"] else (_export_parser(), write_export)
     args = parser.parse_args(argv[1:] if act is run else argv)
     if act is write_export:
-        strength = given_options(parser, argv).get("denoising_strength")
-        return act, args, SynthesisConfig(sigma_infer=args.sigma_infer, denoising_strength=strength, plain=True)
+        sigma, strength = args.sigma_infer, args.denoising_strength
+        return act, args, SynthesisConfig(sigma_infer=sigma, denoising_strength=strength, plain=True)
     if args.output.is_file():
         raise UsageError(f"-o {args.output}: is a file, expected a folder")
     names = ("sigma_infer", "denoising_strength", "seed", "longest_piece", "normalize")

@@ -99,8 +99,8 @@ def picture_path(output: Path) -> Path:
 
 def draw(found: Survey, picture: Path) -> None:
     """Write the picture and print its path."""
+    from common.data.pictures import save_figure
     from common.data.report_plots import plot_clips
-    from common.data.reports import save_figure
 
     hours = sum(clip.sound.duration for clip in found.clips) / 3600
     names = ", ".join(Path(name).name for name in found.filelists[:2])

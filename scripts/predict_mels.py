@@ -26,8 +26,7 @@ from common.audio.stft import AudioConfig
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import restore_model
 from common.data.filelist import check_files, lines_of, read_filelist
-from common.data.mel_settings import write_settings
-from common.data.mels import save_mel
+from common.data.mels import save_mel, write_settings
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.options import from_options
 from common.parser import Parser

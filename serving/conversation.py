@@ -31,7 +31,7 @@ from common.arguments import HelpFormatter, given_options
 from common.audio.audio_processing import FORMATS, read_audio, save_audio
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_speaking_arguments, named_checkpoints, synthesis_config
-from common.inference.live import Live
+from common.inference.outputs import Live
 from common.inference.stages import TEXT_PAUSE, acoustic_stages
 from common.parser import Parser
 from common.quality.recogniser import Recogniser

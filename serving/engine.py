@@ -21,7 +21,8 @@ import torch
 from common import precision
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
-from common.inference.stages import Part, PartStream
+from common.inference.stages import PieceStream
+from common.spec import Piece
 from serving.config import ServingConfig
 from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
@@ -41,10 +42,10 @@ class _Job:
 
     def __init__(self, stream: SpeechStream, voice: Synthesizer) -> None:
         self.stream, self.voice = stream, voice
-        self.steps: PartStream | None = None
+        self.steps: PieceStream | None = None
 
     @property
-    def piece(self) -> Part:
+    def piece(self) -> Piece:
         """The piece that is computed now or next."""
         return self.stream.pieces[len(self.stream.speeches)]
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from common.arguments import LARGEST_SEED
-from common.inference.stages import Part, join_pieces
+from common.inference.stages import join_pieces
+from common.spec import Piece
 from serving.config import ServingConfig
 from serving.errors import RequestError, timeout_error
 from synthesizer import Line, Speech, Synthesizer
@@ -48,7 +49,7 @@ class SpeechStream:
         self.cancelled = self.ended = False
         self.on_cancel: Callable[[SpeechStream], None] = lambda stream: None
         self.first: float | None = None  # seconds to the first part
-        self.pieces: list[Part] = []  # of the text, once its computation has begun
+        self.pieces: list[Piece] = []  # of the text, once its computation has begun
         self.speeches: list[Speech] = []  # of the pieces that are complete
         self.samples = 0
         self._synthesizer: Synthesizer | None = None

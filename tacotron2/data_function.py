@@ -17,8 +17,7 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.clip_limits import audio_seconds, check_clips, length_problem, mel_seconds
 from common.data.filelist import BadRows, Utterance
-from common.data.mel_settings import check_settings
-from common.data.mels import load_mel
+from common.data.mels import check_settings, load_mel
 from common.data.transliteration import compose
 from common.errors import DataError, UsageError, shorten
 from common.options import from_options

@@ -10,7 +10,8 @@ import torch
 
 from common.audio.audio_processing import griffin_lim
 from common.audio.stft import TacotronSTFT
-from common.data.reports import attention_focus, plot_alignment, plot_gate, plot_mel_pair
+from common.data.pictures import plot_alignment, plot_gate, plot_mel_pair
+from common.quality.attention import attention_focus
 from common.spec import Preview
 from tacotron2.data_function import Tacotron2Batch
 from tacotron2.model import Tacotron2, Tacotron2Inference, Tacotron2Output

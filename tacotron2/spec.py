@@ -7,7 +7,7 @@ from typing import Any
 
 from common.errors import UsageError
 from common.options import from_options
-from common.spec import AcousticInference, ModelSpec, Options, TrainingDefaults
+from common.spec import AcousticInference, ModelSpec, Options, Preview, TrainingDefaults
 from tacotron2.advice import advise
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
@@ -16,7 +16,6 @@ from tacotron2.fast.table import WAYS
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2
-from tacotron2.preview import preview
 from tacotron2.text import alphabet_of
 from tacotron2.text.sentences import sentence_ends
 from tacotron2.transfer import transfer
@@ -60,6 +59,13 @@ def prepare_training(model: Tacotron2, options: Options) -> None:
     training = from_options(Tacotron2TrainingConfig, options)
     model.decoder.drop_frame_rate = training.drop_frame_rate
     model.encoder.p_dropout = model.postnet.p_dropout = training.p_convolution_dropout
+
+
+def preview(*outputs: Any) -> Preview:
+    """Preview a validation batch. Imported only here, because inference needs no pictures."""
+    from tacotron2 import preview
+
+    return preview.preview(*outputs)
 
 
 SPEC = ModelSpec(

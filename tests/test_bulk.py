@@ -16,9 +16,8 @@ import soundfile
 import torch
 
 import models
-from common.inference.manifest import Manifest, is_finished, read_finished, remove_manifests
-from synthesizer import Line
-from tests.recipe import ROOT, read_steps, run, start, succeed, train_tiny_model
+from common.checkpoint.files import load_checkpoint
+from tests.recipe import read_steps, run, start, succeed, train_tiny_model
 from tests.test_third_model import BEEPER, Beeper
 
 pytestmark = pytest.mark.slow
@@ -81,6 +80,22 @@ def test_resuming_repeats_lines_that_changed_or_are_gone(tmp_path: Path) -> None
     assert f"--resume: 0 of {len(LINES)}" in succeed(
         "inference.py", *words(tmp_path, "--resume", "--normalize", "peak")
     )
+
+
+def test_resuming_notices_a_checkpoint_that_was_trained_again_in_place(tmp_path: Path) -> None:
+    """The same path and size, with other weights."""
+    checkpoint, contents = tmp_path / "voice.pt", load_checkpoint(train_tiny_model("Tacotron2"))
+    torch.save(contents, checkpoint)
+    flags = words(tmp_path / "out", "--seed", 3, "--tacotron2", checkpoint, lines=LINES[:2])
+    succeed("inference.py", *flags)
+    first, size = sounds(tmp_path / "out"), checkpoint.stat().st_size
+    assert "--resume: 2 of 2" in succeed("inference.py", *flags, "--resume")
+    contents["state_dict"]["decoder.linear_projection.linear_layer.bias"] += 0.5
+    torch.save(contents, checkpoint)
+    assert checkpoint.stat().st_size == size
+    assert "--resume: 0 of 2" in succeed("inference.py", *flags, "--resume")
+    again = sounds(tmp_path / "out")
+    assert all(again[name] != first[name] for name in first)
 
 
 def test_a_run_that_does_not_resume_starts_anew_with_another_seed(tmp_path: Path) -> None:
@@ -188,27 +203,3 @@ def test_pictures_are_drawn_of_few_lines_unless_asked_for(tmp_path: Path) -> Non
     many.remove("--no-alignments")
     succeed("inference.py", *many)
     assert len(sounds(tmp_path / "many")) == 65 and not list((tmp_path / "many").glob("*.png"))
-
-
-def test_the_record_survives_a_torn_end_and_knows_its_files(tmp_path: Path) -> None:
-    line, path = Line("Two.", 3, 0), tmp_path / "audio_0.wav"
-    path.write_bytes(b"12345678")
-    with Manifest(tmp_path, "", "settings", 3) as manifest:
-        manifest.add(line, path)
-    with (tmp_path / "inference.jsonl").open("ab") as file:
-        file.write(b'{"line": 1, "fi\xff')
-    with Manifest(tmp_path, "", "settings", 3) as manifest:
-        manifest.add(Line("Three.", 3, 2), path)
-    finished = read_finished(tmp_path, "")
-    assert finished.seed == 3 and set(finished.files) == {0, 2}
-    assert is_finished(line, "audio_0.wav", "settings", finished)
-    for other in (line._replace(text="Two"), line._replace(seed=4), line._replace(number=1)):
-        assert not is_finished(other, "audio_0.wav", "settings", finished)
-    assert not is_finished(line, "audio_0.flac", "settings", finished)
-    assert not is_finished(line, "audio_0.wav", "others", finished)
-    assert read_finished(tmp_path, "_b") == (None, {})
-    path.write_bytes(b"1234")
-    assert not read_finished(tmp_path, "").files
-    remove_manifests(tmp_path, "")
-    assert read_finished(tmp_path, "") == (None, {})
-    assert (ROOT / "inference.py").is_file()

@@ -109,7 +109,7 @@ def test_lines_know_how_they_are_read_aloud(tmp_path: Path) -> None:
     (tmp_path / "phrases.txt").write_text("Room 7.\n5 + 7 = 12\n")
     acoustic = LoadedModel(REGISTRY["Tacotron2"], None, {"text_cleaners": ["english_cleaners"]})
     ours = Synthesizer(acoustic, None, device=torch.device("cpu"))
-    items = evaluate.read_items(Namespace(input=tmp_path / "phrases.txt", dataset_path="./", lines=None), ours)
+    items = evaluate.read_items(evaluate.EvaluationOptions(input=tmp_path / "phrases.txt"), ours)
     assert [item.spoken_form for item in items] == ["room seven.", "five plus seven equals twelve"]
     assert [item.text for item in items] == ["Room 7.", "5 + 7 = 12"]
 

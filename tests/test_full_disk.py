@@ -15,7 +15,7 @@ import torch
 from common.audio.audio_processing import save_audio
 from common.checkpoint.files import load_checkpoint, save_checkpoint, save_copy
 from common.data.mels import save_mel
-from common.data.reports import save_figure
+from common.data.pictures import save_figure
 from common.errors import DataError
 from common.files import TEMPORARY
 from common.run.nvlog import read_log

@@ -55,7 +55,7 @@ def test_a_stream_has_no_level_of_the_whole_sound(tmp_path: Path, mode: str) -> 
 
 def test_text_as_published_goes_straight_to_the_cleaners() -> None:
     def ids(*more: str) -> list[int]:
-        _, config = inference.parse_args(["-i", "x", *more])
+        config = inference.parse_args(["-i", "x", *more]).config
         options = {"text_cleaners": ["english_cleaners"], **config.options}
         return SPEC.inference.encode([NUMBERS], options)[0][0].tolist()  # type: ignore[union-attr]
 

@@ -161,12 +161,12 @@ def test_own_recordings_end_with_the_voice_that_was_trained() -> None:
     section = TEXTS[ROOT / "README.md"].split("## Train on your own recordings")[1].split("\n## ")[0]
     commands = [script_and_arguments(words) for words in commands_of(section)]
     (training,) = [parse_training(words)[0] for script, words in commands if script == "train.py"]
-    (speaking,) = [inference.parse_args(words)[0] for script, words in commands if script == "inference.py"]
+    (speaking,) = [inference.parse_args(words) for script, words in commands if script == "inference.py"]
     (preparing,) = [prepare_recordings.parse_args(words) for script, words in commands if "prepare_dataset" in script]
-    assert training.output != Path("output") and training.output in speaking.tacotron2.parents
+    assert training.output != Path("output") and training.output in speaking.named["tacotron2"].parents
     assert training.training_files == Path(f"filelists/{preparing.name}_mel_text_train_filelist.txt")
     assert training.batch_size < REGISTRY["Tacotron2"].training.batch_size
-    assert speaking.vocoder == "griffin-lim"
+    assert speaking.config.vocoder == "griffin-lim"
 
 
 def test_python_examples_compile() -> None:

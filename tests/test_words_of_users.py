@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from common.arguments import log_path
-from common.data.reports import figure_pixels, plot_alignment, save_figure
+from common.data.pictures import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from multiproc import describe_end
 from tests.recipe import ROOT, flags, run, start, train_tiny_model, wait_for_epoch_1

@@ -14,8 +14,7 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
 from common.data.clip_limits import audio_seconds, check_clips, length_problem
 from common.data.filelist import BadRows, Utterance
-from common.data.mel_settings import check_settings
-from common.data.mels import load_mel, mel_path_of
+from common.data.mels import check_settings, load_mel, mel_path_of
 from common.errors import DataError, UsageError
 from common.options import from_options
 from common.spec import Key, Options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.audio.stft import TacotronSTFT
-from common.data.reports import plot_mel_pair
+from common.data.pictures import plot_mel_pair
 from common.spec import Preview
 from waveglow.data_function import WaveGlowBatch
 from waveglow.model import WaveGlow, WaveGlowOutput

@@ -6,7 +6,7 @@ from typing import Any
 
 from common.audio.stft import AudioConfig
 from common.options import from_options
-from common.spec import ModelSpec, Options, TrainingDefaults, VocoderInference
+from common.spec import ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
 from waveglow.advice import advise
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
 from waveglow.data_function import MelAudioDataset
@@ -14,7 +14,6 @@ from waveglow.denoiser import Denoiser
 from waveglow.fast.table import WAYS
 from waveglow.loss_function import LossConfig, WaveGlowLoss
 from waveglow.model import WaveGlow
-from waveglow.preview import preview
 from waveglow.state_dict import upgrade_state_dict
 from waveglow.streaming import stream, vocode
 
@@ -45,6 +44,13 @@ def make_loss(options: Options) -> WaveGlowLoss:
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
     return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
+
+
+def preview(*outputs: Any) -> Preview:
+    """Preview a validation batch. Imported only here, because inference needs no pictures."""
+    from waveglow import preview
+
+    return preview.preview(*outputs)
 
 
 SPEC = ModelSpec(

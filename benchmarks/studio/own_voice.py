@@ -43,8 +43,8 @@ from common.inference.evaluation import (
 )
 from common.inference.vocoders import GriffinLimVocoder
 from common.parser import Parser
+from common.quality.evaluators import VoiceEmbedder
 from common.quality.report import System, capped_error_rate
-from common.quality.voiceprint import VoiceEmbedder
 from common.run.interrupt import StopRequest
 from common.run.nvlog import read_log
 from common.tables import markdown_table

@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,17 +22,32 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
 from common.data.filelist import check_files, read_filelist
-from common.data.mel_settings import check_settings, is_labelled, write_settings
-from common.data.parallel import run_parallel
-from common.errors import DataError, UsageError, exit_on_user_error
-from common.files import atomic_write
-from common.options import from_options
+from common.errors import DataError, UsageError, exit_on_user_error, join_problems
+from common.files import atomic_write, parse_json
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 
 # M mels, T frames
 
 MEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SAME_MEL = 0.05  # nats: two implementations of one transform differ by less in the mean, two settings by more
+SAME_MEL = 0.05  # nats: two implementations of one transform differ by less on average, two settings by more
+SETTINGS = "audio_settings.json"  # in a folder of mels: the audio settings they were made with
+NO_EFFECT = {"max_wav_value"}  # on a mel
+
+
+@dataclass(frozen=True, kw_only=True)
+class MelOptions:
+    """Options of the command."""
+
+    audio_filelist: list[Path] = option(None, "filelists with rows audio|text", nargs="+", required=True)
+    mel_filelist: list[Path] = option(None, "filelists with rows mel|text, in the same order", nargs="+", required=True)
+    dataset_path: Path = option(Path("./"), "folder that the rows' paths are relative to", "-d")
+    num_workers: int = option(os.cpu_count() or 1, "number of processes", type=positive)
+    audio: AudioConfig = field(default_factory=AudioConfig)
+
+    def __post_init__(self) -> None:
+        if len(self.audio_filelist) != len(self.mel_filelist):
+            raise UsageError("--mel-filelist: as many lists as --audio-filelist are expected")
 
 
 def load_mel(path: Path, n_mel_channels: int) -> Tensor:
@@ -68,6 +86,50 @@ def save_mel(path: Path, mel: Tensor) -> None:
 def mel_path_of(audio_path: Path) -> Path:
     """Return the path of a clip's mel: LJSpeech-1.1/wavs/ID.wav -> LJSpeech-1.1/mels/ID.pt."""
     return audio_path.parent.parent / "mels" / f"{audio_path.stem}.pt"
+
+
+def settings_of(config: AudioConfig) -> dict[str, Any]:
+    """Return the settings that affect a mel."""
+    return {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
+
+
+def write_settings(folder: Path, config: AudioConfig) -> None:
+    """Label a folder of mels, before the first of them is written, so that no mel is ever without its settings."""
+    try:
+        with atomic_write(folder / SETTINGS) as file:
+            file.write(f"{json.dumps(settings_of(config), indent=1)}\n".encode())
+    except OSError as error:
+        raise DataError(f"{folder / SETTINGS}: cannot be written ({error.strerror})") from error
+
+
+def is_labelled(folder: Path) -> bool:
+    """Return True if a folder has the settings of its mels; folders of the published recipe have none."""
+    return (folder / SETTINGS).exists()
+
+
+def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
+    """Raise DataError where the mels of a labelled folder have other settings than these."""
+    problems = []
+    for folder in sorted(folder for folder in set(folders) if is_labelled(folder)):
+        wanted, found = settings_of(config), _read_settings(folder / SETTINGS)
+        differing = [
+            f"{name} {found.get(name)}, now {value}" for name, value in wanted.items() if found.get(name) != value
+        ]
+        if differing:
+            problems.append(f"{folder}: its mels were made with other audio settings: {'; '.join(differing)}")
+    if problems:
+        advice = "set the flags as they were, or delete the folder and prepare its mels again"
+        raise DataError("\n".join(problems) + f"\n{advice}")
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); delete its folder and prepare mels again") from None
+    if not isinstance(settings, dict):
+        raise DataError(f"{path}: holds a {type(settings).__name__}, expected audio settings by name")
+    return settings
 
 
 @cache
@@ -114,8 +176,11 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
     """Make the mels that are not there or older than their audio, in parallel. Returns every problem.
 
     Raises:
-        DataError: mels that are there were made with other audio settings.
+        DataError: mels that are there were made with other audio settings; recordings that would share a mel.
     """
+    from common.data.parallel import run_parallel  # here, as readers of mels need no processes
+
+    check_distinct(pairs)
     _label(pairs, config)
     todo = [(audio, mel) for audio, mel in pairs if not _is_current(audio, mel)]
     print(f"mels: {len(pairs) - len(todo)} of {len(pairs)} are there, making {len(todo)}", flush=True)
@@ -132,31 +197,34 @@ def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> 
     return [(dataset_path / a.path, dataset_path / m.path) for a, m in zip(audio, mels, strict=True)]
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+def check_distinct(pairs: Sequence[tuple[Path, Path]]) -> None:
+    """Raise DataError for recordings that would share a mel, such as A.wav and A.flac."""
+    first: dict[Path, Path] = {}
+    problems = [
+        f"{audio}: its mel {mel} is that of {earlier}, too; rename one of the two recordings"
+        for audio, mel in dict.fromkeys(pairs)
+        if (earlier := first.setdefault(mel, audio)) != audio
+    ]
+    if problems:
+        raise DataError(join_problems(problems))
+
+
+def parse_args(argv: list[str] | None = None) -> MelOptions:
     """Parse the command's flags."""
     parser = Parser(
         prog="python -m common.data.mels", description=__doc__, allow_abbrev=False, formatter_class=HelpFormatter
     )
-    parser.add_argument("--audio-filelist", type=Path, nargs="+", required=True, help="rows audio|text")
-    parser.add_argument("--mel-filelist", type=Path, nargs="+", required=True, help="rows mel|text, in the same order")
-    parser.add_argument(
-        "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
-    )
-    parser.add_argument("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
+    add_fields(parser, MelOptions)
     add_audio_arguments(parser)
-    return parser.parse_args(argv)
+    return from_options(MelOptions, vars(parser.parse_args(argv)))
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Make every mel of the filelists that is not there yet, or older than its audio."""
-    args = parse_args(argv)
-    if len(args.audio_filelist) != len(args.mel_filelist):
-        raise UsageError("--mel-filelist: as many lists as --audio-filelist are expected")
-    config = from_options(AudioConfig, vars(args))
-    pairs = []
-    for audio, mels in zip(args.audio_filelist, args.mel_filelist, strict=True):
-        pairs += read_pairs(audio, mels, args.dataset_path)
-    problems = prepare_mels(pairs, config, args.num_workers)
+    """Make every mel of the filelists that is missing or older than its audio."""
+    options = parse_args(argv)
+    lists = zip(options.audio_filelist, options.mel_filelist, strict=True)
+    pairs = [pair for audio, mels in lists for pair in read_pairs(audio, mels, options.dataset_path)]
+    problems = prepare_mels(pairs, options.audio, options.num_workers)
     if problems:
         raise DataError("\n".join(problems) + f"\n{len(problems)} clips have no mel; mend or drop them and run again")
 

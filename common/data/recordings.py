@@ -83,11 +83,15 @@ def read_layout(folder: Path) -> Rows:
         if len(fields) not in (2, 3) or not fields[0]:
             problems[row] = f"{'|'.join(fields)[:60]!r}, expected id|text or id|text|normalised text"
             continue
-        path = _audio_file(folder / "wavs" / fields[0])
+        stem = folder / "wavs" / fields[0]
+        files = _audio_files(stem)
         text = fields[-1] or fields[1]
-        recordings.append(Recording(row, path, text))
-        if not os.path.isfile(path):
-            problems[row] = f"no {folder / 'wavs' / fields[0]}{{{','.join(ENDINGS)}}}"
+        recordings.append(Recording(row, files[0] if files else stem, text))
+        if not files:
+            problems[row] = f"no {stem}{{{','.join(ENDINGS)}}}"
+        elif len(files) > 1:
+            names = " and ".join(path.name for path in files)
+            problems[row] = f"{names} are both in {stem.parent}, expected one; or write the id with its ending"
     return _check_rows(recordings, problems)
 
 
@@ -115,15 +119,16 @@ def _read_fields(path: Path) -> list[list[str]]:
     return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
 
 
-def _audio_file(stem: Path) -> Path:
-    """Return the file of an id, which may name its ending; one that does not exist where there is none."""
-    named = [stem] if stem.suffix in ENDINGS else []
-    candidates = named + [stem.with_name(stem.name + ending) for ending in ENDINGS]
-    return next((path for path in candidates if os.path.isfile(path)), candidates[0])
+def _audio_files(stem: Path) -> list[Path]:
+    """Return the files of an id: the one it names, if the id has an ending, otherwise one for each ending that exists."""
+    if stem.suffix in ENDINGS and os.path.isfile(stem):
+        return [stem]
+    candidates = [stem.with_name(stem.name + ending) for ending in ENDINGS]
+    return [path for path in candidates if os.path.isfile(path)]
 
 
 def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
-    """Add the problems of texts and names; two clips of one name would share a copy and a mel."""
+    """Add the problems of texts and names; two clips with one name, such as A.wav and A.flac, would share a copy and a mel."""
     first: dict[str, int] = {}
     for recording in recordings:
         earlier = first.setdefault(recording.name, recording.row)

@@ -1,6 +1,6 @@
 """The report of a corpus as a picture: durations, characters a second, levels and silences of its clips.
 
-Agg only and imported late, as in common.data.reports.
+Agg only and imported late, as in common.data.pictures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from common.audio import silence
 from common.data.clip_report import OUTLIER_DEVIATIONS, Clip, Floats, Outliers, move_into_view, outliers
-from common.data.reports import DPI
+from common.data.pictures import DPI
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

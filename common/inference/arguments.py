@@ -1,59 +1,64 @@
-"""Flags of the commands that synthesise speech, and the config that they stand for. `specs` are the models of the registry."""
+"""Flags of the commands that synthesise speech, and the options they become. `specs` are the models of the registry."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
-from dataclasses import fields
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from common.arguments import (
-    actions_of,
-    add_audio_arguments,
-    add_plain_argument,
-    add_preparation_arguments,
-    add_retired_arguments,
-    seed,
-)
-from common.inference.config import (
-    DENOISING_STRENGTH,
-    EMBEDDED_DENOISING_STRENGTH,
-    GRIFFIN_LIM,
-    TRAINED,
-    SynthesisConfig,
-)
-from common.inference.config import SynthesisConfig as D
+from common.arguments import actions_of, add_audio_arguments, add_retired_arguments, given_options
+from common.inference.config import GRIFFIN_LIM, TRAINED, SynthesisConfig
 from common.inference.voice_folder import default_vocoder, read_voice_folder
-from common.spec import ModelSpec
+from common.options import add_fields, from_options, option
+from common.spec import ModelSpec, Options
 
 RETIRED = ("--precompute",)
 
 Specs = Collection[ModelSpec]
+Speaking = TypeVar("Speaking", bound="SpeakingOptions")
 
 
-def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, default_seed: int | None = D.seed) -> None:
-    """Add the flags that choose the models and set how they decode, those of the models and of audio among them."""
+@dataclass(frozen=True, kw_only=True)
+class SpeakingOptions:
+    """Options of a command that speaks: its voice, and the device it runs on. Each command's own options extend it."""
+
+    voice: Path | None = option(
+        None,
+        "voice folder with FLAG.safetensors for each model, as `python -m studio.train` writes it; checkpoints given by flag "
+        "replace those in the folder",
+        metavar="DIR",
+    )
+    cpu: bool = option(False, "run on the CPU even if there is a GPU")
+    named: dict[str, Path] = field(default_factory=dict)  # checkpoints given by flag, by the flags of their models
+    config: SynthesisConfig = field(default_factory=SynthesisConfig)
+    flags: dict[str, Any] = field(default_factory=dict)  # all flags that no checkpoint stores, for the log
+
+    def checkpoints(self, specs: Specs) -> dict[str, Path]:
+        """Return the checkpoints given by flag or in the folder of --voice, by the flags of their models."""
+        return (read_voice_folder(self.voice, specs) if self.voice else {}) | self.named
+
+
+def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defaults: Any) -> None:
+    """Add the flags that choose the models and set how they decode, including those of the models and of audio.
+
+    `defaults` replace those of SynthesisConfig.
+    """
     add = parser.add_argument
     add_voice_argument(parser)
     for spec in specs:
         newest = f"{TRAINED}/checkpoint_{spec.name}_last.pt"
         default = f"(default: {newest}, or the embedded voice)"
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model {default}")
-    without = f"{GRIFFIN_LIM} needs no model (default: the one that has a checkpoint, or else {GRIFFIN_LIM})"
-    add("--vocoder", choices=[*vocoder_flags(specs), GRIFFIN_LIM], help=without)
+    vocoder = f"vocoder; {GRIFFIN_LIM} needs no model (default: the one with a checkpoint, otherwise {GRIFFIN_LIM})"
+    add("--vocoder", choices=[*vocoder_flags(specs), GRIFFIN_LIM], help=vocoder)
     add_vocoding_arguments(parser)
-    drawn = "" if default_seed is not None else " (default: drawn, and written to the log)"
-    numbers = (
-        f"of the prenet's dropout and the vocoder's noise, for each line by its number: same seed, same sound{drawn}"
-    )
-    add("--seed", type=seed, default=default_seed, help=numbers)
-    number_format = parser.add_mutually_exclusive_group()
-    half = "half precision: float16 on a GPU, bfloat16 on a CPU that has it"
-    number_format.add_argument("--fp16", action="store_true", help=half)
-    number_format.add_argument("--cpu", action="store_true", help="stay on the CPU even where there is a GPU")
-    add_preparation_arguments(parser)
-    add_plain_argument(parser)
+    add_fields(parser, SynthesisConfig, "seed", **defaults)
+    precision = parser.add_mutually_exclusive_group()
+    add_fields(precision, SynthesisConfig, "half")
+    add_fields(precision, SpeakingOptions, "cpu")
+    add_fields(parser, SynthesisConfig, "int8", "plain")
     add_audio_arguments(parser)
     for spec in specs:
         spec.add_arguments(parser)
@@ -62,20 +67,12 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, defaul
 
 def add_voice_argument(parser: argparse.ArgumentParser) -> None:
     """Add --voice."""
-    folder = "folder of a voice, with FLAG.safetensors of its models, as `python -m studio.train` writes it"
-    parser.add_argument(
-        "--voice", type=Path, metavar="DIR", help=f"{folder}; a checkpoint named beside it replaces its own"
-    )
+    add_fields(parser, SpeakingOptions, "voice")
 
 
 def add_vocoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the step from mels to audio."""
-    add = parser.add_argument
-    sigma = "standard deviation of the noise that becomes sound"
-    add("-s", "--sigma-infer", type=float, default=D.sigma_infer, help=sigma)
-    defaults = f"default: %(default)s; the embedded voice's: {EMBEDDED_DENOISING_STRENGTH}"
-    hum = f"share of the vocoder's own hum to subtract; 0: none ({defaults})"
-    add("-d", "--denoising-strength", type=float, default=DENOISING_STRENGTH, help=hum)
+    add_fields(parser, SynthesisConfig, "sigma_infer", "denoising_strength")
 
 
 def vocoder_flags(specs: Specs) -> list[str]:
@@ -83,23 +80,35 @@ def vocoder_flags(specs: Specs) -> list[str]:
     return [spec.flag for spec in specs if spec.role == "vocoder"]
 
 
-def synthesis_config(args: argparse.Namespace, given_flags: Mapping[str, Any], specs: Specs) -> SynthesisConfig:
+def speaking_options(
+    options: type[Speaking], parser: argparse.ArgumentParser, argv: list[str], specs: Specs
+) -> Speaking:
+    """Parse a command line with the flags of `add_speaking_arguments` into the command's options.
+
+    Raises UsageError for values out of range.
+    """
+    args = parser.parse_args(argv)
+    config = synthesis_config(args, given_options(parser, argv), specs)
+    parts = {"named": _named(args, specs), "config": config, "flags": own_flags(args, specs)}
+    return from_options(options, vars(args) | parts)
+
+
+def synthesis_config(args: argparse.Namespace, given_flags: Options, specs: Specs) -> SynthesisConfig:
     """Build the config of parsed flags; `given_flags` are those on the command line. Raises UsageError as the config does."""
-    names = {field.name for field in fields(SynthesisConfig)} & set(vars(args))
-    values = {name: getattr(args, name) for name in names} | {
-        "half": args.fp16,
-        "denoising_strength": given_flags.get("denoising_strength"),
-        "options": {name: value for name, value in given_flags.items() if name in model_options(specs)},
-    }
-    if args.voice and args.vocoder is None and not any(getattr(args, flag) for flag in vocoder_flags(specs)):
+    options = {name: value for name, value in given_flags.items() if name in model_options(specs)}
+    values = vars(args) | {"options": options}
+    if args.voice and args.vocoder is None and not any(flag in _named(args, specs) for flag in vocoder_flags(specs)):
         values["vocoder"] = default_vocoder(args.voice, specs)
-    return SynthesisConfig(**values)
+    return from_options(SynthesisConfig, values)
 
 
 def named_checkpoints(args: argparse.Namespace, specs: Specs) -> dict[str, Path]:
-    """Return the checkpoints that flags name, those in the folder of --voice among them, by the flags of the models."""
-    in_folder = read_voice_folder(args.voice, specs) if args.voice else {}
-    return in_folder | {spec.flag: path for spec in specs if (path := getattr(args, spec.flag))}
+    """Return the checkpoints that flags name, including those in the folder of --voice, by the flags of the models."""
+    return SpeakingOptions(voice=args.voice, named=_named(args, specs)).checkpoints(specs)
+
+
+def _named(args: argparse.Namespace, specs: Specs) -> dict[str, Path]:
+    return {spec.flag: path for spec in specs if (path := getattr(args, spec.flag))}
 
 
 def own_flags(args: argparse.Namespace, specs: Specs) -> dict[str, Any]:

@@ -1,63 +1,89 @@
-"""Options of a voice: their names, their defaults, the values that they may have, and those that contradict a checkpoint."""
+"""Options of a voice: names, defaults, valid values, and the checks against the settings a checkpoint stores."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from common.audio.loudness import NORMALIZATIONS
+from common import arguments
+from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
-from common.options import from_options
+from common.options import NOT_NEGATIVE, flag_of, from_options, option, problems_of
 from common.spec import AcousticInference, ModelSpec
 
-GRIFFIN_LIM = "griffin-lim"  # in place of a vocoder model
+GRIFFIN_LIM = "griffin-lim"  # instead of a vocoder model
 TRAINED = Path("output")  # where training leaves its checkpoints by default
 DENOISING_STRENGTH = 0.01
-BYTES_PER_LINE = 2**30  # of the device's memory for each line of a batch, if no batch size is given
+BYTES_PER_LINE = 2**30  # of device memory per line of a batch, if no batch size is given
 MOST_LINES = 64
-LONG_LIST = 8  # entries that a message shows all of
+LONG_LIST = 8  # longest list that a message shows in full
 EMBEDDED_DENOISING_STRENGTH = 0.03  # the embedded WaveGlow is small and hums; voice/README.md has the measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisConfig:
-    """Options of a Synthesizer. Raises UsageError that names the flag of every value out of range.
+    """Options of a Synthesizer. Raises UsageError that lists every value out of range by its flag.
 
-    `options` holds flags of the models and of audio by their names, such as {"gate_threshold": 0.6, "attention_window": 4}. A flag
+    `options` holds flags of the models and of audio by name, for example {"gate_threshold": 0.6, "attention_window": 4}. A flag
     that contradicts a checkpoint's stored settings is a UsageError when the checkpoint is loaded.
     """
 
-    vocoder: str | None = None  # "griffin-lim", or the flag of a vocoder model; None: the one that has a checkpoint
-    sigma_infer: float = 0.9  # standard deviation of the vocoder's noise
-    denoising_strength: float | None = None  # None: DENOISING_STRENGTH, or the embedded voice's own
-    half: bool = False
-    int8: bool = False
-    plain: bool = False
-    longest_piece: int = 150  # characters above which a text is cut; 0: never
-    seed: int | None = 0  # of dropout and noise, at each call; None: one from PyTorch's generator at each call
-    normalize: str = "none"  # one of NORMALIZATIONS
+    # "griffin-lim", or the flag of a vocoder model; None: the one that has a checkpoint
+    vocoder: str | None = None
+    sigma_infer: float = option(0.9, "standard deviation of the vocoder's input noise", "-s", check=NOT_NEGATIVE)
+    denoising_strength: float | None = option(
+        None,
+        "how much of the vocoder's own hum to subtract; 0: none "
+        f"(default: {DENOISING_STRENGTH}; embedded voice: {EMBEDDED_DENOISING_STRENGTH})",
+        "-d",
+        check=NOT_NEGATIVE,
+    )
+    half: bool = option(False, "half precision: float16 on a GPU, bfloat16 on a CPU that supports it", flag="--fp16")
+    int8: bool = option(
+        False,
+        "on an x86 CPU, keep the acoustic model's large weights in float16 and, with VNNI instructions, run the vocoder's "
+        "products in 8 bits: faster for a few texts at once, less exact",
+    )
+    plain: bool = option(False, arguments.PLAIN_HELP)
+    longest_piece: int = option(
+        150,
+        "longest phrase, in characters as read, that is spoken in one piece; longer ones are split at sentence ends, else at "
+        "; : or dashes, else at commas; 0: never split",
+        check=NOT_NEGATIVE,
+    )
+    # at each call; None: one from PyTorch's generator at each call
+    seed: int | None = option(
+        0,
+        "random seed for dropout and the vocoder's noise, combined with each line's number: same seed, same sound; inference.py "
+        "draws and logs one if none is given",
+        type=arguments.seed,
+        check=NOT_NEGATIVE,
+    )
+    normalize: str = option(
+        "none",
+        "level of each sound; peak: largest magnitude at full scale, as in the published recipe; "
+        f"loudness: RMS of {TARGET_RMS}, without clipping",
+        choices=NORMALIZATIONS,
+    )
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        numbers = ("sigma_infer", "denoising_strength", "longest_piece", "seed")
-        values = {name: getattr(self, name) for name in numbers}
-        problems = problems_below_zero({name: value for name, value in values.items() if value is not None})
+        problems = problems_of(self)
         if self.normalize not in NORMALIZATIONS:
             problems.append(f"--normalize: {self.normalize!r}, expected one of {', '.join(NORMALIZATIONS)}")
         if problems:
             raise UsageError("\n".join(problems))
 
 
-def problems_below_zero(values: Mapping[str, float]) -> list[str]:
-    """List a sentence for each option that is not a finite number of at least 0."""
-    wrong = {name: value for name, value in values.items() if not 0 <= value < math.inf}  # NaN fails this as well
-    return [f"--{name.replace('_', '-')}: {value}, expected 0 or more" for name, value in wrong.items()]
+def problems_below_zero(values: Mapping[str, float | None]) -> list[str]:
+    """List a message for each option that is not a finite number of at least 0; None passes."""
+    wrong = {name: value for name, value in values.items() if value is not None and not NOT_NEGATIVE.holds(value)}
+    return [f"{flag_of(name)}: {value}, expected {NOT_NEGATIVE.expected}" for name, value in wrong.items()]
 
 
 def contradictions(
@@ -75,21 +101,21 @@ def contradictions(
 
 
 def check_data_options(spec: ModelSpec, data: Mapping[str, Any], stored: Mapping[str, Any], path: Path) -> None:
-    """Raise DataError where a checkpoint's settings of audio and text cannot work: they are the file's fault, not a flag's."""
+    """Raise DataError if a checkpoint's own settings of audio and text cannot work, so that no flag is blamed for them."""
     try:
         from_options(AudioConfig, data)
         if clashes := contradictions(spec.config_from_options(data), stored):
             raise DataError(f"the model's {'; '.join(clashes)}")
         if isinstance(spec.inference, AcousticInference):
             spec.inference.encode(["a"], data)
-    except BadRows:  # an alphabet without this letter
+    except BadRows:  # the alphabet lacks this letter
         return
     except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise DataError(f"{path}: its data options cannot work: {error}") from None
 
 
 def _difference(stored: Any, requested: Any) -> str:
-    """Describe how two values differ; of long lists, by the first place."""
+    """Describe how two values differ; long lists by the first difference."""
     if isinstance(stored, list) and isinstance(requested, list) and max(len(stored), len(requested)) > LONG_LIST:
         pairs = zip_longest(stored, requested, fillvalue="nothing")
         place, (ours, theirs) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])

@@ -18,8 +18,8 @@ from common.errors import DataError
 from common.inference.stages import MelBatch, mels_from_texts, trim
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.quality.attention import furthest, read_attention
+from common.quality.evaluators import OpinionScore
 from common.quality.likeness import likeness
-from common.quality.opinion import OpinionScore
 from common.quality.recogniser import Recogniser
 from common.quality.report import Array, Line, System
 from common.quality.words import Errors, character_errors, word_errors

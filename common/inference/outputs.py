@@ -1,15 +1,30 @@
-"""The files of a line's speech, and the message about them: as inference.py and the runner of exports write them."""
+"""Everything a synthesis leaves behind: the sound file of each line, a live stream, and the record of finished lines.
+
+The record, which a later run with --resume reads to skip lines, is inference.jsonl in the output folder, with one JSON object per
+line. The first object has the seed and a digest of the settings; each other one has a line's number, its file, and a digest of
+everything its audio depends on. Each process of several writes a file of its own, because appends of several machines to one file
+may be lost.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
 
-from common.audio.audio_processing import SAMPLE_FORMATS, save_audio
-from common.data.reports import plot_alignment, save_figure
-from common.errors import shorten
-from common.inference.stages import Speech
+from torch import Tensor
 
-# The problem of a line without sound.
+from common.audio.audio_processing import SAMPLE_FORMATS, save_audio, to_pcm
+from common.errors import DataError, shorten
+from common.files import open_to_append, parse_json
+from common.inference.stages import Line, Speech
+
+DIGEST_BYTES = 12
 SILENT = "no sound, since the voice stopped before its first frame: add words or a full stop"
 OTHERS_WRITTEN = "the other lines are written"
 
@@ -22,7 +37,159 @@ def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMP
     return f"{path}  {len(speech.audio) / speech.sampling_rate:.2f} s  {shorten(text)}{pieces}{warning}"
 
 
-def write_picture(path: Path, text: str, speech: Speech, symbols: list[str]) -> None:
-    """Draw the alignment of a text's frames with its symbols; without their names where the text was cut."""
-    names = symbols if speech.pieces == 1 else None  # each piece has its own
-    save_figure(path, plot_alignment(speech.alignment, names, title=shorten(text)))
+class Live:
+    """Writes sound to a pipe or file as it is made: samples of 16 bits, low byte first, one channel, no header.
+
+    A pipe waits here until someone reads it. Where the reader leaves, the rest is not written, and `left` is True.
+
+    Raises:
+        DataError: a path that cannot be written to; sound that is not finite.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.left = path, False
+        self.first: float | None = None  # time.perf_counter() when the first sound had been written
+        try:
+            self.file = path.open("wb", buffering=0)
+        except OSError as error:
+            raise DataError(f"--stream {path}: cannot be written to ({error.strerror})") from None
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close()
+
+    def __call__(self, sound: Tensor) -> None:
+        """Write audio (N,) in [-1, 1]."""
+        try:
+            samples = memoryview(to_pcm(sound).tobytes())
+        except ValueError as error:
+            raise DataError(f"--stream {self.path}: {error}") from None
+        try:
+            while samples and not self.left:
+                samples = samples[self.file.write(samples) :]
+        except BrokenPipeError:
+            self.left = True
+        except OSError as error:
+            raise DataError(f"--stream {self.path}: cannot be written to ({error.strerror})") from None
+        if self.first is None and len(sound):
+            self.first = time.perf_counter()
+
+
+class EarlierRun(NamedTuple):
+    """An older run's seed (None where there is none), and by line its file and its digest."""
+
+    seed: int | None
+    files: dict[int, tuple[str, str]]
+
+
+class Manifest:
+    """Appends the finished lines of this process. Raises DataError where the file cannot be written or is no regular file.
+
+    Args:
+        folder: the output folder.
+        suffix: that of the output files, so that runs with different ones do not share a record.
+        settings: the digest of the settings.
+        seed: of all lines.
+        rank: number of this process.
+    """
+
+    def __init__(self, folder: Path, suffix: str, settings: str, seed: int, rank: int = 0) -> None:
+        self.path = folder / f"inference{suffix}{f'.{rank}' if rank else ''}.jsonl"
+        self.settings = settings
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.file = open_to_append(self.path)
+            if self.path.stat().st_size:
+                self.file.write(b"\n")  # ends a record that a killed run left without its end
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self._append({"settings": settings, "seed": seed})
+
+    def __enter__(self) -> Manifest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def add(self, line: Line, path: Path) -> None:
+        """Record a line whose file is complete."""
+        digest = line_digest(line, self.settings)
+        self._append({"line": line.number, "file": path.name, "bytes": path.stat().st_size, "digest": digest})
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        try:
+            self.file.write(f"{json.dumps(record)}\n".encode())
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(f"{self.path}: cannot be written ({error.strerror}); choose another --output")
+
+
+def read_finished(folder: Path, suffix: str) -> EarlierRun:
+    """Read the records of earlier runs, of all their processes; files that are gone or of another size do not count."""
+    seed, files = None, {}
+    for record in _records(_manifests(folder, suffix)):
+        if isinstance(record.get("seed"), int):
+            seed = record["seed"]
+        name, number = record.get("file"), record.get("line")
+        if not isinstance(name, str) or not isinstance(number, int):
+            continue
+        path = folder / name
+        if path.is_file() and path.stat().st_size == record.get("bytes"):
+            files[number] = (name, str(record.get("digest")))
+    return EarlierRun(seed, files)
+
+
+def is_finished(line: Line, name: str, settings: str, finished: EarlierRun) -> bool:
+    """True where an earlier run wrote this line to a file of this name, with the same text, seed and settings."""
+    return finished.files.get(line.number) == (name, line_digest(line, settings))
+
+
+def remove_manifests(folder: Path, suffix: str) -> None:
+    """Remove the records of earlier runs, before a run that does not resume."""
+    for path in _manifests(folder, suffix):
+        path.unlink(missing_ok=True)
+
+
+def settings_digest(settings: Mapping[str, Any], checkpoints: Sequence[Path]) -> str:
+    """Digest settings and the identity of checkpoint files: path, bytes and time of the last change."""
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in checkpoints]
+    return _digest([settings, stats])
+
+
+def line_digest(line: Line, settings: str) -> str:
+    """Digest all that a line's audio depends on."""
+    return _digest([settings, *line])
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _manifests(folder: Path, suffix: str) -> list[Path]:
+    name = re.compile(rf"inference{re.escape(suffix)}(\.\d+)?\.jsonl")
+    return sorted(path for path in folder.glob("*.jsonl") if name.fullmatch(path.name))
+
+
+def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of files, without lines that a killed run cut short."""
+    for path in paths:
+        if not path.is_file():  # a pipe would block; Manifest refuses it
+            continue
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        for line in lines:
+            try:
+                record = parse_json(line)
+            except ValueError:  # of JSON or of UTF-8
+                continue
+            if isinstance(record, dict):
+                yield record

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from common.data.reports import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, word_spans
+from common.data.pictures import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, save_figure, word_spans
+from common.errors import shorten
 from common.inference.stages import Speech
 
 Pixels = npt.NDArray[np.uint8]
@@ -19,6 +21,12 @@ class Pictures(NamedTuple):
 
     mel: Pixels
     alignment: Pixels
+
+
+def write_picture(path: Path, text: str, speech: Speech, symbols: list[str]) -> None:
+    """Draw the alignment of a text's frames with its symbols; without their names where the text was cut."""
+    names = symbols if speech.pieces == 1 else None  # each piece has its own
+    save_figure(path, plot_alignment(speech.alignment, names, title=shorten(text)))
 
 
 def draw_speech(speech: Speech, pieces: Sequence[Speech], symbols: Sequence[Sequence[str]]) -> Pictures:

@@ -1,4 +1,4 @@
-"""The stages of inference, each a function over tensors: lines -> mels -> audio, trimmed and joined, with the time of each."""
+"""The stages of inference, each a timed function over tensors: lines -> mels -> audio, trimmed and joined."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from torch import Tensor
 from common import precision
 from common.audio.stft import SILENCE, AudioConfig
 from common.data.filelist import BadRows
-from common.data.reports import attention_focus
-from common.draws import Draws, Key
+from common.draws import Draws
 from common.errors import UsageError
 from common.fast import Request, accelerate
 from common.inference.vocoders import MIN_FRAMES, AudioAndNumbers, LoadedModel, Numbers, Vocoder, time_call
 from common.layers import length_mask
-from common.spec import AcousticInference
+from common.quality.attention import attention_focus
+from common.spec import AcousticInference, Piece
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
-PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # endings of the numbers in the log
+PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # suffixes of the numbers in the log
 TEXT_PAUSE = 0.5  # seconds of silence after each of several lines in a stream
-CHECKED_TEXTS = 64  # texts that are encoded together to find mistakes
+CHECKED_TEXTS = 64  # texts encoded together when checking for mistakes
 
 
 class Line(NamedTuple):
-    """A text to synthesise. Its random numbers depend on the seed and on its number in a file or call, not on its batch."""
+    """A text to synthesise. Its random numbers depend on the seed and its number in a file or call, not on its batch."""
 
     text: str
     seed: int = 0
@@ -39,17 +39,17 @@ class Line(NamedTuple):
 
 
 class MelBatch(NamedTuple):
-    """Mels (B, M, T) with silence past their lengths (B,), and alignments (B, K, S), of which steps (B,) belong to each item."""
+    """Mels (B, M, T), silent past their lengths (B,), and alignments (B, K, S) with the number of steps (B,) of each item."""
 
     mels: Tensor
     lengths: Tensor
     alignments: Tensor
     steps: Tensor
     text_lengths: Tensor
-    finished: list[bool]  # True where an item ended by itself
+    finished: list[bool]  # True for items that ended by themselves
 
     def item(self, number: int) -> MelBatch:
-        """Return one item as a batch, without the padding to other items' lengths."""
+        """Return one item as a batch of its own, without padding."""
         one = slice(number, number + 1)
         length = max(MIN_FRAMES, int(self.lengths[number]))  # host sync
         steps, symbols = max(1, int(self.steps[number])), int(self.text_lengths[number])
@@ -66,49 +66,40 @@ class MelBatch(NamedTuple):
 class Speech(NamedTuple):
     """The speech of one text, on the CPU.
 
-    The parts of a text that was cut follow each other: in `audio` with their pauses, in `mel` without, and in `alignment` with NaN
-    past the symbols of each.
+    The pieces of a text that was cut are concatenated: in `audio` with their pauses, in `mel` without, and in `alignment` with NaN
+    past the symbols of each piece.
     """
 
     audio: Tensor  # (N,), float32
     sampling_rate: int  # Hz
     mel: Tensor  # (M, T), log magnitudes
     alignment: Tensor  # (K, S)
-    finished: bool  # True where every piece ended by itself
+    finished: bool  # True if every piece ended by itself
     pieces: int
 
 
 class Pipeline(NamedTuple):
-    """The stages of a voice, and the device and precision that they run in."""
+    """The stages of a voice, with their device and precision."""
 
     acoustic: LoadedModel
     vocoder: Vocoder
     audio: AudioConfig
     device: torch.device
     half: bool
-    vocoder_path: Path | None = None  # the vocoder's checkpoint, if it has one
+    vocoder_path: Path | None = None  # the vocoder's checkpoint, if any
 
 
 class Batch(NamedTuple):
-    """The outputs of some lines, in their order."""
+    """The outputs of some lines, in order."""
 
-    speeches: list[Speech | None]  # None for a line that does not fit into memory by itself
-    numbers: Numbers  # of the log; empty where no line fits
-    halved: bool  # True where memory was short, and the lines ran in smaller parts
-
-
-class Part(NamedTuple):
-    """The text of a line's piece, the key of its random numbers, and the seconds of silence between it and the next piece."""
-
-    text: str
-    key: Key
-    pause: float
+    speeches: list[Speech | None]  # None for a line that does not fit into memory even alone
+    numbers: Numbers  # for the log; empty if no line fits
+    halved: bool  # True if memory was short and the lines ran in smaller batches
 
 
 SpeechesAndNumbers = tuple[list[Speech], Numbers]
-PartStream = Generator[
-    Tensor, None, tuple[Speech, Numbers]
-]  # yields audio (n,); returns its speech, and numbers of the log
+# Yields audio (n,); returns its speech, and numbers for the log.
+PieceStream = Generator[Tensor, None, tuple[Speech, Numbers]]
 
 
 def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
@@ -118,9 +109,9 @@ def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
 
 
 def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) -> LoadedModel:
-    """Convert a model by its first fast way for inference that applies, or leave it plain, the reference of the fast ways.
+    """Convert a model by the first fast way for inference that applies; `plain` leaves it as it is.
 
-    Raises UsageError for options that no decoding can have, and for int8 in a plain model.
+    Raises UsageError for decoding options that cannot work, and for int8 in a plain model.
     """
     if isinstance(stages := loaded.spec.inference, AcousticInference):
         stages.guard(loaded.model, loaded.options)
@@ -134,7 +125,7 @@ def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) ->
 def mels_from_texts(
     texts: Sequence[str], acoustic: LoadedModel, device: torch.device, half: bool, draws: Draws | None = None
 ) -> tuple[MelBatch, Numbers]:
-    """Texts -> mels, as one batch, with the numbers for the log; random numbers by text, or else from PyTorch's generator."""
+    """Texts -> mels, as one batch, with the numbers for the log. Without draws, random numbers come from PyTorch's generator."""
     stages = acoustic_stages(acoustic)
     ids, text_lengths = stages.encode(list(texts), acoustic.options)
     ids, text_lengths = ids.to(device), text_lengths.to(device)
@@ -150,7 +141,7 @@ def mels_from_texts(
     return MelBatch(mels, lengths, alignments, steps, text_lengths, finished), numbers
 
 
-def plan_batches(lines: Sequence[Line | Part], batch_size: int) -> list[list[int]]:
+def plan_batches(lines: Sequence[Line | Piece], batch_size: int) -> list[list[int]]:
     """Sort lines by length, the longest first, into batches of at most `batch_size` (0: all), as positions in `lines`."""
     order = sorted(range(len(lines)), key=lambda position: -len(lines[position].text))
     size = batch_size or max(1, len(lines))
@@ -158,27 +149,27 @@ def plan_batches(lines: Sequence[Line | Part], batch_size: int) -> list[list[int
 
 
 def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0, batch_size: int = 0) -> Batch:
-    """Lines -> speech, a text of more than `longest_piece` characters (0: no limit) in pieces with pauses between.
+    """Lines -> speech; texts of more than `longest_piece` characters (0: no limit) in pieces with pauses between them.
 
-    At most `batch_size` pieces (0: all) are one batch of the models. Where memory is short, a batch runs in halves.
+    The models run on at most `batch_size` pieces (0: all) at once; a batch that does not fit into memory runs in halves.
     Raises BadRows as the model's encode does.
     """
     check_texts([line.text for line in lines], pipeline.acoustic)
     cuts = [cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
-    pieces = synthesise_parts([part for of_line in cuts for part in of_line], pipeline, batch_size)
-    in_order = iter(pieces.speeches)
+    batch = synthesise_pieces([piece for of_line in cuts for piece in of_line], pipeline, batch_size)
+    in_order = iter(batch.speeches)
     joined = [join_pieces(list(islice(in_order, len(of_line))), of_line) for of_line in cuts]
-    return pieces._replace(speeches=joined)
+    return batch._replace(speeches=joined)
 
 
-def synthesise_parts(parts: Sequence[Part], pipeline: Pipeline, batch_size: int = 0) -> Batch:
-    """Parts -> a speech each, in their order, at most `batch_size` (0: all) at once; where memory is short, in halves."""
-    queue = plan_batches(parts, batch_size)
+def synthesise_pieces(pieces: Sequence[Piece], pipeline: Pipeline, batch_size: int = 0) -> Batch:
+    """Pieces -> a speech each, in order, at most `batch_size` (0: all) at once, or in halves if memory is short."""
+    queue = plan_batches(pieces, batch_size)
     speeches: dict[int, Speech | None] = {}
     numbers, halved = [], False
     while queue:
         batch = queue.pop(0)
-        outputs = _synthesise_in_memory([parts[number] for number in batch], pipeline)
+        outputs = _synthesise_in_memory([pieces[number] for number in batch], pipeline)
         if outputs is None:
             precision.free_cached_memory(pipeline.device)
         if outputs:
@@ -189,80 +180,80 @@ def synthesise_parts(parts: Sequence[Part], pipeline: Pipeline, batch_size: int 
         else:
             halved, middle = True, len(batch) // 2
             queue[:0] = [batch[:middle], batch[middle:]]
-    return Batch([speeches[number] for number in range(len(parts))], combine_numbers(numbers), halved)
+    return Batch([speeches[number] for number in range(len(pieces))], combine_numbers(numbers), halved)
 
 
-def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> PartStream:
-    """Yield the audio (n,) of a line in parts, as soon as each is ready; return its speech and the numbers for the log.
+def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> PieceStream:
+    """Yield the audio of a line in parts (n,), each as soon as it is ready; return its speech and the numbers for the log.
 
-    One piece is synthesised after the other. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the pieces
-    are those of `synthesise`, up to differences at the edges of a vocoder's parts.
+    Pieces are synthesised one after another. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the parts
+    equal the audio of `synthesise`, up to differences at the edges of a vocoder's parts.
     """
     check_texts([line.text], pipeline.acoustic)
-    parts = cut_line(line, pipeline.acoustic, longest_piece)
+    pieces = cut_line(line, pipeline.acoustic, longest_piece)
     speeches: list[Speech] = []
     numbers = []
-    for part in parts:
-        (steps,) = stream_parts([part], pipeline)
+    for piece in pieces:
+        (steps,) = stream_pieces([piece], pipeline)
         speech, of_piece = yield from steps
         speeches.append(speech)
         numbers.append((1, of_piece))
-        pause = last_pause if part is parts[-1] else part.pause
+        pause = last_pause if piece is pieces[-1] else piece.pause
         yield torch.zeros(round(pause * pipeline.audio.sampling_rate))
-    joined = join_pieces(speeches, parts)
+    joined = join_pieces(speeches, pieces)
     assert joined is not None
     return joined, combine_numbers(numbers)
 
 
-def stream_parts(
-    parts: Sequence[Part], pipeline: Pipeline, vocoders: Sequence[Vocoder] | None = None
-) -> list[PartStream]:
-    """Compute the mels of parts, of any lines, as one batch; return the stream of each, which computes its audio without a pause.
+def stream_pieces(
+    pieces: Sequence[Piece], pipeline: Pipeline, vocoders: Sequence[Vocoder] | None = None
+) -> list[PieceStream]:
+    """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which computes its audio without its pause.
 
-    Where memory is short, the mels are computed in halves. `vocoders` has one for each part, the pipeline's by default.
+    If memory is short, the mels are computed in halves. `vocoders` has one for each piece, by default the pipeline's.
     """
     try:
-        mels, numbers = _mels(parts, pipeline)
+        mels, numbers = _mels(pieces, pipeline)
     except (RuntimeError, MemoryError) as error:
-        if len(parts) == 1 or not precision.is_out_of_memory(error):
+        if len(pieces) == 1 or not precision.is_out_of_memory(error):
             raise
         mels = None
-    own = vocoders or [pipeline.vocoder] * len(parts)
-    if mels is None:  # outside of the handler, whose error keeps tensors
+    own = vocoders or [pipeline.vocoder] * len(pieces)
+    if mels is None:  # outside the handler, because the error keeps tensors alive
         precision.free_cached_memory(pipeline.device)
-        middle = len(parts) // 2
+        middle = len(pieces) // 2
         halves = (slice(None, middle), slice(middle, None))
-        return [steps for half in halves for steps in stream_parts(parts[half], pipeline, own[half])]
-    items = (mels.item(number) for number in range(len(parts)))
+        return [steps for half in halves for steps in stream_pieces(pieces[half], pipeline, own[half])]
+    items = (mels.item(number) for number in range(len(pieces)))
     return [
-        _stream_part(part, item, numbers, vocoder, pipeline)
-        for part, item, vocoder in zip(parts, items, own, strict=True)
+        _stream_piece(piece, item, numbers, vocoder, pipeline)
+        for piece, item, vocoder in zip(pieces, items, own, strict=True)
     ]
 
 
-def _stream_part(part: Part, mels: MelBatch, numbers: Numbers, vocoder: Vocoder, pipeline: Pipeline) -> PartStream:
-    draws = Draws.of([part.key], "vocoder", pipeline.device)
+def _stream_piece(piece: Piece, mels: MelBatch, numbers: Numbers, vocoder: Vocoder, pipeline: Pipeline) -> PieceStream:
+    draws = Draws.of([piece.key], "vocoder", pipeline.device)
     steps = vocoder.stream(mels.mels, mels.lengths, draws)
-    audio, vocoder_numbers = yield from _finite_audio(steps, part, pipeline.vocoder_path)
+    audio, vocoder_numbers = yield from _finite_audio(steps, piece, pipeline.vocoder_path)
     (speech,) = _speeches(mels, audio, pipeline.audio)
     return speech, numbers | vocoder_numbers
 
 
 def _finite_audio(
-    steps: Generator[Tensor, None, AudioAndNumbers], part: Part, path: Path | None
+    steps: Generator[Tensor, None, AudioAndNumbers], piece: Piece, path: Path | None
 ) -> Generator[Tensor, None, AudioAndNumbers]:
-    """Yield a vocoder's audio (n,) and return its result. Raises BadRows before audio that is not finite."""
+    """Yield a vocoder's audio in parts (n,) and return its result. Raises BadRows before audio that is not finite."""
     while True:
         try:
             audio = next(steps)
         except StopIteration as end:
             return end.value
-        _check_finite(audio[None], [part], "audio", path)
+        _check_finite(audio[None], [piece], "audio", path)
         yield audio
 
 
 def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
-    """Raise BadRows for all texts that cannot be read, by their numbers."""
+    """Raise one BadRows for all texts that cannot be read."""
     problems: dict[int, str] = {}
     for start in range(0, len(texts), CHECKED_TEXTS):
         try:
@@ -273,19 +264,19 @@ def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
         raise BadRows(problems)
 
 
-def cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> list[Part]:
-    """Cut a line into pieces, each with a key of its own."""
+def cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> list[Piece]:
+    """Cut a line into pieces, each with its own key."""
     pieces = acoustic_stages(acoustic).pieces(line.text, longest_piece, acoustic.options)
-    return [Part(piece.text, (line.seed, line.number, i), piece.pause) for i, piece in enumerate(pieces)]
+    return [piece._replace(key=(line.seed, line.number, i)) for i, piece in enumerate(pieces)]
 
 
-def _synthesise_in_memory(parts: Sequence[Part], pipeline: Pipeline) -> SpeechesAndNumbers | None:
-    """Parts -> a speech each, as one batch; None where memory does not suffice."""
+def _synthesise_in_memory(pieces: Sequence[Piece], pipeline: Pipeline) -> SpeechesAndNumbers | None:
+    """Pieces -> a speech each, as one batch; None if memory is short."""
     try:
-        mels, numbers = _mels(parts, pipeline)
-        draws = Draws.of([part.key for part in parts], "vocoder", pipeline.device)
+        mels, numbers = _mels(pieces, pipeline)
+        draws = Draws.of([piece.key for piece in pieces], "vocoder", pipeline.device)
         audio, vocoder_numbers = pipeline.vocoder(mels.mels, mels.lengths, draws)
-        _check_finite(audio, parts, "audio", pipeline.vocoder_path)
+        _check_finite(audio, pieces, "audio", pipeline.vocoder_path)
         return _speeches(mels, audio, pipeline.audio), numbers | vocoder_numbers
     except (RuntimeError, MemoryError) as error:
         if not precision.is_out_of_memory(error):
@@ -293,25 +284,25 @@ def _synthesise_in_memory(parts: Sequence[Part], pipeline: Pipeline) -> Speeches
     return None
 
 
-def _mels(parts: Sequence[Part], pipeline: Pipeline) -> tuple[MelBatch, Numbers]:
-    draws = Draws.of([part.key for part in parts], "acoustic", pipeline.device)
-    texts = [part.text for part in parts]
+def _mels(pieces: Sequence[Piece], pipeline: Pipeline) -> tuple[MelBatch, Numbers]:
+    draws = Draws.of([piece.key for piece in pieces], "acoustic", pipeline.device)
+    texts = [piece.text for piece in pieces]
     mels, numbers = mels_from_texts(texts, pipeline.acoustic, pipeline.device, pipeline.half, draws)
-    _check_finite(mels.mels, parts, "mels", pipeline.acoustic.path)
+    _check_finite(mels.mels, pieces, "mels", pipeline.acoustic.path)
     return mels, numbers
 
 
-def _check_finite(values: Tensor, parts: Sequence[Part], name: str, path: Path | None) -> None:
-    """Raise BadRows for the lines with NaN or infinite values (B, …): finite weights can overflow with some texts."""
+def _check_finite(values: Tensor, pieces: Sequence[Piece], name: str, path: Path | None) -> None:
+    """Raise BadRows for lines with NaN or infinite values (B, …): finite weights can overflow with some texts."""
     finite = values.isfinite().flatten(1).all(dim=1).tolist()  # host sync, once a batch
     owner = path or "this model"
     problem = f"NaN or infinite {name}: the weights of {owner} overflow with this text; take another checkpoint"
-    if bad := {part.key[1]: problem for part, good in zip(parts, finite, strict=True) if not good}:
+    if bad := {piece.key[1]: problem for piece, good in zip(pieces, finite, strict=True) if not good}:
         raise BadRows(bad)
 
 
 def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speech]:
-    """Copy each item out of a batch, without its padding."""
+    """Copy each item out of a batch, without padding."""
     mels, alignments, lengths = batch.mels.cpu(), batch.alignments.cpu(), batch.lengths.tolist()
     steps, symbols = batch.steps.tolist(), batch.text_lengths.tolist()
     return [
@@ -327,8 +318,8 @@ def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speec
     ]
 
 
-def join_pieces(speeches: Sequence[Speech | None], parts: Sequence[Part]) -> Speech | None:
-    """Join the pieces of a line, with silence in place of every pause but the last; None where a piece is missing."""
+def join_pieces(speeches: Sequence[Speech | None], pieces: Sequence[Piece]) -> Speech | None:
+    """Join the pieces of a line with their pauses, except the last one's; None if a piece is missing."""
     whole = [speech for speech in speeches if speech is not None]
     if len(whole) < len(speeches):
         return None
@@ -336,8 +327,8 @@ def join_pieces(speeches: Sequence[Speech | None], parts: Sequence[Part]) -> Spe
         return whole[0]
     rate = whole[0].sampling_rate
     sounds: list[Tensor] = []
-    for speech, part in zip(whole, parts, strict=True):
-        sounds += [speech.audio, torch.zeros(round(part.pause * rate))]
+    for speech, piece in zip(whole, pieces, strict=True):
+        sounds += [speech.audio, torch.zeros(round(piece.pause * rate))]
     symbols = max(speech.alignment.shape[1] for speech in whole)
     alignments = [F.pad(speech.alignment, (0, symbols - speech.alignment.shape[1]), value=math.nan) for speech in whole]
     return Speech(
@@ -351,9 +342,9 @@ def join_pieces(speeches: Sequence[Speech | None], parts: Sequence[Part]) -> Spe
 
 
 def combine_numbers(batches: Sequence[tuple[int, Numbers]], at_once: bool = False) -> Numbers:
-    """Combine the numbers of batches, each with its items: seconds add up, rates are over all seconds, others are means.
+    """Combine the numbers of batches, each with its item count: seconds add up, rates are over all seconds, others are averaged.
 
-    `at_once` is for batches of processes that run together: their rates add up, and the longest seconds count.
+    `at_once` is for processes that run side by side: their rates add up, and the slowest one's seconds count.
     """
     total: Numbers = {}
     for name in batches[0][1] if batches else ():
@@ -371,13 +362,13 @@ def combine_numbers(batches: Sequence[tuple[int, Numbers]], at_once: bool = Fals
 
 
 def _fill_padding_with_silence(mels: Tensor, lengths: Tensor) -> Tensor:
-    """Replace zeros in padding, which a vocoder would turn into a loud noise, by silence; lengthen very short mels."""
+    """Replace zeros in padding, which a vocoder would turn into loud noise, by silence; lengthen very short mels."""
     mels = F.pad(mels, (0, max(0, MIN_FRAMES - mels.shape[2])), value=SILENCE)
     inside = length_mask(lengths, mels.shape[2])
     return mels.where(inside[:, None], mels.new_tensor(SILENCE))
 
 
 def trim(audio: Tensor, lengths: Tensor, hop_length: int) -> list[Tensor]:
-    """Audio (B, N) and lengths (B,) in frames -> each item's own samples."""
+    """Audio (B, N) and lengths (B,) in frames -> the samples of each item, without padding."""
     n_samples = (lengths * hop_length).tolist()  # frames to samples
     return [sound[:count] for sound, count in zip(audio, n_samples, strict=True)]

@@ -1,6 +1,6 @@
 """Measures of an alignment: focus, order, coverage of the text, skips and repeats."""
 
-# K decoder steps, S symbols
+# B batch, K decoder steps, S symbols
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-
-from common.data.reports import attention_focus
 
 FAR = 4  # symbols; reading ahead or back by more passes over about a syllable
 ATTENDED = 0.5  # the total weight, in steps, from which on a symbol counts as read
@@ -33,6 +31,22 @@ class Reading(NamedTuple):
     coverage: float
     skips: int
     repeats: int
+
+
+def attention_focus(alignments: Tensor, lengths: Tensor) -> Tensor:
+    """Compute the focus of each item's attention (B,): the mean, over its decoder steps, of the step's largest weight.
+
+    1 is attention on one symbol at a time, 1/S attention spread evenly; intelligible speech is above about 0.5.
+
+    Args:
+        alignments: attention weights (B, K, S); steps past an item's length do not count.
+        lengths: decoder steps of each item (B,); an item of none gets 0.
+    """
+    peaks = alignments.amax(dim=2)
+    steps = torch.arange(alignments.shape[1], device=alignments.device)
+    lengths = lengths.to(alignments.device)
+    inside = steps[None, :] < lengths[:, None]
+    return peaks.where(inside, peaks.new_zeros(())).sum(dim=1) / lengths.clamp(min=1)
 
 
 def read_attention(alignment: Tensor) -> Reading:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from common.quality.statistics import Interval, bootstrap, mean, pooled_rate
 from common.quality.words import Errors
 from common.tables import text_table
 
 # M mels, T frames, S symbols, K decoder steps, N samples
 Array = npt.NDArray[Any]
+
+
+OGG_BLOCK = 65536  # samples; libsndfile's encoder runs out of stack beyond a minute and a half at once
+TEMPLATE = "report.html"
 
 
 class Line(NamedTuple):
@@ -65,6 +71,64 @@ MEASURES: dict[str, Measure] = {
     "monotonicity": Measure("monotone", "share of steps that do not go back", 1, 2),
     "coverage": Measure("coverage", "share of symbols that got attention", 1, 2),
 }
+
+
+class Interval(NamedTuple):
+    """A statistic of all lines, and the limits of its confidence interval; nan where the lines do not define it."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean(values: np.ndarray) -> float:
+    """Average numbers (L,), nan left out; nan where nothing is left."""
+    numbers = values[~np.isnan(values)]
+    return float(numbers.mean()) if len(numbers) else math.nan
+
+
+def pooled_rate(pairs: np.ndarray) -> float:
+    """Divide all errors by all counts of pairs (L, 2), so that each word has the same weight; nan where all counts are 0."""
+    if not len(pairs):
+        return math.nan
+    errors, count = pairs.sum(axis=0)
+    return float(errors / count) if count else math.nan
+
+
+def bootstrap(
+    values: Sequence[float] | Sequence[tuple[int, int]] | np.ndarray,
+    statistic: Callable[[np.ndarray], float] = mean,
+    n: int = 1000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> Interval:
+    """Compute a statistic and its confidence interval over lines drawn from the same source (scipy.stats.bootstrap).
+
+    Args:
+        values: a number a line (L,), or a pair (errors, count) a line (L, 2), resampled together. Lines with nan are left out.
+        statistic: maps such an array to a number: `mean`, `pooled_rate`.
+        n: number of resamples, drawn with replacement.
+        seed: of the resamples; equal arguments give equal limits.
+        level: confidence level, 0 to 1.
+
+    With fewer than two lines the limits are nan.
+    """
+    from scipy import stats  # takes a second to import
+
+    lines = np.asarray(values, dtype=np.float64)
+    lines = lines[~np.isnan(lines.reshape(len(lines), -1)).any(axis=1)] if len(lines) else lines
+    if len(lines) < 2:
+        return Interval(statistic(lines) if len(lines) else math.nan, math.nan, math.nan)
+    found = stats.bootstrap(
+        (np.arange(len(lines)),),
+        lambda draw: statistic(lines[draw]),
+        vectorized=False,
+        n_resamples=n,
+        confidence_level=level,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    return Interval(statistic(lines), float(found.confidence_interval.low), float(found.confidence_interval.high))
 
 
 def summary(system: System) -> dict[str, Interval]:
@@ -159,3 +223,87 @@ def rank_lines(system: System) -> list[int]:
         return -wrong, line.values.get("mos", 0.0)
 
     return sorted(range(len(system.lines)), key=badness)
+
+
+class Box(NamedTuple):
+    """One system's line on the page: its sound as Ogg and its pictures as PNG are in base64."""
+
+    name: str
+    ogg: str
+    transcript: str
+    pictures: dict[str, str]
+    numbers: list[str]
+
+
+class Section(NamedTuple):
+    """One line with the boxes of all systems; lines count from 1."""
+
+    line: int
+    text: str
+    boxes: list[Box]
+
+
+def page(title: str, systems: Sequence[System], main_system: System, rate: int) -> str:
+    """Write the page: a table of all systems, then each line with all of them, the worst of `main_system` first.
+
+    Args:
+        title: of the page.
+        systems: all with the same lines.
+        main_system: sets the order of the lines.
+        rate: of the sounds, in Hz.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    keys = columns_of(systems)
+    return environment.get_template(TEMPLATE).render(
+        title=title,
+        measures=[MEASURES[key] for key in keys],
+        rows=[format_row(system, keys) for system in systems],
+        legend=legend(),
+        ranked_by=main_system.name,
+        sections=[_section(number, systems, rate) for number in rank_lines(main_system)],
+    )
+
+
+def _section(number: int, systems: Sequence[System], rate: int) -> Section:
+    boxes = [_box(system.name, system.lines[number], rate) for system in systems]
+    return Section(number + 1, systems[0].lines[number].text, boxes)
+
+
+def _box(name: str, line: Line, rate: int) -> Box:
+    numbers = [
+        f"{measure.title} {measure.factor * value:.{measure.decimals}f}"
+        for key, measure in MEASURES.items()
+        if (value := line.counts[key].rate if key in line.counts else line.values.get(key)) is not None
+    ]
+    # a model that stops at once has pictures without columns
+    pictures = {title: _png(picture) for title, picture in line.pictures.items() if picture.size}
+    return Box(name, _ogg(line.sound, rate), line.transcript, pictures, numbers)
+
+
+def _ogg(sound: Array, rate: int) -> str:
+    """Encode sound (N,) in [-1, 1] as Ogg Vorbis in base64, a fifth of a wav's size."""
+    import soundfile
+
+    file = io.BytesIO()
+    samples = np.clip(sound, -1, 1) if len(sound) else np.zeros(1)  # a file needs a sample
+    with soundfile.SoundFile(file, "w", rate, 1, format="OGG", subtype="VORBIS") as ogg:
+        for start in range(0, len(samples), OGG_BLOCK):
+            ogg.write(samples[start : start + OGG_BLOCK])
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def _png(picture: Array) -> str:
+    """Encode a picture (rows, columns), first row at the bottom, as PNG in base64; axes would take a hundred times longer."""
+    from matplotlib.image import imsave
+
+    file = io.BytesIO()
+    imsave(file, picture, origin="lower", cmap="magma", format="png")
+    return base64.b64encode(file.getvalue()).decode()

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from common.data.reports import figure_pixels
 from common.errors import DataError, printable
 from common.files import open_to_append, parse_json
 
@@ -167,6 +166,8 @@ class NvLog(Log):
     def figure(self, tag: str, figure: Figure, step: int) -> None:
         with self._tensorboard() as writer:
             if writer:  # not add_figure: it uses pyplot, which needs a display
+                from common.data.pictures import figure_pixels  # most logs have no figures
+
                 writer.add_image(tag, figure_pixels(figure), step, dataformats="HWC")
 
     def audio(self, tag: str, waveform: Tensor, step: int, sampling_rate: int) -> None:

@@ -1,7 +1,16 @@
-"""The output folder of a training run: one run of a model at a time, and no fresh run over another run's checkpoints.
+"""The output folder of a training run: its lock, its checkpoints, and its log beside those of other runs.
 
-OUT/.MODEL.lock names the host and the process of the run that writes there. The system releases the lock of a process that ends in
-any way, so that the file of a killed run stops no later one.
+OUT/.MODEL.lock names the host and the process of the run that writes there. The system releases the lock however the process ends,
+so a killed run never blocks a later one. A fresh run does not write over another run's checkpoints.
+
+Each run has a log of its own, and OUT/nvlog.json is the log of the newest run:
+
+- A fresh run renames an older nvlog.json to nvlog_1.json, or to the first free number.
+- A resumed run continues its own log. If that is nvlog_1.json, the two swap names.
+- TensorBoard has one folder a model, OUT/tensorboard/MODEL, which a fresh run of the model renames to MODEL_1 and so on.
+
+A log belongs to the model named by its first PARAMETER record `model_name`; a log without one is moved aside. Of several logs of a
+model, a resumed run continues the newest that holds its checkpoint's last step, or else the newest.
 """
 
 from __future__ import annotations
@@ -9,15 +18,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.checkpoint.files import best_path, find_all, find_final_weights, join_first
 from common.errors import DataError, UsageError, printable
 from common.files import make_folder, move_aside, parse_json
+from common.run.nvlog import PARAMETER, PREFIX, parse_line
 
 TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another process has the lock
 
@@ -142,3 +153,66 @@ def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = F
             f"-o {folder}: has checkpoints of another run of {model_name} ({names}), which this run would replace: "
             "add --resume-from-last to go on from the newest, or choose another -o"
         )
+
+
+class LogHead(NamedTuple):
+    """When a log's run began and the model it trained, from the first records; empty strings where missing."""
+
+    began: str  # seconds since 1970, in as many digits in every log
+    model_name: str
+
+
+def prepare_log(path: Path, tensorboard: Path, model_name: str, steps_done: int) -> str:
+    """Make `path` the file, and `tensorboard` the folder, that this run may append to; return a sentence about renamed logs.
+
+    `steps_done` is the number of optimizer steps in the checkpoint that a run resumes from, 0 for a fresh run. Files are renamed
+    one after the other: a process killed in between loses none, and the next run finds its own log. Raises DataError where the
+    system refuses a rename.
+    """
+    logs = find_logs(path, model_name) if steps_done else []
+    own = next((log for log in logs if holds_step(log, steps_done)), next(iter(logs), None))
+    renames = []
+    try:
+        if own != path:
+            renames.append((path, move_aside(path)))
+        if own and own != path:
+            own.rename(path)
+            renames.append((own, path))
+        if not steps_done or (own and own != logs[0]):  # the folder belongs to the model's newest log
+            renames.append((tensorboard, move_aside(tensorboard)))
+    except OSError as error:
+        message = f"cannot move an older log aside ({error.strerror}); choose another --output"
+        raise DataError(f"{path}: {message}") from error
+    moved = ", ".join(f"{before} is now {after}" for before, after in renames if after)
+    return f"older logs: {moved}" if moved else ""
+
+
+def find_logs(path: Path, model_name: str) -> list[Path]:
+    """List the logs of a model, `path` and those moved aside from it, newest run first."""
+    aside = re.compile(rf"{re.escape(path.stem)}_\d+{re.escape(path.suffix)}")
+    files = [path, *(file for file in path.parent.glob("*") if aside.fullmatch(file.name))]
+    heads = [(read_head(file), file) for file in files if file.is_file()]
+    own = [(head.began, file) for head, file in heads if head.model_name == model_name]
+    return [file for _, file in sorted(own, reverse=True)]
+
+
+def read_head(path: Path) -> LogHead:
+    """Read a log up to the record that names its model, or to the first line that is not a record."""
+    began = None
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            record = parse_line(line)
+            if not record:
+                break
+            began = str(record.get("timestamp", "")) if began is None else began
+            data = record.get("data")
+            if record.get("step") == PARAMETER and isinstance(data, dict) and "model_name" in data:
+                return LogHead(began, str(data["model_name"]))
+    return LogHead(began or "", "")
+
+
+def holds_step(path: Path, steps_done: int) -> bool:
+    """Return True if a log has the record of the optimizer step with this number, counted from 1."""
+    record = re.compile(rb'"glob_iter/iters_per_epoch": "%d/' % (steps_done - 1))
+    with path.open("rb") as file:
+        return any(line.startswith(PREFIX.encode()) and record.search(line) for line in file)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torch.utils.data import DataLoader
 
-from common.data.reports import DPI
+from common.data.pictures import DPI
 from common.errors import DataError
 from common.files import atomic_write
 from common.training.forecast import write_figures

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.arguments import actions_of
-from common.data.reports import read_png
+from common.data.pictures import read_png
 from common.errors import DataError
 from common.spec import ModelSpec
 from common.training.arguments import add_training_arguments

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import soundfile
 
 from common.data.filelist import read_filelist
-from common.data.reports import figure_pixels, plot_losses, read_png
+from common.data.pictures import figure_pixels, plot_losses, read_png
 from common.errors import DataError
 from common.training.checkup import spread
 from models import REGISTRY

@@ -16,7 +16,7 @@ import numpy as np
 
 from common.audio.audio_processing import read_audio
 from common.data.parallel import stream_parallel
-from common.quality.voiceprint import VoiceEmbedder
+from common.quality.evaluators import VoiceEmbedder
 from studio.prepare.ledger import Ledger
 from studio.prepare.recognition import ClipSound
 

@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         progress = Progress(project.root / "runs" / "progress.json")
         for name in [name for name in REGISTRY if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
-                print(f"stopped: {project.command('studio.train')} goes on")
+                print(f"stopped: {project.command('studio.train')} resumes it")
                 return stop.exit_code
         write_voice(project, plan, progress)
     voice = display_path(project.voice)
@@ -71,7 +71,7 @@ def train_model(name: str, plan: Plan, project: Project, progress: Progress, sto
     settings, folder = plan.models[name], project.run(name)
     current, state = digest(name, plan, project), progress.of(name)
     if state.finished == current:
-        print(f"{name}: nothing to do, its plan has ended ({state.reason}); {how_to_go_on(project)}", flush=True)
+        print(f"{name}: nothing to do, its plan is complete ({state.reason}); {how_to_go_on(project)}", flush=True)
         return True
     wait_for_earlier(folder, name)
     progress.begin(name, current)

@@ -10,8 +10,7 @@ import torch
 
 from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows, Utterance, read_filelist
-from common.data.mel_settings import write_settings
-from common.data.mels import save_mel
+from common.data.mels import save_mel, write_settings
 from common.errors import DataError, UsageError
 from common.spec import Key
 from tacotron2.data_function import Item, Tacotron2DataConfig, TextMelDataset, encode, pieces, spell, unspoken

@@ -72,7 +72,7 @@ def test_inference_uses_the_stored_alphabet(german: German, tmp_path: Path) -> N
     succeed("inference.py", *words)
     logged = [record["data"] for record in read_log(tmp_path / "nvlog.json") if record.get("step") == "PARAMETER"]
     assert {"symbols": ALPHABET} in logged
-    _, config = inference.parse_args([str(word) for word in words])
+    config = inference.parse_args([str(word) for word in words]).config
     voice = Synthesizer.from_checkpoints(german.checkpoint, config=config, device="cpu")
     assert voice.symbols(PHRASE) == SPELLED
     ids, lengths = acoustic_stages(voice.acoustic).encode([PHRASE], voice.acoustic.options)

@@ -12,8 +12,7 @@ import torch
 
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows, Utterance
-from common.data.mel_settings import write_settings
-from common.data.mels import save_mel
+from common.data.mels import save_mel, write_settings
 from common.errors import DataError, UsageError
 from common.spec import Key
 from waveglow.data_function import MelAudioDataset

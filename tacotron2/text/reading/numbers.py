@@ -7,7 +7,7 @@
     fraction("3", "4")    three quarters
     roman("VIII")         8
 
-Numbers are strings of ASCII digits, with or without commas between thousands. text/numbers.py differs: it follows the wording
+Numbers are strings of ASCII digits, with or without commas between thousands. text/cleaners.py differs: it follows the wording
 that checkpoints were trained on. Here names contain no commas, and digits after a point are read one by one.
 """
 

@@ -81,10 +81,11 @@ def _day_month(article: str | None, day: str, name: str, in_year: str | None) ->
 
 
 def _year_and_number(first: str, second: str) -> str:
-    """Month or range of years: "2021-03" is a month, "1914-18" and "1998-99" are ranges."""
+    """Month or range of years: "2021-03" is a month; "1914-18", "2008-09" and "1999-00" are ranges."""
     if second <= first[2:] and 1 <= int(second) <= 12:
         return f"{month(second)} {year(first)}"
-    return f"{year(first)} to {year(first[:2] + second) if second[0] == '0' else cardinal(second)}"
+    century = int(first[:2]) + (second < first[2:])
+    return f"{year(first)} to {year(f'{century}{second}') if second[0] == '0' else cardinal(second)}"
 
 
 def _era(number: str, letters: str) -> str:
@@ -176,8 +177,8 @@ _TIMES: list[Rule] = [
 
 
 def _seven_digits(prefix: str, line: str) -> str:
-    """Local telephone number, "555-1234"; round numbers, "500-1000", are a range."""
-    if prefix[-1] == "0" and line[-1] == "0":
+    """Local telephone number, "555-1234", or a range of round numbers, "500-1000"."""
+    if prefix[-1] == "0" and line[-1] == "0" and line[0] != "0":
         return f"{cardinal(prefix)} to {number_or_year(line)}"
     return groups_of_digits(f"{prefix}-{line}")
 

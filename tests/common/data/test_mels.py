@@ -13,8 +13,7 @@ import torch
 
 from common.audio.stft import AudioConfig
 from common.data import mels
-from common.data.mel_settings import check_settings, settings_of
-from common.data.mels import load_mel, mel_path_of, save_mel
+from common.data.mels import check_settings, load_mel, mel_path_of, save_mel, settings_of
 from common.errors import DataError, UsageError
 
 
@@ -73,6 +72,16 @@ def test_lists_that_do_not_correspond(tmp_path: Path, lists: list[str]) -> None:
     path.write_text(path.read_text().replace("text b", "text x"))
     with pytest.raises(DataError, match="its texts are not those of"):
         mels.main(lists)
+
+
+def test_recordings_that_would_share_a_mel_are_refused(tmp_path: Path, lists: list[str]) -> None:
+    tone(tmp_path / "wavs" / "a.flac")
+    for kind, row in (("audio", "wavs/a.flac|text a"), ("mel", "mels/a.pt|text a")):
+        with (tmp_path / f"{kind}.txt").open("a") as file:
+            file.write(f"{row}\n")
+    with pytest.raises(DataError, match=r"a\.flac: its mel .*/mels/a\.pt is that of .*/a\.wav, too"):
+        mels.main(lists)
+    assert not (tmp_path / "mels").exists()
 
 
 def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) -> None:

@@ -42,6 +42,21 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending(tmp_path: Path
     ]
 
 
+def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
+    """A.wav beside A.flac would share a copy and a mel; an id with its ending chooses one of them."""
+    for name in ("a.wav", "a.flac", "b.ogg", "b.wav"):
+        save(tmp_path / "wavs" / name, tone(0.1, RATE))
+    (tmp_path / "metadata.csv").write_text("a|one\nb.ogg|two\nb.wav|three\n")
+    found = recordings.read_layout(tmp_path)
+    assert found.problems == {
+        0: f"a.wav and a.flac are both in {tmp_path}/wavs, expected one; or write the id with its ending",
+        2: "a clip named b is in row 2, too",
+    }
+    assert [r.path.name for r in found.recordings] == ["a.wav", "b.ogg", "b.wav"]
+    (tmp_path / "list.txt").write_text("wavs/a.wav|one\nwavs/a.flac|two\n")
+    assert recordings.read_list(tmp_path / "list.txt", tmp_path).problems == {1: "a clip named a is in row 1, too"}
+
+
 def test_bad_rows_of_a_folder_are_all_found(tmp_path: Path) -> None:
     save(tmp_path / "wavs" / "a.wav", tone(0.1, RATE))
     (tmp_path / "metadata.csv").write_text("a|one\na\n|x\nb|two\na|\n\na|1|2|3")

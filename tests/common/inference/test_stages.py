@@ -23,7 +23,7 @@ from common.inference.stages import (
     mels_from_texts,
     plan_batches,
     stream,
-    stream_parts,
+    stream_pieces,
     synthesise,
     trim,
 )
@@ -229,7 +229,7 @@ def test_streams_of_one_batch_are_those_of_each_line_alone() -> None:
     stages = pipeline()
     parts = [part for line in lines_from(["ab-c", "defg", "a"]) for part in cut_line(line, stages.acoustic, 3)]
     assert [(part.text, part.key) for part in parts][:2] == [("ab", (0, 0, 0)), ("c", (0, 0, 1))]
-    streams = stream_parts(parts, stages)
+    streams = stream_pieces(parts, stages)
     assert stages.acoustic.model.sizes == [[len(part.text) for part in parts]]
     sounds: dict[int, list[float]] = {number: [] for number in range(len(parts))}
     speeches = {}
@@ -288,11 +288,11 @@ def test_mels_of_streams_are_computed_in_halves_where_memory_is_short() -> None:
     vocoders = [type(stages.vocoder)() for _ in parts]  # type: ignore[call-arg]
     model = SmallMemory(4)
     cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
-    sounds = [exhaust(steps)[1][0].audio.tolist() for steps in stream_parts(parts, cramped, vocoders)]
+    sounds = [exhaust(steps)[1][0].audio.tolist() for steps in stream_pieces(parts, cramped, vocoders)]
     assert model.sizes == [[2], [4], [1], [3]]
-    assert sounds == [exhaust(steps)[1][0].audio.tolist() for steps in stream_parts(parts, stages)]
+    assert sounds == [exhaust(steps)[1][0].audio.tolist() for steps in stream_pieces(parts, stages)]
     with pytest.raises(torch.OutOfMemoryError):
-        stream_parts(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
+        stream_pieces(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
 
 
 def test_a_line_is_left_out_where_a_piece_does_not_fit() -> None:

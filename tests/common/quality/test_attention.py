@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from common.quality.attention import Reading, furthest, read_attention
+from common.quality.attention import Reading, attention_focus, furthest, read_attention
 
 
 def attending(positions: list[int], symbols: int) -> Tensor:
@@ -77,3 +77,12 @@ def test_the_furthest_symbol_is_not_that_of_a_single_glance() -> None:
     assert furthest(alignment) == 4
     assert furthest(torch.eye(10)) == 9
     assert furthest(torch.zeros(0, 10)) == -1
+
+
+def test_attention_focus_in_closed_form() -> None:
+    alignments = torch.full((4, 5, 4), 0.25)  # item 0: spread evenly
+    alignments[1] = torch.eye(4)[[0, 1, 2, 3, 3]]  # item 1: one symbol at a time
+    alignments[2, :3] = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0.5, 0.5, 0]])
+    alignments[2, 3:] = torch.nan  # past the length: must not count
+    focus = attention_focus(alignments, torch.tensor([5, 5, 3, 0]))
+    assert focus.tolist() == pytest.approx([0.25, 1.0, 2.5 / 3, 0.0])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError
-from common.run import log_files
 from common.run.nvlog import NvLog, read_log
+from common.run.run_folder import prepare_log
 
 
 class Folder:
@@ -22,7 +22,7 @@ class Folder:
     def run(self, model: str, name: str, first: int = 0, last: int = 2) -> str:
         """Log optimizer steps first … last - 1 as train.py does; returns what is said about older logs."""
         log, tensorboard = self.path / "nvlog.json", self.path / "tensorboard" / model
-        message = log_files.prepare(log, tensorboard, model, first)
+        message = prepare_log(log, tensorboard, model, first)
         with NvLog(log, tensorboard, purge_step=first + 1 if first else None) as open_log:
             open_log.parameters({"model_name": model, "run": name})
             for step in range(first, last):

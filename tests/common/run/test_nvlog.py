@@ -14,7 +14,7 @@ import pytest
 import soundfile
 import torch
 
-from common.data.reports import plot_gate
+from common.data.pictures import plot_gate
 from common.errors import DataError
 from common.run.nvlog import NullLog, NvLog, read_log
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.data.reports import figure_pixels, plot_losses
+from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError
 from studio.page.plan_review import (
     parse_limit,

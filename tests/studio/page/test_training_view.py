@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from common.data.reports import figure_pixels, plot_losses
+from common.data.pictures import figure_pixels, plot_losses
 from common.errors import DataError
 from common.run.nvlog import NvLog
 from studio.page.training_view import TrainingView, newest_model, studio_train_argv

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from common import precision
 from common.checkpoint.files import load_checkpoint
+from common.errors import DataError
+from common.run.interrupt import StopRequest
 from models import REGISTRY
 from studio import share
+from studio.plan import __main__ as planning
 from studio.plan.commands import train_argv
-from studio.plan.file import ModelPlan, Plan, write_plan
-from studio.project import Project, lock_project
+from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.prepare import __main__ as prepare
+from studio.project import Project
 from studio.train import __main__ as train
 from studio.train.process import RunEnding, run_training
 from studio.train.progress import Progress, digest, read_reports
-from tests.recipe import MODELS, ROOT, read_steps, run, succeed, train_tiny_model
+from tests.recipe import MODELS, ROOT, read_steps, run, start, succeed, train_tiny_model
 from tests.studio.projects import make_project
 from tests.test_train import differences
 
@@ -65,17 +69,16 @@ def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
     return plan
 
 
-def start(project: Project) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "studio.train", project.name, "--projects", str(project.projects)]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run train.py in this process."""
 
+    def run_training(argv: list[str], threads: int, left: float, stop: object, spend: Callable[[float], None]):
+        print(succeed("train.py", *argv))
+        spend(1.0)
+        return RunEnding.FINISHED
 
-def wait_for_progress(process: subprocess.Popen[str], log: Path) -> None:
-    """Wait until a run has logged the first step of an epoch that the log did not have before."""
-    deadline, before = time.monotonic() + 200, epochs_in(log)
-    while epochs_in(log) <= max(before, 1):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
-        time.sleep(0.02)
+    monkeypatch.setattr(train, "run_training", run_training)
 
 
 def epochs_in(log: Path) -> int:
@@ -83,22 +86,45 @@ def epochs_in(log: Path) -> int:
     return max((step[0] for step, _ in read_steps(log) if len(step) == 2), default=-1) if log.exists() else -1
 
 
-def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_speaks(tmp_path: Path) -> None:
+def progress_of(project: Project) -> Progress:
+    return Progress(project.root / "runs" / "progress.json")
+
+
+def train_waveglow(project: Project, plan: Plan, progress: Progress | None = None) -> bool:
+    stop: Any = NoStop()
+    return train.train_model("WaveGlow", plan, project, progress or progress_of(project), stop)
+
+
+def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = make_project(Project(name="whole", projects=tmp_path))
     killed = make_project(Project(name="killed", projects=tmp_path))
     for project in (whole, killed):
         tiny_plan(project, 40, report_every=10)
     assert train.main([whole.name, "--projects", str(tmp_path)]) == 0
 
-    for number in (signal.SIGKILL, signal.SIGINT):
-        process = start(killed)
-        wait_for_progress(process, killed.run("Tacotron2") / "nvlog.json")
-        process.send_signal(number)
-        process.communicate(timeout=100)
-        assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 130)
-    process = start(killed)
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, out
+    log, argv = killed.run("Tacotron2") / "nvlog.json", [killed.name, "--projects", str(tmp_path)]
+    process, deadline = start(sys.executable, "-m", "studio.train", *argv), time.monotonic() + 200
+    while epochs_in(log) <= 1:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    reached = epochs_in(log)
+
+    class StopSoon(StopRequest):
+        """A Ctrl-C in an epoch that the killed run did not reach."""
+
+        exit_code = 130
+        is_requested = property(lambda self: epochs_in(log) > reached)  # type: ignore[assignment]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "StopRequest", StopSoon)
+        assert train.main(argv) == 130
+    assert f"stopped: python -m studio.train killed --projects {tmp_path} resumes it\n" in capsys.readouterr().out
+    assert not killed.voice.exists()
+    assert train.main(argv) == 0
 
     for name in MODELS:
         ours, theirs = (
@@ -139,151 +165,133 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     assert (project.root / "whole.zip").read_bytes() == first
 
 
-def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(tmp_path: Path, capfd) -> None:
+def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(
+    tmp_path: Path, capfd, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = make_project(Project(name="short", projects=tmp_path))
-    plan = tiny_plan(project, 100_000)
-    words, spent = train_argv("WaveGlow", plan, project), list[float]()
-    assert run_training(words, 1, 40.0, NoStop(), spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
-    assert "saved" in capfd.readouterr().out
-    assert sum(spent) >= 40.0
+    argv, spent, stop = train_argv("WaveGlow", tiny_plan(project, 100_000), project), list[float](), NoStop()
+    log = project.run("WaveGlow") / "nvlog.json"
+
+    class Clock:
+        """A clock that leaps by 1,000 s once the run trains."""
+
+        sleep = staticmethod(time.sleep)
+        monotonic = staticmethod(lambda: time.monotonic() + 1000 * (epochs_in(log) > 0))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("studio.train.process.time", Clock)
+        assert run_training(argv, 1, 900.0, stop, spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
+    assert "saved" in capfd.readouterr().out and 1000 <= sum(spent) < 1200
     assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["iteration"] > 0
-    assert run_training(words, 1, 0.0, NoStop(), spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
-    plan = tiny_plan(project, 100_000, hours=1 / 3600)
-    progress = Progress(project.root / "runs" / "progress.json")
+    assert run_training(argv, 1, 0.0, stop, spent.append) is RunEnding.BUDGET  # type: ignore[arg-type]
+    plan, progress = tiny_plan(project, 100_000, hours=1 / 3600), progress_of(project)
     progress.begin("WaveGlow", digest("WaveGlow", plan, project))
     progress.spend("WaveGlow", 8.0)
-    log = project.run("WaveGlow") / "nvlog.json"
-    before, steps = (
-        os.stat(log).st_mtime,
-        sum(data["train_iter_time"] for step, data in read_steps(log) if len(step) == 2),
-    )
-    assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
-    assert Progress(progress.path).of("WaveGlow").reason == "its budget of 1 s"
-    words = f"WaveGlow: trained (its budget of 1 s); 8 s in all: {steps:.0f} s of steps, "
-    assert words in capfd.readouterr().out
-    assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
-    assert os.stat(log).st_mtime == before
+    before = log.stat().st_mtime
+    steps = sum(data["train_iter_time"] for step, data in read_steps(log) if len(step) == 2)
+    assert train_waveglow(project, plan)
+    assert progress_of(project).of("WaveGlow").reason == "its budget of 1 s"
+    assert f"WaveGlow: trained (its budget of 1 s); 8 s in all: {steps:.0f} s of steps, " in capfd.readouterr().out
+    assert train_waveglow(project, plan) and log.stat().st_mtime == before
     out = capfd.readouterr().out
-    assert (
-        "WaveGlow: nothing to do, its plan has ended (its budget of 1 s); to train on, raise `epochs`, `hours`" in out
-    )
+    assert "WaveGlow: nothing to do, its plan is complete (its budget of 1 s); to train on, raise `epochs`" in out
     assert f"or run python -m studio.plan --minutes M short --projects {tmp_path}\n" in out
 
 
-def test_a_changed_plan_trains_on_after_a_budget_is_spent(tmp_path: Path, capfd) -> None:
-    """It printed a line that nobody saw, and trained nothing."""
+@pytest.mark.usefixtures("in_process")
+def test_a_changed_plan_trains_on_and_done_epochs_name_the_ways_to(tmp_path: Path, capsys) -> None:
+    """It printed a line that nobody saw, and trained nothing; and it named --epochs, a flag of train.py."""
     project = make_project(Project(name="more", projects=tmp_path))
-    progress = Progress(project.root / "runs" / "progress.json")
+    last = project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt"
+
+    def train_to(epochs: int, **values: object) -> str:
+        assert train_waveglow(project, tiny_plan(project, epochs, report_every=1, **values))
+        assert load_checkpoint(last)["epoch"] == epochs - 1
+        return capsys.readouterr().out
+
     for epochs in (1, 2):
-        plan = tiny_plan(project, epochs, hours=0.5, report_every=1)
-        assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
-        assert "WaveGlow: trains to epoch" in capfd.readouterr().out
-        assert load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")["epoch"] == epochs - 1
-        progress.spend("WaveGlow", 1800.0)  # all of it
-    state = Progress(progress.path).of("WaveGlow")
-    assert state.seconds > 3600 and 1800 < state.spent < 3600
+        out = train_to(epochs, hours=0.5)
+        assert f"WaveGlow: trains to epoch {epochs}" in out and f"WaveGlow: trained (all {epochs} epochs); " in out
+        progress_of(project).spend("WaveGlow", 1800.0)  # all of it
+    state = progress_of(project).of("WaveGlow")
+    assert state.seconds == 3602 and state.spent == 1801
+    out = train_to(2, patience=11)
+    assert "WaveGlow: nothing to train, all 2 epochs are done; to train on, raise `epochs`, `hours`" in out
+    assert "--epochs" not in out
+    train_to(3)
+    last.resolve().write_bytes(last.read_bytes()[:5000])  # train.py chooses the one before
+    assert "checkpoint_WaveGlow_1.pt: resuming at epoch 2" in train_to(4)
 
 
-def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_process")
+def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """The voice was the one of an earlier report, since the last epochs had none."""
-    monkeypatch.setattr(train, "START", 295.0)  # so that a machine may be slow to start, and the test ends soon
+    monkeypatch.setattr(train, "START", 297.0)  # so that the test ends soon
     project = make_project(Project(name="report", projects=tmp_path))
-    plan = tiny_plan(project, 100_000, hours=300 / 3600)
-    progress = Progress(project.root / "runs" / "progress.json")
-    assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
+    assert train_waveglow(project, tiny_plan(project, 100_000, hours=300 / 3600))
     last = load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")
     assert last["epoch_complete"] and read_reports(project.run("WaveGlow"))[-1].epoch == last["epoch"]
-    assert f"epoch {last['epoch']} is the last" in capfd.readouterr().out
-    assert Progress(progress.path).of("WaveGlow").reason == "its budget of 5 min"
+    assert f"epoch {last['epoch']} is the last" in capsys.readouterr().out
+    assert progress_of(project).of("WaveGlow").reason == "its budget of 5 min"
 
 
-def test_epochs_that_are_done_name_the_ways_to_train_on(tmp_path: Path, capfd) -> None:
-    """It named --epochs, a flag of train.py."""
-    project = make_project(Project(name="done", projects=tmp_path))
-    progress = Progress(project.root / "runs" / "progress.json")
-    for patience in (10, 11):
-        plan = tiny_plan(project, 2, patience=patience)
-        assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
-    out = capfd.readouterr().out
-    assert "WaveGlow: trained (all 2 epochs); " in out and "--epochs" not in out
-    assert "WaveGlow: nothing to train, all 2 epochs are done; to train on, raise `epochs`, `hours`" in out
-
-
-def test_a_damaged_checkpoint_leaves_the_choice_to_train_py(tmp_path: Path, capfd) -> None:
-    project = make_project(Project(name="damaged", projects=tmp_path))
-    progress = Progress(project.root / "runs" / "progress.json")
-    for epochs in (3, 4):
-        plan = tiny_plan(project, epochs, report_every=1)
-        assert train.train_model("WaveGlow", plan, project, progress, NoStop())  # type: ignore[arg-type]
-        last = project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt"
-        assert load_checkpoint(last)["epoch"] == epochs - 1
-        last.resolve().write_bytes(last.read_bytes()[:5000])
-    assert "checkpoint_WaveGlow_1.pt: resuming at epoch 2" in capfd.readouterr().out
-
-
-def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capfd) -> None:
+def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
     """An edited transcript made no difference to a model whose budget was spent."""
+    monkeypatch.setattr(train, "run_training", lambda *_: RunEnding.BUDGET)
     project = make_project(Project(name="edited", projects=tmp_path))
-    progress = Progress(project.root / "runs" / "progress.json")
-    plan = tiny_plan(project, 100_000, hours=3 / 3600)
+    plan = tiny_plan(project, hours=1.0)
     for _ in range(2):
-        assert train.train_model("Tacotron2", plan, project, progress, NoStop())  # type: ignore[arg-type]
-        assert "Tacotron2: trains to epoch" in capfd.readouterr().out
-        assert train.train_model("Tacotron2", plan, project, progress, NoStop())  # type: ignore[arg-type]
-        assert "Tacotron2: nothing to do" in capfd.readouterr().out
+        for words in ("WaveGlow: trains to epoch", "WaveGlow: nothing to do"):
+            assert train_waveglow(project, plan) and words in capsys.readouterr().out
         first, *others = project.training_list.read_text().splitlines(keepends=True)
         project.training_list.write_text("".join([first.replace("|", "|well "), *others]))
 
 
-def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
+def test_a_run_that_fails_ends_the_command_with_its_reason(tmp_path: Path, capfd) -> None:
     project = make_project(Project(name="bad", projects=tmp_path))
     tiny_plan(project)
     shutil.rmtree(project.clips)
-    result = subprocess.run(
-        [sys.executable, "-m", "studio.train", "bad", "--projects", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 1 and "Traceback" not in result.stderr
-    assert "no file clips/" in result.stderr and "train.py ended with exit code 1" in result.stderr
+    with pytest.raises(DataError, match=r"train\.py ended with exit code 1, for the reason above"):
+        train.main(["bad", "--projects", str(tmp_path)])
+    assert "no file clips/" in capfd.readouterr().err
 
 
-def test_a_training_refuses_another_run_on_its_project(tmp_path: Path) -> None:
+def test_one_command_at_a_time_works_on_a_project(tmp_path: Path) -> None:
     """Two trainings would count the same time twice; a preparation would replace the clips of a training."""
     project = make_project(Project(name="busy", projects=tmp_path))
     tiny_plan(project)
-    words = [["studio.train", "busy"], ["studio.prepare", "--name", "busy", "--apply"]]
-    with lock_project(project):
-        for command in words:
-            command = [sys.executable, "-m", *command, "--projects", str(tmp_path)]
-            result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-            assert result.returncode == 1, result.stdout
-            assert (
-                result.stderr
-                == f"error: {project.root}: another studio.prepare or studio.train is at work on it; wait for its end\n"
-            )
+    project.state.mkdir()
+    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+    flags = ["--projects", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(project.state / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        holder.stdout.readline()
+        message = f"{project.root}: another studio.prepare or studio.train is at work on it; wait for its end"
+        for command in (
+            lambda: train.main(["busy", *flags]),
+            lambda: prepare.main(["--name", "busy", "--apply", *flags]),
+            lambda: prepare.main([str(ROOT / "audio"), "--name", "busy", *flags]),
+        ):
+            with pytest.raises(DataError) as caught:
+                command()
+            assert str(caught.value) == message
+        holder.stdin.close()
     assert not project.run("Tacotron2").exists()
 
 
 def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> None:
-    for module, wanted in (("plan", "prepare FOLDER --name"), ("train", "plan"), ("share", "train")):
-        result = subprocess.run(
-            [sys.executable, "-m", f"studio.{module}", "none", "--projects", str(tmp_path)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        assert result.returncode == 1, result.stderr
-        assert f"no such file; run python -m studio.{wanted} none --projects {tmp_path} first" in result.stderr
+    commands = ((planning, "prepare FOLDER --name"), (train, "plan"), (share, "train"))
+    for module, wanted in commands:
+        with pytest.raises(DataError) as caught:
+            module.main(["none", "--projects", str(tmp_path)])
+        assert f"no such file; run python -m studio.{wanted} none --projects {tmp_path} first" in str(caught.value)
 
 
-def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> None:
-    from studio.plan import __main__ as command
-
+def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys) -> None:
     project = make_project(Project(name="planned", projects=tmp_path))
     starts = [str(train_tiny_model(name)) for name in MODELS]
-    command.main(
+    planning.main(
         [project.name, "--projects", str(tmp_path), "--from", *starts, "--cpu", "--minutes", "30", "--find-lr"]
     )
     out = capsys.readouterr().out
@@ -302,7 +310,5 @@ def test_plan_measures_and_train_py_takes_its_words(tmp_path: Path, capsys) -> N
     options = [settings["options"] for settings in content["models"].values()]
     assert [values.get("amp", False) for values in options] == [precision.has_fast_half(torch.device("cpu"))] * 2
     assert content["models"]["Tacotron2"]["options"]["p_convolution_dropout"] == 0.1  # the start is a small model
-    from studio.plan.file import read_plan
-
-    words = train_argv("Tacotron2", read_plan(project.plan), project)
-    assert "5 clips x 1 processes" in run("train.py", *words, "--dry-run").out
+    argv = train_argv("Tacotron2", read_plan(project.plan), project)
+    assert "5 clips x 1 processes" in run("train.py", *argv, "--dry-run").out

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from benchmarks.cases import clips
 from common import precision
-from common.chunks import ChunkedLoop
 from common.fast import shallow_copy
 from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
@@ -20,7 +19,7 @@ from models import REGISTRY
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder
 from tacotron2.fast import graphs
-from tacotron2.fast.graphs import RecordedDecoder, run_chunk
+from tacotron2.fast.graphs import ChunkedLoop, RecordedDecoder, run_chunk
 from tacotron2.fast.training import TrainingDecoder
 from tests.gpu_rules import Rules
 from tests.pretend_gpu import CPU, GPU, PretendGpu, requires_pretence

@@ -24,10 +24,10 @@ PLAIN = [row.text for path in sorted(ROOT.glob("filelists/*_audio_*.txt")) for r
 SIGNS = "".join(map(chr, [*range(32, 127), *range(160, 256)])) + "–—‘’“”…€₹£⅓²⁶₂µ°℃′″×÷−→№ＡＢ１＆"
 
 
-@pytest.mark.parametrize(("written", "spoken"), CASES, ids=[written for written, _ in CASES])
-def test_written_text_becomes_the_spoken_text_of_the_table(written: str, spoken: str) -> None:
-    assert read_english(written) == spoken
-    assert read_english(spoken) == spoken
+def test_written_text_becomes_the_spoken_text_of_the_table() -> None:
+    assert len(CASES) > 500
+    assert [(written, read_english(written)) for written, _ in CASES] == CASES
+    assert [(written, read_english(spoken)) for written, spoken in CASES] == CASES
 
 
 def is_pronounceable(text: str) -> bool:
@@ -78,7 +78,7 @@ def random_texts(seed: int, number: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_texts_are_pronounceable_and_stay_after_one_call(seed: int) -> None:
     for text in random_texts(seed, 250):
         once = read_english(text)
@@ -148,6 +148,35 @@ def test_dates_are_read_alike_in_all_forms(form: str) -> None:
         date = datetime.date(2003, 1, 1) + datetime.timedelta(days)
         ordinal = read_english(f"{date.day}th")
         assert read_english(date.strftime(form)) == f"{date:%B} {ordinal}, {read_english(str(date.year))}"
+
+
+def test_two_digits_of_a_year_in_a_date_lie_between_1950_and_2049() -> None:
+    for year in range(1950, 2050):
+        whole = read_english(f"3/14/{year}")
+        assert whole == f"March fourteenth, {read_english(str(year)) if year != 2000 else 'two thousand'}"
+        assert read_english(f"3/14/{year % 100:02}") == read_english(f"14/3/{year % 100:02}") == whole
+
+
+def test_a_year_and_two_digits_are_a_month_or_the_next_years_of_a_range() -> None:
+    for first in (1100, 1199, 1900, 1912, 1999, 2000, 2008, 2012, 2021, 2099):
+        for last in range(first, first + 13):
+            spoken, two_digits = read_english(f"{first}-{last % 100:02}"), read_english(str(last % 100))
+            if 1 <= last % 100 <= 12 and last % 100 <= first % 100:
+                assert spoken == f"{datetime.date(2000, last % 100, 1):%B} {read_english(str(first))}"
+            else:
+                whole = "twenty-one hundred" if last == 2100 else read_english(str(last))
+                assert spoken == f"{read_english(str(first))} to {two_digits if last % 100 > 9 else whole}"
+
+
+def test_seven_digits_are_a_telephone_number_unless_both_parts_are_round() -> None:
+    for prefix in ("200", "209", "250", "505", "555", "990", "999"):
+        for line in ("0100", "0199", "1000", "1001", "1019", "1200", "1230", "1234", "9990", "9999"):
+            spoken = read_english(f"{prefix}-{line}")
+            if prefix[-1] == line[-1] == "0" != line[0]:
+                assert spoken == f"{read_english(prefix)} to {read_english(line)}"
+            else:
+                assert spoken == ", ".join(" ".join(_ONES[int(digit)] for digit in part) for part in (prefix, line))
+            assert read_english(f"({prefix}) {prefix}-{line}").count(", ") == 2
 
 
 def test_every_minute_of_a_day() -> None:

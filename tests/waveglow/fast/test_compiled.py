@@ -1,11 +1,12 @@
-"""Channels innermost against the plain model, without the compiler: tests/test_fast_ways.py has it with both."""
+"""Channels innermost against the plain model, without the compiler, which tests/test_fast_ways.py runs on the plain layers."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from waveglow.fast.compiled import ChannelsLastConv1d, with_channels_last
+from common.fast import Request
+from waveglow.fast.compiled import ChannelsLastConv1d, convert_to_channels_last, with_channels_last
 from waveglow.model import WaveGlow
 
 
@@ -17,6 +18,9 @@ def test_layers_with_channels_innermost_are_the_plain_ones() -> None:
     for wn in plain.WN:
         nn.init.normal_(wn.end.weight, std=0.05)  # type: ignore[union-attr, arg-type]
     last = with_channels_last(plain)
+    compiled = convert_to_channels_last(plain, Request(compile="max-autotune"))
+    assert isinstance(compiled.WN[0].in_layers[0], ChannelsLastConv1d)  # type: ignore[union-attr, index]
+    assert compiled._compiled_call_impl is not None and plain._compiled_call_impl is None
     assert all(a is b for a, b in zip(last.parameters(), plain.parameters(), strict=True))
     assert isinstance(last.WN[0].in_layers[0], ChannelsLastConv1d)  # type: ignore[union-attr, index]
     mels, audio = torch.randn(2, 6, 5).double(), 0.3 * torch.randn(2, 5 * 256).double()

@@ -269,7 +269,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from common.fast import Request
-from common.kernels.private_ops import Processor
+from waveglow.fast.training import convert_for_training
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
 

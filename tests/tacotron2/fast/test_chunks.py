@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from common import chunks
-from common.chunks import ChunkedLoop, Tensors
+from tacotron2.fast import graphs
+from tacotron2.fast.graphs import ChunkedLoop, Tensors
 from tests.gpu_rules import Rules
 from tests.pretend_gpu import CPU, GPU, Graph, PretendGpu, requires_pretence
 
@@ -93,7 +93,7 @@ def test_losses_of_two_batches_before_their_backward(device: torch.device) -> No
 @requires_pretence
 def test_a_gpu_replays_and_runs_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the bound on recordings a new size runs unrecorded, with the same results."""
-    monkeypatch.setattr(chunks, "MAX_RECORDED", 1)
+    monkeypatch.setattr(graphs, "MAX_RECORDED", 1)
     first, second = Problem(9, 3, seed=1), Problem(9, 5, seed=2)
     with PretendGpu(Rules()):
         loop = ChunkedLoop(function := Recurrence(), 4)

@@ -1,3 +1,5 @@
+"""Pictures: what is drawn where, and files that cannot be written."""
+
 import io
 import subprocess
 import sys
@@ -8,9 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from common.data.reports import (
+from common.data.pictures import (
     WordSpan,
-    attention_focus,
     figure_pixels,
     plot_alignment,
     plot_gate,
@@ -63,7 +64,7 @@ def test_saved_pictures_are_png_and_not_blank(tmp_path, kind):
 
 def test_no_pyplot():
     """In a process of its own, since packages of other tests import pyplot."""
-    script = "import sys, tests.common.data.test_reports as own; own.figures(); assert 'matplotlib.pyplot' not in sys.modules"
+    script = "import sys, tests.common.data.test_pictures as own; own.figures(); assert 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
@@ -179,12 +180,3 @@ def test_a_failed_save_leaves_no_trace(tmp_path):
     with pytest.raises(DataError, match=r"p\.png: cannot write the picture \(Is a directory\)"):
         save_figure(tmp_path / "p.png", plot_gate(np.zeros(2), np.zeros(2)))
     assert [entry.name for entry in tmp_path.iterdir()] == ["p.png"]
-
-
-def test_attention_focus_in_closed_form():
-    alignments = torch.full((4, 5, 4), 0.25)  # item 0: spread evenly
-    alignments[1] = torch.eye(4)[[0, 1, 2, 3, 3]]  # item 1: one symbol at a time
-    alignments[2, :3] = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0.5, 0.5, 0]])
-    alignments[2, 3:] = torch.nan  # past the length: must not count
-    focus = attention_focus(alignments, torch.tensor([5, 5, 3, 0]))
-    assert focus.tolist() == pytest.approx([0.25, 1.0, 2.5 / 3, 0.0])

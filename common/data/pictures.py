@@ -1,7 +1,7 @@
-"""Pictures and numbers that show a model's progress: spectrograms, alignments, gates, the focus of attention.
+"""Pictures of data and of a model's outputs: spectrograms, alignments, gates, losses.
 
-Pictures use matplotlib's objects and its Agg canvas, never pyplot: no display, no global state. matplotlib is imported
-where a picture is made, since most uses of the code draw none and its import takes most of a second.
+Pictures use matplotlib's objects and its Agg canvas, never pyplot: no display, no global state. matplotlib is imported only when
+a picture is drawn, because most runs draw none and its import takes most of a second.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from common.errors import DataError
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-# B batch, S symbols, T frames (or decoder steps), M mels
+# S symbols, T frames (or decoder steps), M mels
 Array = Tensor | npt.NDArray[Any]
 
 DPI = 120
@@ -194,22 +193,6 @@ def _without_glyph_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from")
         yield
-
-
-def attention_focus(alignments: Tensor, lengths: Tensor) -> Tensor:
-    """Compute the focus of each item's attention (B,): the mean, over its decoder steps, of the step's largest weight.
-
-    1 is attention on one symbol at a time, 1/S attention spread evenly; intelligible speech is above about 0.5.
-
-    Args:
-        alignments: attention weights (B, T, S); steps past an item's length do not count.
-        lengths: decoder steps of each item (B,); an item of none gets 0.
-    """
-    peaks = alignments.amax(dim=2)
-    steps = torch.arange(alignments.shape[1], device=alignments.device)
-    lengths = lengths.to(alignments.device)
-    inside = steps[None, :] < lengths[:, None]
-    return peaks.where(inside, peaks.new_zeros(())).sum(dim=1) / lengths.clamp(min=1)
 
 
 def _new_figure(width: float, height: float) -> Figure:
