@@ -361,7 +361,7 @@ def _trained_checkpoint(spec: ModelSpec) -> Path | None:
 
 def _embedded(spec: ModelSpec) -> Path | None:
     """Find a model's part of the voice that comes with the code."""
-    path = EMBEDDED / f"{spec.flag}.safetensors"
+    path = EMBEDDED / f"{spec.file_stem}.safetensors"
     return path if path.is_file() else None
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.audio.audio_processing import predict_peak
+from common.audio.audio_processing import check_mels, predict_peak
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.errors import UsageError
 from pulse_noise.synthesis import PulseNoiseSynthesis, Source, interpolate, make_source
@@ -97,10 +97,11 @@ class PulseNoise(nn.Module):
         """Yield the audio of `infer` for one item in parts (1, n), of `first` frames and then of `others`.
 
         The source is made at once, so that pulses and noise go on from part to part; each part's filter is fitted among CONTEXT
-        frames on either side.
+        frames on either side. Raises DataError for mels of another shape, too few of them, or NaN.
         """
         with torch.autocast(mels.device.type, enabled=False):
             synthesis, hop = self.synthesis(), self.config.hop_length
+            check_mels(mels, synthesis.stft)
             mel = mels[0].float()
             pitch, voicing = self.read_pitch(mel[None])
             source = make_source(pitch, voicing, noise[0].float(), self.config.sampling_rate, hop)

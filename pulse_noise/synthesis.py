@@ -60,9 +60,8 @@ def pulse_train(f0: Tensor, rate: int) -> Tensor:
 
     Each has the amplitude sqrt(rate / f0), which makes the mean power 1.
     """
-    phase = (
-        F.pad(torch.cumsum(f0.double() / rate, 0), (1, 0))[:-1] + 0.5
-    )  # the first pulse half a period after the start
+    middles = (f0[1:].double() + f0[:-1].double()) / 2  # the trapezoidal rule
+    phase = F.pad(torch.cumsum(middles / rate, 0), (1, 0)) + 0.5  # the first pulse comes half a period after the start
     crossings = torch.nonzero(phase[1:].floor() > phase[:-1].floor())[:, 0]
     before, after = phase[crossings], phase[crossings + 1]
     places = crossings + (after.floor() - before) / (after - before)
