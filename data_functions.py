@@ -18,6 +18,7 @@ from common.data.filelist import check_files, lines_of, read_filelist
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.spec import Key, Options, SpeechDataset
+from common.training.options import DataConfig, TrainOptions
 from common.training.sampler import EpochBatches
 from models import get_spec
 
@@ -50,18 +51,17 @@ class _Loader(DataLoader):
     workers: tuple[Any, ...] = ()  # this loader's processes, which may stay from one epoch to the next
 
     def __iter__(self) -> Any:
-        others = multiprocessing.active_children()  # another loader's may end at any time, and mean nothing
+        others = multiprocessing.active_children()  # those of other loaders, which may end at any time
         try:
             batches = super().__iter__()  # waits for the first batch where workers are kept from one epoch to the next
             if self.num_workers:
                 started = tuple(process for process in multiprocessing.active_children() if process not in others)
                 self.workers = started or self.workers
                 atexit.unregister(_end_workers)
-                atexit.register(
-                    _end_workers
-                )  # the newest function runs first, before those that would wait for workers
+                # The newest function runs first, before those that would wait for workers.
+                atexit.register(_end_workers)
             if self.num_workers and threading.current_thread() is threading.main_thread():
-                # PyTorch's handler raises the error of an ended worker at any place, in the middle of an optimizer's step too.
+                # PyTorch's handler raises the error of an ended worker anywhere, even in the middle of an optimizer's step.
                 # Without it, the error comes from the next batch, some seconds later.
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for batch in batches:
@@ -94,7 +94,7 @@ def _has_ended(workers: tuple[Any, ...]) -> bool:
 
 
 def _end_workers() -> None:
-    """End the loader processes of this process, which take a single SIGTERM for the scheduler's."""
+    """Kill the loader processes of this process, which ignore a first SIGTERM as the scheduler's."""
     for worker in multiprocessing.active_children():
         worker.kill()
 
@@ -117,7 +117,7 @@ class Loaders(NamedTuple):
 
 
 def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
-    """Build the dataset of a filelist whose files all exist and are of a usable length. DataError lists all bad rows."""
+    """Build the dataset of a filelist. Raises DataError that lists all rows whose file is missing or of an unusable length."""
     utterances = read_filelist(filelist)
     check_files(utterances, filelist, options["dataset_path"])
     spec = get_spec(name)
@@ -127,20 +127,20 @@ def get_dataset(name: str, options: Options, filelist: Path) -> SpeechDataset:
     return dataset
 
 
-def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: bool) -> DataLoader:
+def get_loader(dataset: SpeechDataset, config: DataConfig, seed: int, dist: Dist, training: bool) -> DataLoader:
     """Build the loader of this process's batches, in pinned memory for a GPU."""
     sampler = EpochBatches(
         dataset.lengths,
-        options["batch_size"],
-        seed=options["seed"],
+        config.batch_size,
+        seed=seed,
         rank=dist.rank,
         world_size=dist.world_size,
         training=training,
-        bucket_batches=options["bucket_batches"],
-        accumulation=options["grad_accumulation_steps"] if training else 1,
+        bucket_batches=config.bucket_batches,
+        accumulation=config.grad_accumulation_steps if training else 1,
     )
     on_gpu = dist.device.type != "cpu"
-    workers = options["num_workers"]
+    workers = config.num_workers
     if workers is None:
         workers = min(4, os.cpu_count() or 1) if on_gpu else 0
     items = _ErrorsAsItems(dataset)
@@ -156,13 +156,18 @@ def get_loader(dataset: SpeechDataset, options: Options, dist: Dist, training: b
     )
 
 
-def get_loaders(name: str, options: Options, dist: Dist) -> Loaders:
-    """Build both loaders of a run. Raises DataError if a process would have no clip."""
-    training = get_dataset(name, options, options["training_files"])
+def get_loaders(options: TrainOptions, dist: Dist) -> Loaders:
+    """Build both loaders of a run, which has a seed. Raises DataError if a process would have no clip."""
+    config, seed = options.data, options.run.seed
+    assert seed is not None
+    training = get_dataset(options.model_name, options.flat, config.training_files)
     if len(training) < dist.world_size:
         raise DataError(
-            f"{options['training_files']}: {len(training)} clips, expected at least one for each of {dist.world_size} "
+            f"{config.training_files}: {len(training)} clips, expected at least one for each of {dist.world_size} "
             "processes: lower the number of processes"
         )
-    validation = get_dataset(name, options, options["validation_files"])
-    return Loaders(get_loader(training, options, dist, True), get_loader(validation, options, dist, False))
+    validation = get_dataset(options.model_name, options.flat, config.validation_files)
+    return Loaders(
+        get_loader(training, config, seed, dist, training=True),
+        get_loader(validation, config, seed, dist, training=False),
+    )

@@ -1,7 +1,7 @@
-"""Measure the quality of speech: python evaluate.py, on held-out lines, beside the recordings and Griffin-Lim.
+"""Measure the quality of speech on held-out lines, next to the recordings and Griffin-Lim: python evaluate.py.
 
-Synthesises the lines of a filelist (audio|text), or of a text file, one phrase a line, free running. A speech recogniser, a
-predictor of opinion scores and a comparison with the recordings measure the audio. Prints a table, and writes report.html, with
+Synthesises the lines of a filelist (audio|text) or a text file with one phrase per line, free running. The audio is measured by a
+speech recogniser, a predictor of opinion scores and a comparison with the recordings. Prints a table, and writes report.html, with
 players, and report.json to --output. `bash scripts/evaluation.sh` installs the evaluators.
 """
 
@@ -29,7 +29,6 @@ from common.errors import DataError, UsageError, exit_on_user_error, printable
 from common.files import atomic_write
 from common.inference.arguments import SpeakingOptions, add_speaking_arguments, speaking_options, vocoder_flags
 from common.inference.evaluation import (
-    MEASURED,
     Evaluators,
     HeldOutLine,
     Rendition,
@@ -42,6 +41,7 @@ from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.options import add_fields, option
 from common.parser import Parser
+from common.quality import MEASURED
 from common.quality.report import System, as_json, legend, page, table
 from common.training.checkup import is_mel, make_held_out_line, spread
 from exports.voice import load_voice
@@ -77,12 +77,12 @@ class EvaluationOptions(SpeakingOptions):
     other_vocoder: str | None = None
 
 
-# By the system's name: its renditions, and how many times faster than real time they were made.
+# By the system's name: its renditions, and how much faster than real time they were made.
 Renditions = dict[str, tuple[list[Rendition], float]]
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Read lines, load voices and evaluators, synthesise, measure, write."""
+    """Read lines, load voices and evaluators, synthesise, measure, and write the report."""
     options = parse_args(sys.argv[1:] if argv is None else argv)
     device = precision.pick_device(cpu=options.cpu)
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
@@ -107,7 +107,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def load_voices(options: EvaluationOptions, device: torch.device) -> dict[str, Synthesizer]:
-    """Load the voice of inference.py, and as "other " the one of --other-…. Raises DataError where their rates differ."""
+    """Load the main voice, chosen as in inference.py, and as "other " the voice of --other-….
+
+    Raises DataError if their sampling rates differ.
+    """
     named, other_named, config = options.checkpoints(SPECS), options.other_named, options.config
     if options.export:
         if named or other_named or options.other_vocoder:
@@ -140,20 +143,20 @@ def voice_line(voice: Synthesizer) -> str:
 
 
 def vocoders_of(voice: Synthesizer) -> dict[str, Vocoder]:
-    """Return Griffin-Lim, and the voice's own vocoder where it has one."""
+    """Return Griffin-Lim and the voice's own vocoder, if any."""
     vocoders: dict[str, Vocoder] = {GRIFFIN_LIM: GriffinLimVocoder(voice.audio, voice.device, voice.config.seed or 0)}
     return vocoders | ({voice.vocoding.spec.name: voice.vocoder} if voice.vocoding else {})
 
 
 def synthesise(items: list[HeldOutLine], voice: Synthesizer, prefix: str) -> Renditions:
-    """Synthesise all lines through each vocoder of a voice."""
+    """Synthesise all lines with each vocoder of a voice."""
     half, seed = voice.config.half, voice.config.seed or 0
     outputs = renditions_from_texts(items, voice.acoustic, vocoders_of(voice), voice.audio, voice.device, half, seed)
     return {f"{prefix}{voice.acoustic.spec.name}, {name}": renditions for name, renditions in outputs.items()}
 
 
 def read_items(options: EvaluationOptions, voice: Synthesizer) -> list[HeldOutLine]:
-    """Read the lines, with their recordings where the file is a filelist. Raises DataError for all lines that cannot be read."""
+    """Read the lines, with their recordings if the file is a filelist. Raises DataError for all lines that cannot be read."""
     try:
         with options.input.open("rb") as file:
             has_recordings = b"|" in file.readline()
@@ -180,7 +183,7 @@ def read_items(options: EvaluationOptions, voice: Synthesizer) -> list[HeldOutLi
 
 
 def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
-    """Return the anchors of the comparison: the recordings, and their true mels through each vocoder."""
+    """Return the anchors of the comparison: the recordings, and their true mels vocoded by each vocoder."""
     if any(item.recording is None for item in items):
         return {}
     outputs: Renditions = {"recordings": (recordings(items), math.nan)}
@@ -191,7 +194,7 @@ def anchors(items: list[HeldOutLine], voice: Synthesizer) -> Renditions:
 
 
 def make_folder(output: Path) -> None:
-    """Make the folder of the report, before the work is done. Raises DataError where the system refuses."""
+    """Create the report's folder before the work starts. Raises DataError if the system refuses."""
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -204,7 +207,7 @@ def write(
     voice: Synthesizer,
     options: EvaluationOptions,
 ) -> None:
-    """Print the table; write all numbers, and the page with the worst lines of the main system first."""
+    """Print the table; write all numbers, and the page, which lists the main system's worst lines first."""
     main_system = next(one for one in reversed(systems) if one.name.startswith(voice.acoustic.spec.name))
     texts = {name: {key: str(value) for key, value in values.items()} for name, values in settings.items()}
     report, numbers = options.output / "report.html", options.output / "report.json"

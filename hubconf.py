@@ -1,7 +1,7 @@
 """Entry points of torch.hub: torch.hub.load("PATH_OF_THIS_FOLDER", "nvidia_tacotron2", source="local").
 
-The names are those of NVIDIA's published hub entries. Nothing is downloaded: weights are those of the embedded voice, or of a
-checkpoint that is named.
+The names are those of NVIDIA's published hub entries. Nothing is downloaded: weights come from the embedded voice, or from a
+checkpoint that you name.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def nvidia_tacotron2(
     """Tacotron 2: infer(ids (B, S), lengths (B,)) gives mels (B, M, T), mel_lengths (B,) and alignments (B, K, S).
 
     Args:
-        pretrained: load weights; False draws new ones for the model that `config` describes, the published one by default.
-        checkpoint: a file in place of the embedded voice's; published checkpoints too.
+        pretrained: load weights; False draws new ones for the model described by `config` (default: the published one).
+        checkpoint: a file to load instead of the embedded voice's; published checkpoints work too.
         model_math: "fp32", or "fp16" for half-precision weights, which need a GPU.
-        config: keyword arguments of Tacotron2Config, with pretrained=False alone.
+        config: keyword arguments of Tacotron2Config, only with pretrained=False.
 
     Raises:
         UsageError: arguments that contradict each other.
@@ -47,10 +47,10 @@ def nvidia_tacotron2(
 def nvidia_waveglow(
     pretrained: bool = True, checkpoint: str | None = None, model_math: str = "fp32", **config: Any
 ) -> nn.Module:
-    """WaveGlow: infer(mels (B, M, T), sigma=0.9) gives audio (B, N). Arguments and errors as of nvidia_tacotron2.
+    """WaveGlow: infer(mels (B, M, T), sigma=0.9) gives audio (B, N). Arguments and errors are those of nvidia_tacotron2.
 
-    The published entry needs remove_weightnorm before inference; this model does not. Each model takes its own voice's mels: the
-    embedded one's have 48 channels.
+    The published entry needs remove_weightnorm before inference; this model does not. A model takes the mels of its own voice; the
+    embedded voice's have 48 channels.
     """
     return _model("WaveGlow", pretrained, checkpoint, model_math, config)
 

@@ -1,8 +1,8 @@
-"""Turn text into speech: python inference.py -i phrases/phrase.txt, one phrase a line.
+"""Turn text into speech: python inference.py -i phrases/phrase.txt, with one phrase per line.
 
-The voice: the checkpoints that flags name, the newest in output/, or the embedded voice in voice/. Writes audio_I.wav and
-alignment_I.png to --output, I being the phrase's line in the input file from 0. `python -m multiproc inference.py …` shares the
-lines over GPUs.
+Speaks with the checkpoints given by flag, the newest ones in output/, or the embedded voice in voice/. Writes audio_I.wav and
+alignment_I.png to --output, where I is the phrase's line in the input file, from 0. `python -m multiproc inference.py …` splits the
+lines over several GPUs.
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ from models import REGISTRY
 from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
 
 SPECS = REGISTRY.values()
-MOST_PICTURES = 64  # lines up to which alignments are drawn by default: drawing takes longer than synthesis
-# The problems of lines without sound
+MOST_PICTURES = (
+    64  # alignments are drawn by default for up to this many lines, since drawing takes longer than synthesis
+)
+# Problems of lines without sound
 UNFIT = f"does not fit into memory, not even as the only line of a batch; {OTHERS_WRITTEN}"
 STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {OTHERS_WRITTEN}"
-LONGEST_WAIT = timedelta(days=7)  # of a process for the others, which may have slower GPUs or longer lines
+LONGEST_WAIT = timedelta(days=7)  # for other processes, which may have slower GPUs or longer lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ class InferenceOptions(SpeakingOptions):
 
 
 class InferenceJob(NamedTuple):
-    """A run: its options, its voice, this process's place, its log and the record of finished lines."""
+    """A run: options, voice, this process's place among others, log, and the record of finished lines."""
 
     options: InferenceOptions
     voice: Synthesizer
@@ -132,15 +134,15 @@ class InferenceJob(NamedTuple):
     log: Log
     manifest: Manifest
     n_lines: int  # of the input file
-    threads: ThreadBalance | None  # adapts CPU threads to the load between batches
+    threads: ThreadBalance | None  # adapts the number of CPU threads to the load between batches
 
 
 class Totals(NamedTuple):
-    """Results of a process: batches, each with its lines and the numbers of the log, and the problems of lines without sound."""
+    """Results of one process: its batches, with line counts and numbers for the log, and the problems of lines without sound."""
 
     batches: list[tuple[int, Numbers]]
-    problems: dict[int, str]  # by the number of the line
-    stream: Numbers  # of --stream
+    problems: dict[int, str]  # by line number
+    stream: Numbers  # for --stream
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -152,7 +154,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
-    """Synthesise this process's share of the texts; on the main one, log the run."""
+    """Synthesise this process's share of the texts; the main process logs the run."""
     if options.stream and dist.world_size > 1:
         raise UsageError(f"--stream: {dist.world_size} processes, expected one")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
@@ -168,7 +170,9 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
         remove_leftovers(options.output)
         if not options.resume:
             remove_manifests(options.output, options.suffix)
-    settings = broadcast(digest_of(options, voice, choice), dist)  # after the removal, before a process writes
+    settings = broadcast(
+        digest_of(options, voice, choice), dist
+    )  # after the removal above and before any process writes
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path) if dist.is_main else NullLog()
@@ -189,7 +193,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
 
 
 def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[EarlierRun, int]:
-    """Read the record of a run to resume; choose the seed: the one given, the earlier run's, or a new one."""
+    """Read the record of the run to resume, and choose the seed: the given one, the earlier run's, or a new one."""
     earlier = EarlierRun(None, {})
     if dist.is_main and options.resume:
         earlier = read_finished(options.output, options.suffix)
@@ -198,14 +202,14 @@ def read_earlier_run(options: InferenceOptions, dist: Dist) -> tuple[EarlierRun,
 
 
 def digest_of(options: InferenceOptions, voice: Synthesizer, choice: Choice) -> str:
-    """Digest the settings that the output files depend on."""
+    """Digest everything the output files depend on: settings, and checkpoints by path, size and time of change."""
     config = {name: value for name, value in vars(voice.config).items() if name != "seed"}
     checkpoints = [checkpoint.path for checkpoint in (choice.acoustic, choice.vocoder) if checkpoint]
     return settings_digest(config | voice.settings() | {"sample_format": options.sample_format}, checkpoints)
 
 
 def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
-    """Synthesise this process's batches of lines, and write each batch when it is done."""
+    """Synthesise this process's batches of lines, writing each batch as soon as it is done."""
     size = job.options.batch_size
     size = job.voice.default_batch_size() if size is None else size
     batches = [[lines[i] for i in sorted(batch)] for batch in plan_batches(lines, size)]
@@ -230,7 +234,7 @@ def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
 
 
 def stream_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
-    """Synthesise line after line in parts, each written to --stream as soon as it is ready, and to the output files at its end."""
+    """Synthesise line by line in parts, each written to --stream as soon as it is ready; output files follow at each line's end."""
     totals = Totals([], {}, {})
     if job.options.include_warmup and lines:
         job.voice.speak_batch(lines[:1])
@@ -256,7 +260,7 @@ def stream_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
 
 
 def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: Live) -> tuple[Speech, Numbers]:
-    """Write each part to the stream; return the generator's own result."""
+    """Write each part to the stream and return the generator's result."""
     while True:
         try:
             live(next(steps))
@@ -265,7 +269,7 @@ def exhaust(steps: Generator[Tensor, None, tuple[Speech, Numbers]], live: Live) 
 
 
 def report(totals: list[Totals], job: InferenceJob) -> None:
-    """Log the numbers of all processes. Raises DataError with the lines that have no sound; the others are written."""
+    """Log the numbers of all processes. Raises DataError naming the lines without sound; all others are written."""
     if not job.dist.is_main:
         return
     of_processes = [(sum(n for n, _ in one.batches), combine_numbers(one.batches)) for one in totals if one.batches]
@@ -276,9 +280,9 @@ def report(totals: list[Totals], job: InferenceJob) -> None:
 
 
 def move_training_log_aside(path: Path) -> list[str]:
-    """Rename the log of a training run, which inference must not append to. Returns a line about it, if there is one.
+    """Rename a training run's log, to which inference must not append. Returns a line about it if there was one.
 
-    Raises DataError where the system refuses.
+    Raises DataError if the system refuses.
     """
     try:
         moved = move_aside(path) if path.is_file() and is_training_log(path) else None
@@ -297,7 +301,7 @@ def is_training_log(path: Path) -> bool:
 
 
 def notes(options: InferenceOptions, description: str, audio: AudioConfig, dist: Dist) -> Iterator[str]:
-    """Lines about the run before it begins: its voice, its stream, and the flags without effect on this machine."""
+    """Yield the opening lines of the log: voice, stream, and flags without effect on this machine."""
     device = dist.device
     yield f"voice: {description}" + (f", in {dist.world_size} processes" if dist.world_size > 1 else "")
     if options.stream:
@@ -310,7 +314,7 @@ def notes(options: InferenceOptions, description: str, audio: AudioConfig, dist:
 
 
 def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Iterator[str]:
-    """Yield a line about every phrase with characters that the model has no symbol for."""
+    """Yield a line for each phrase with characters that the model has no symbol for."""
     for number, text in enumerate(texts, 1):
         if dropped := voice.unspoken(text):
             more = f" and {len(dropped) - LONG_LIST} more" if len(dropped) > LONG_LIST else ""
@@ -319,14 +323,14 @@ def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Ite
 
 
 def file_name(line: Line, options: InferenceOptions) -> str:
-    """Name a line's sound."""
+    """Return the name of a line's sound file."""
     return f"audio_{line.number}{options.suffix}.{options.format}"
 
 
 def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> dict[int, str]:
-    """Save the sounds of lines, with a message about each, then pictures, which take longer; record the lines as finished.
+    """Save the sounds of lines with a message about each, then the pictures, which take longer, and record the lines as finished.
 
-    Lines without a frame get no files. Returns their problems, by their numbers.
+    Lines without a single frame get no files; their problems are returned by line number.
     """
     options = job.options
     silent = {line.number: STOPPED for line, speech in spoken if not speech.mel.shape[1]}
@@ -336,7 +340,7 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> d
     drawn = job.n_lines <= MOST_PICTURES if options.alignments is None else options.alignments
     for line, speech in spoken:
         if drawn:
-            from common.inference.pictures import write_picture  # loads the code of pictures only where one is drawn
+            from common.inference.pictures import write_picture  # loaded only when a picture is drawn
 
             path = options.output / f"alignment_{line.number}{options.suffix}.png"
             write_picture(path, line.text, speech, job.voice.symbols(line.text))

@@ -1,9 +1,9 @@
-"""Start one process a GPU: `python -m multiproc train.py …` is `torchrun --nproc-per-node gpu train.py …`.
+"""Start one process per GPU: `python -m multiproc train.py …` is `torchrun --nproc-per-node gpu train.py …`.
 
 Flags before the script go to torchrun (`python -m multiproc --nnodes 2 --node-rank 0 … train.py …`); `--nproc N` sets the number of
-processes by hand, which a machine without a GPU needs. Its exit code is that of the first process to fail; 0 after SIGTERM, on
-which every process finishes its step and the main one saves. With `--max-restarts N` a process that is lost makes all start again
-from the last checkpoint; on several nodes the launch needs a name for that (--rdzv-id), or train.py --resume-from-last.
+processes, as a machine without a GPU requires. The exit code is that of the first process to fail, or 0 after SIGTERM, when every
+process finishes its step and the main one saves. With `--max-restarts N`, the loss of a process makes all of them start again from
+the last checkpoint; on several nodes this takes a name for the launch (--rdzv-id), or train.py --resume-from-last.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch.distributed.run import parse_args
 
 from common.precision import gpu_count
 
-TIME_TO_SAVE = 90  # seconds that processes have to end their step and save, when they are told to stop
+TIME_TO_SAVE = 90  # seconds for processes to finish their step and save after a stop signal
 
 
 def torchrun_arguments(argv: list[str], gpus: int) -> list[str]:
-    """torchrun's arguments for multiproc's: on one node a free port, and one process a GPU (or one) unless told otherwise."""
+    """torchrun's arguments for multiproc's: on one node a free port, and one process per GPU (or one) unless told otherwise."""
     script = next((i for i, word in enumerate(argv) if word.endswith(".py")), len(argv))
     flags = [word.replace("--nproc=", "--nproc-per-node=") for word in argv[:script]]
     flags = ["--nproc-per-node" if flag == "--nproc" else flag for flag in flags]
@@ -48,10 +48,10 @@ def main(argv: list[str]) -> int:
     """Run the script in every process; returns the exit code."""
     arguments = torchrun_arguments(argv, gpu_count())
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(TIME_TO_SAVE))
-    # A store for each restart: in a shared one, processes of nodes that have come or gone since find addresses of the dead.
+    # A separate store for each restart: in a shared one, processes would find the addresses of nodes that have left.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     processes = parse_args(arguments).nproc_per_node
-    if processes.isdecimal():  # else torchrun gives each process one thread, and says so at length
+    if processes.isdecimal():  # otherwise torchrun gives each process one thread, with a long warning
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // max(1, int(processes)))))
     try:
         torchrun(arguments)
@@ -68,6 +68,5 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(
-        code
-    )  # threads that torchrun leaves behind after a signal at times abort an interpreter that ends as usual
+    # After a signal, threads that torchrun leaves behind sometimes abort an interpreter that exits normally.
+    os._exit(code)

@@ -1,4 +1,4 @@
-"""The library behind the commands: choose and load the checkpoints of a voice, and turn texts into speech.
+"""The library behind the commands: chooses and loads the checkpoints of a voice, and turns texts into speech.
 
     voice = Synthesizer.embedded()                            # or Synthesizer.from_checkpoints("tacotron2.pt", "waveglow.pt")
     (speech,) = voice.speak(["Good morning."])                # speech.audio (N,) in [-1, 1], speech.sampling_rate in Hz
@@ -6,7 +6,7 @@
         ...
 
 Nothing here changes the process: threads, number formats, memory, warnings and random generators stay as they are. Models keep
-buffers between calls: use one thread at a time for a Synthesizer.
+buffers between calls, so use a Synthesizer from one thread at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from common import precision
 from common.arguments import actions_of, add_audio_arguments
-from common.audio.loudness import normalize
+from common.audio.audio_processing import normalize
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
 from common.checkpoint.weights import restore_model
@@ -52,20 +52,20 @@ __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig"
 
 # N samples, n samples of a part
 
-EMBEDDED = Path(__file__).resolve().parent / "voice"  # the voice that comes with the code
+EMBEDDED = Path(__file__).resolve().parent / "voice"  # the embedded voice
 
-Find = Callable[[ModelSpec], Path | None]  # a model's checkpoint in one place or another
+Find = Callable[[ModelSpec], Path | None]  # finds a model's checkpoint in some place
 
 
 class Checkpoint(NamedTuple):
-    """A file, and the model that it holds."""
+    """A checkpoint file and the spec of the model in it."""
 
     spec: ModelSpec
     path: Path
 
 
 class Choice(NamedTuple):
-    """The checkpoints of a voice, without a vocoder where Griffin-Lim takes its place, and a phrase that describes them."""
+    """The checkpoints of a voice (no vocoder means Griffin-Lim), and a phrase that describes them."""
 
     acoustic: Checkpoint
     vocoder: Checkpoint | None
@@ -75,8 +75,7 @@ class Choice(NamedTuple):
 class Synthesizer:
     """A voice: an acoustic model with a vocoder model or Griffin-Lim.
 
-    The classmethods load the models. Both models can be used again and again; with a seed in the config, equal calls give equal
-    audio.
+    Build one with the classmethods, which load the models. With a seed in the config, equal calls give equal audio.
 
     Raises:
         DataError: checkpoints with different audio settings.
@@ -106,16 +105,16 @@ class Synthesizer:
         device: torch.device | str | None = None,
         description: str = "",
     ) -> Synthesizer:
-        """Load a voice from files; without a vocoder, audio is computed by Griffin-Lim.
+        """Load a voice from files; without a vocoder, Griffin-Lim computes the audio.
 
         Args:
-            acoustic: the file of the first acoustic model in the registry, or a Checkpoint of any.
+            acoustic: a file of the first acoustic model in the registry, or a Checkpoint of any model.
             vocoder: likewise; `config.vocoder` may name one of several vocoder models.
-            device: where models run; the current GPU by default, or the CPU where there is none.
+            device: where the models run; by default the current GPU, or the CPU if there is none.
 
         Raises:
             UsageError: options that contradict a checkpoint's stored settings.
-            DataError: files that cannot be read or do not fit each other.
+            DataError: files that cannot be read or do not fit together.
         """
         config = config or SynthesisConfig()
         device = torch.device(device) if device is not None else precision.default_device()
@@ -130,10 +129,10 @@ class Synthesizer:
     def embedded(
         cls, *, config: SynthesisConfig | None = None, device: torch.device | str | None = None
     ) -> Synthesizer:
-        """Load the voice that comes with the code: through Griffin-Lim, unless `config.vocoder` names its vocoder model.
+        """Load the embedded voice: through Griffin-Lim, unless `config.vocoder` names its vocoder model.
 
         Raises:
-            DataError: its files are missing.
+            DataError: if its files are missing.
         """
         config = config or SynthesisConfig()
         choice = _embedded_choice(config.vocoder)
@@ -145,15 +144,15 @@ class Synthesizer:
     def from_choice(
         cls, choice: Choice, *, config: SynthesisConfig | None = None, device: torch.device | str | None = None
     ) -> Synthesizer:
-        """Load the checkpoints that `choose_checkpoints` returned. Raises as from_checkpoints does."""
+        """Load the checkpoints that `choose_checkpoints` returned. Raises what from_checkpoints raises."""
         description = choice.description
         return cls.from_checkpoints(*choice[:2], config=config, device=device, description=description)
 
     def speak(self, texts: str | Sequence[str]) -> list[Speech]:
-        """Turn texts into speech; long texts are cut, as `config.longest_piece` says.
+        """Turn texts into speech; texts longer than `config.longest_piece` are split into pieces.
 
         Raises:
-            DataError: texts that cannot be read, all of them in one message; a text that does not fit into memory.
+            DataError: texts that cannot be read, all in one message; a text that does not fit into memory.
         """
         lines = self.lines([texts] if isinstance(texts, str) else texts)
         speeches: dict[int, Speech | None] = {}
@@ -164,23 +163,23 @@ class Synthesizer:
         return [speech for _, speech in sorted(speeches.items()) if speech is not None]
 
     def lines(self, texts: Sequence[str]) -> list[Line]:
-        """Number texts from 0, with the seed of the config, or without one a seed from PyTorch's generator."""
+        """Number texts from 0 and give them the config's seed, or one drawn from PyTorch's generator."""
         seed = self.config.seed
         if seed is None:
             seed = int(torch.randint(2**31, ()))
         return [Line(text, seed, number) for number, text in enumerate(texts)]
 
     def speak_batches(self, lines: Sequence[Line], batch_size: int | None = None) -> Iterator[tuple[list[int], Batch]]:
-        """Turn lines into speech, batch by batch: yields positions in `lines`, the longest lines first, and their outputs.
+        """Turn lines into speech batch by batch, longest lines first: yields positions in `lines` and their outputs.
 
-        A line's audio depends on its text, its seed, its number and the settings of this voice, not on its batch.
+        A line's audio depends on its text, seed and number and on the settings of this voice, not on its batch.
 
         Args:
-            lines: texts with the seeds and numbers of their random numbers.
+            lines: texts, with the seeds and numbers that determine their random numbers.
             batch_size: lines of a batch; 0: all; None: `default_batch_size`.
 
         Raises:
-            DataError: texts that cannot be read, all of them in one message.
+            DataError: texts that cannot be read, all in one message.
         """
         self.check(lines)
         size = self.default_batch_size() if batch_size is None else batch_size
@@ -188,31 +187,31 @@ class Synthesizer:
             yield positions, self.speak_batch([lines[position] for position in positions], size)
 
     def speak_batch(self, lines: Sequence[Line], most_pieces: int = 0) -> Batch:
-        """Turn lines into speech, at most so many pieces at once (0: all). Raises DataError for texts that cannot be read."""
+        """Turn lines into speech, at most `most_pieces` pieces at once (0: all). Raises DataError for texts that cannot be read."""
         batch = stages.synthesise(lines, self._pipeline(), self.config.longest_piece, most_pieces)
         return batch._replace(speeches=[speech and self._finish(speech) for speech in batch.speeches])
 
     def default_batch_size(self) -> int:
-        """Return the lines of a batch by the memory of the device: one for each BYTES_PER_LINE, at most MOST_LINES."""
+        """Return the batch size that the device's memory allows: a line per BYTES_PER_LINE, at most MOST_LINES."""
         return max(1, min(MOST_LINES, available_memory(self.device) // BYTES_PER_LINE))
 
     def check(self, lines: Sequence[Line]) -> None:
-        """Raise DataError for all texts that cannot be read, in one message."""
+        """Raise one DataError for all texts that cannot be read."""
         stages.check_texts([line.text for line in lines], self.acoustic)
 
     def stream(self, text: str) -> Iterator[Tensor]:
         """Yield the audio (n,) of a text in parts, each as soon as it is ready: float32, in [-1, 1], on the CPU.
 
-        Joined, the parts are the audio of `speak`, up to differences at the edges of a vocoder's parts.
+        Joined, the parts equal the audio of `speak`, up to differences at the edges of a vocoder's parts.
 
         Raises:
             DataError: a text that cannot be read.
-            UsageError: a config that normalizes, which needs the whole audio.
+            UsageError: a config that normalizes the level, for which the whole audio is needed.
         """
         return (audio for audio in self.stream_line(self.lines([text])[0]) if len(audio))
 
     def stream_line(self, line: Line, last_pause: float = 0.0) -> PieceStream:
-        """Yield the audio of a line as `stream` does, and seconds of silence after it; return its speech and the log's numbers.
+        """Yield a line's audio as `stream` does, then `last_pause` seconds of silence; return its speech and numbers for the log.
 
         Raises what `stream` raises.
         """
@@ -222,24 +221,24 @@ class Synthesizer:
         return self._bound(stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause))
 
     def cut_line(self, line: Line) -> list[Piece]:
-        """Cut a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
+        """Split a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
         self.check([line])
         return stages.cut_line(line, self.acoustic, self.config.longest_piece)
 
     def speak_pieces(self, pieces: Sequence[Piece]) -> list[Speech | None]:
-        """Turn the pieces of `cut_line` into speech, without pauses, as `speak_batch` does; None where memory is short."""
+        """Turn pieces from `cut_line` into speech, without pauses; None for those that do not fit into memory."""
         speeches = stages.synthesise_pieces(pieces, self._pipeline()).speeches
         return [speech and self._finish(speech) for speech in speeches]
 
     def stream_pieces(self, pieces: Sequence[Piece], voices: Sequence[Synthesizer] | None = None) -> list[PieceStream]:
         """Compute the mels of pieces, of any lines, as one batch; return a stream for each, which yields its audio in parts.
 
-        Each stream yields and returns the same values as `stream_line` does for this piece, without its pause. Streams can be
+        Each stream yields and returns the same values as `stream_line` does for its piece, without the pause. Streams can be
         advanced in turn.
 
         Args:
-            pieces: of `cut_line`.
-            voices: one for each piece, with the models of this one, which sets the vocoder of the piece; this voice by default.
+            pieces: pieces from `cut_line`.
+            voices: a voice for each piece, made by `with_settings`, whose vocoder is used; by default this one.
         """
         own = voices or [self] * len(pieces)
         streams = stages.stream_pieces(pieces, self._pipeline(), [voice.vocoder for voice in own])
@@ -248,9 +247,9 @@ class Synthesizer:
     def with_settings(
         self, seed: int, sigma_infer: float | None = None, denoising_strength: float | None = None
     ) -> Synthesizer:
-        """Return a voice of the same models with other settings of the vocoder; None keeps a setting.
+        """Return a voice with the same models and other vocoder settings; None keeps a setting.
 
-        The models are shared: use one thread at a time for all such voices. Raises UsageError for values out of range.
+        The voices share their models: use them from one thread at a time. Raises UsageError for values out of range.
         """
         voice, old = copy.copy(self), self.config
         sigma = old.sigma_infer if sigma_infer is None else sigma_infer
@@ -260,7 +259,7 @@ class Synthesizer:
         return voice
 
     def symbols(self, text: str) -> list[str]:
-        """List the symbols that a text is read as, one for each of its ids."""
+        """List the symbols that a text is read as, one per id."""
         return acoustic_stages(self.acoustic).spell(text, self.acoustic.options)
 
     def unspoken(self, text: str) -> list[str]:
@@ -268,7 +267,7 @@ class Synthesizer:
         return acoustic_stages(self.acoustic).unspoken(text, self.acoustic.options)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of this voice: those of its checkpoints, and of how it decodes."""
+        """Return the settings of this voice, both those stored in its checkpoints and those of decoding."""
         settings = {field.name: getattr(self.audio, field.name) for field in fields(AudioConfig)}
         settings |= {"sigma_infer": self.config.sigma_infer, "denoising_strength": self.denoising_strength}
         for loaded in filter(None, (self.acoustic, self.vocoding)):
@@ -279,7 +278,7 @@ class Synthesizer:
 
     @property
     def denoising_strength(self) -> float:
-        """The share of the vocoder's own noise that is subtracted: the config's, or else this voice's own."""
+        """How much of the vocoder's own noise is subtracted: as configured, otherwise this voice's default."""
         chosen = self.config.denoising_strength
         own = self.vocoding.options.get("denoising_strength") if self.vocoding else None
         return next(value for value in (chosen, own, DENOISING_STRENGTH) if value is not None)
@@ -299,7 +298,7 @@ class Synthesizer:
         return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
 
     def _bound(self, steps: PieceStream) -> PieceStream:
-        """Yield a stream's audio and return its speech, with samples in [-1, 1]."""
+        """Yield a stream's audio and return its speech, both clamped to [-1, 1]."""
         while True:
             try:
                 audio = next(steps)
@@ -310,19 +309,19 @@ class Synthesizer:
 
 
 def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:
-    """Choose the checkpoints of a voice: those that are named, else those in output/, else the embedded voice.
+    """Choose the checkpoints of a voice: the named ones, otherwise those in output/, otherwise the embedded voice.
 
-    - Where any is named, the other role's comes from output/.
-    - output/ is enough with both roles, or with an acoustic model alone, which then goes through Griffin-Lim.
-    - A vocoder alone is not enough: models of one place do not fit the mels of another.
-    - The embedded voice goes through Griffin-Lim: listeners understand more words so than through its own vocoder model.
+    - If only one role is named, the other one's checkpoint comes from output/.
+    - output/ is enough if it has both roles, or an acoustic model alone, which then speaks through Griffin-Lim.
+    - A vocoder alone is not enough, because it may not fit the mels of models from elsewhere.
+    - The embedded voice speaks through Griffin-Lim, which is more intelligible than its own vocoder model.
 
     Args:
         named: checkpoints by the flags of their models.
-        vocoder: "griffin-lim", or the flag of a vocoder model; then a voice without it is not enough.
+        vocoder: "griffin-lim", or the flag of a vocoder model, which the voice must then have.
 
     Raises:
-        DataError: there is none; the message names the file that is missing.
+        DataError: if there is none; the message names the missing file.
     """
     named = named or {}
 
@@ -346,7 +345,7 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
 
 
 def _embedded_choice(vocoder: str | None) -> Choice | None:
-    """Return the embedded voice, through a vocoder model only where its flag is given; None where a file is missing."""
+    """Return the embedded voice, with a vocoder model only if its flag is given; None if a file is missing."""
     acoustic, model = (_find(role, _embedded, vocoder) for role in ("acoustic", "vocoder"))
     model = None if vocoder in (None, GRIFFIN_LIM) else model
     if acoustic is None or (model is None and vocoder not in (None, GRIFFIN_LIM)):
@@ -360,31 +359,31 @@ def _trained_checkpoint(spec: ModelSpec) -> Path | None:
 
 
 def _embedded(spec: ModelSpec) -> Path | None:
-    """Find a model's part of the voice that comes with the code."""
+    """Find a model's file in the embedded voice."""
     path = EMBEDDED / f"{spec.file_stem}.safetensors"
     return path if path.is_file() else None
 
 
 def candidates(role: str, vocoder: str | None = None) -> list[ModelSpec]:
-    """List the models of a role; `vocoder`, a model's flag, decides between several."""
+    """List the models of a role; `vocoder`, a model's flag, chooses between several."""
     specs = [spec for spec in REGISTRY.values() if spec.role == role]
     return [spec for spec in specs if spec.flag == vocoder] or specs
 
 
 def _find(role: str, find: Find, vocoder: str | None) -> Checkpoint | None:
-    """Return the first checkpoint of a role in a place."""
+    """Return the first checkpoint of a role that `find` finds."""
     pairs = ((spec, find(spec)) for spec in candidates(role, vocoder))
     return next((Checkpoint(spec, path) for spec, path in pairs if path), None)
 
 
 def _describe(acoustic: Checkpoint, vocoder: Checkpoint | None) -> str:
-    """Name the files, relative to the current folder where they lie in it."""
+    """Name the files, relative to the current folder if they are inside it."""
     files = " and ".join(display_path(checkpoint.path) for checkpoint in (acoustic, vocoder) if checkpoint)
     return files if vocoder else f"{files} through {GRIFFIN_LIM}"
 
 
 def _missing(role: str, vocoder: str | None) -> DataError:
-    """Return an error that names the missing checkpoint of a role, and each way to have one."""
+    """Build the error that names a role's missing checkpoint and the ways to get one."""
     specs = candidates(role, vocoder)
     names = " or ".join(f"{TRAINED}/checkpoint_{spec.name}_last.pt" for spec in specs)
     flags = " or ".join(f"--{spec.flag} CHECKPOINT" for spec in specs)
@@ -392,7 +391,7 @@ def _missing(role: str, vocoder: str | None) -> DataError:
     embedded = "speaks where no checkpoint is named" if _embedded_choice(None) else "is not here"
     return DataError(
         f"no {role} model: there is no {names}; name one with {flags}, train one with "
-        f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}; "
+        f"`bash scripts/quickstart.sh` (minutes) or `{specs[0].train_command}`{instead}; "
         f"the embedded voice, {EMBEDDED.name}/, {embedded}"
     )
 
@@ -404,11 +403,11 @@ def _as_checkpoint(role: str, source: str | PathLike[str] | Checkpoint, config: 
 
 
 def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) -> LoadedModel:
-    """Load a model as its checkpoint's stored config describes it, with the data options it was trained with.
+    """Load a model as its checkpoint's stored config describes it, along with the data options of its training.
 
     Raises:
-        UsageError: options that contradict the stored settings, or that no model has.
-        DataError: a file that cannot be read, or that does not hold this model.
+        UsageError: options that contradict the stored settings, or unknown ones.
+        DataError: a file that cannot be read or does not contain this model.
     """
     spec, path = checkpoint
     contents = load_checkpoint(path)
@@ -416,7 +415,7 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
     check_data_options(spec, data, contents.get("config", {}), path)
     own = {"denoising_strength": EMBEDDED_DENOISING_STRENGTH} if path.resolve().parent == EMBEDDED else {}
     requested = spec.config_from_options(config.options)
-    if "config" not in contents:  # as in the oldest files
+    if "config" not in contents:  # in the oldest files
         contents["config"] = spec.config_from_options(options)
     stored = contents["config"]
     requested_data = {name: config.options[name] for name in data if name in config.options}
@@ -427,14 +426,14 @@ def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) 
     with precision.separate_rng(device, 0):  # building a model draws weights
         if free:
             with torch.device("meta"):
-                spec.build(**free)  # an error in these values belongs to the flags, not to the file
+                spec.build(**free)  # so that an error in these values is blamed on the flags, not on the file
         model = restore_model(spec, contents | {"config": stored | free}, path).to(device).eval()
         loaded = LoadedModel(spec, model, options | own | data, path)
         return stages.prepare_model(loaded, Request(config.half, config.int8), config.plain)
 
 
 def _options(config: SynthesisConfig) -> dict[str, Any]:
-    """Return the flags of audio and of the models by name: the config's, else defaults. Raises UsageError for unknown names."""
+    """Return the flags of audio and of the models, from the config or by default. Raises UsageError for unknown names."""
     defaults = default_options()
     if unknown := [name for name in config.options if name not in defaults]:
         raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
@@ -442,6 +441,6 @@ def _options(config: SynthesisConfig) -> dict[str, Any]:
 
 
 def default_options() -> dict[str, Any]:
-    """Return the defaults of all flags of audio and of the models, by name."""
+    """Return the defaults of all flags of audio and of the models by name."""
     adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
     return {action.dest: action.default for add in adders for action in actions_of(add)}

@@ -92,7 +92,7 @@ def training_case(name: str, make: Callable[[bool], TrainingStep], setting: Sett
         return [Work(count_flops(lambda: reference(plain=True)), weight_bytes(reference.state.model))]
 
     items = ours.batch.num_items.item()
-    half = ours.state.half is not None
+    half = ours.state.setup.half is not None
     calls = (lambda: reference(plain=True)), (lambda: ours(plain=False))
     return Case(f"{name}, {setting.numbers}", unit, items, *calls, work, half)
 
@@ -101,9 +101,9 @@ class TrainingStep:
     """A training step of train.py, with random weights and always the same batch; a call runs one step."""
 
     def __init__(self, model: str, flags: str, batch: Any, dist: Dist, amp: bool = False) -> None:
-        args, spec = parse_training_arguments(["-m", model, *flags.split(), *["--amp"] * amp], REGISTRY, "")
+        options, spec = parse_training_arguments(["-m", model, *flags.split(), *["--amp"] * amp], REGISTRY, "")
         clips = len(batch.names) * dist.world_size
-        self.state, _ = make_state(spec, args, dist, Pace(1, clips, clips), warm=False)
+        self.state, _ = make_state(spec, options, dist, Pace(1, clips, clips), warm=False)
         self.fast = self.state.trained.train()
         self.state.model.train()
         self.batch = to_device(batch, dist.device)

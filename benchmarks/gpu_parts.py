@@ -50,7 +50,7 @@ WARM_UP, STEPS = 3, 10
 QUICK_LONGEST = 12  # frames
 
 
-def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) -> tuple[TrainState, argparse.Namespace]:
+def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) -> TrainState:
     """The state of a training of one model, with random weights, on the device of the flags."""
     sizes = QUICK if args.quick else GPU
     flags = {"Tacotron2": sizes.tacotron2, "WaveGlow": sizes.waveglow}.get(args.model, "")
@@ -58,13 +58,15 @@ def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) ->
     if args.quick and args.model == "WaveGlow":
         words += ["--wn-channels", str(sizes.shared_channels)]
     options, spec = parse_training_arguments(words, REGISTRY, "")
-    precision.configure(cudnn_enabled=True, cudnn_benchmark=args.model == "WaveGlow", tf32=not options.no_tf32)
+    precision.configure(
+        cudnn_enabled=True, cudnn_benchmark=args.model == "WaveGlow", tf32=not options.precision.no_tf32
+    )
     precision.seed_everything(0)
     dist = dist or Dist(0, 0, 1, precision.pick_device(cpu=args.cpu))
     state, _ = make_state(spec, options, dist, Pace(1, 1, 1), warm=False)
     state.trained.train()
     state.model.train()
-    return state, options
+    return state
 
 
 def batch_size(args: argparse.Namespace, spec: ModelSpec) -> int:
@@ -93,8 +95,8 @@ def training(args: argparse.Namespace) -> dict[str, Any]:
 
 def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, float]:
     """Items a second of one way, and bytes: the peak of a step with the longest clips, and its forecast."""
-    state, _ = build(args, flags)
-    device, size = state.dist.device, batch_size(args, state.spec)
+    state = build(args, flags)
+    device, size = state.setup.dist.device, batch_size(args, state.setup.spec)
     expected = forecast.forecast(state, lambda count: make_batch(args, count, longest), size)
     batch = to_device(make_batch(args, size), device)
     seconds = _time_steps(state, batch, WARM_UP + args.steps)
@@ -115,9 +117,9 @@ def optional_way(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
-    state, _ = build(args, flags)
-    device = state.dist.device
-    batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
+    state = build(args, flags)
+    device = state.setup.dist.device
+    batch = to_device(make_batch(args, batch_size(args, state.setup.spec)), device)
     warm_up = _time_steps(state, batch, WARM_UP)
     precision.free_cached_memory(device)  # the first step's search for algorithms takes much more than a step
     seconds = _time_steps(state, batch, args.steps)
@@ -131,12 +133,12 @@ def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
 
 def _time_steps(state: TrainState, batch: Any, steps: int) -> list[float]:
     """Seconds of each step."""
-    return [time_call(lambda: train_step(state, [batch]), state.dist.device)[1] for _ in range(steps)]
+    return [time_call(lambda: train_step(state, [batch]), state.setup.dist.device)[1] for _ in range(steps)]
 
 
 def _peak(state: TrainState, batch: Any, always: int) -> int:
     """Bytes at the highest point of a step, those of weights and averages included."""
-    device = state.dist.device
+    device = state.setup.dist.device
     moved = to_device(batch, device)
     before = precision.allocated_memory(device)
     peak = measure_peak(device, lambda: train_step(state, [moved]))
@@ -145,9 +147,9 @@ def _peak(state: TrainState, batch: Any, always: int) -> int:
 
 def profile_step(args: argparse.Namespace) -> dict[str, Any]:
     """The share of a step in which the GPU has nothing to do, and the number of kernels."""
-    state, _ = build(args)
-    device = state.dist.device
-    batch = to_device(make_batch(args, batch_size(args, state.spec)), device)
+    state = build(args)
+    device = state.setup.dist.device
+    batch = to_device(make_batch(args, batch_size(args, state.setup.spec)), device)
     for _ in range(WARM_UP):
         train_step(state, [batch])
     on_gpu = device.type != "cpu"
@@ -188,17 +190,17 @@ def resume(args: argparse.Namespace) -> dict[str, Any]:
     torch.backends.cudnn.deterministic = True
     with tempfile.TemporaryDirectory() as folder:
         more = f"-o {folder} --seed 1 --ema-decay 0.9"
-        state, options = build(args, more)
-        batch = to_device(make_batch(args, 2), state.dist.device)
+        state = build(args, more)
+        batch = to_device(make_batch(args, 2), state.setup.dist.device)
         for _ in range(2):
             train_step(state, [batch])
-        path = snapshot.save(state, options)
+        path = snapshot.save(state)
         wanted = [train_step(state, [batch]).loss for _ in range(2)]
-        later, _ = build(args, more)
+        later = build(args, more)
         precision.seed_everything(99)
         checkpoint = snapshot.load_checkpoint(path)
         snapshot.restore(later, checkpoint, path)
-        later.epoch = state.epoch
+        later.epoch = state.progress.epoch
         got = [train_step(later, [batch]).loss for _ in range(2)]
     pairs = zip(state.model.parameters(), later.model.parameters(), strict=True)
     difference = max(float((a - b).detach().abs().max()) for a, b in pairs)
@@ -218,8 +220,8 @@ def two_processes(args: argparse.Namespace) -> dict[str, Any]:
         if any(process.exitcode for process in processes):
             raise DataError(f"two processes ended with codes {[process.exitcode for process in processes]}")
         together = [torch.load(Path(folder, f"{rank}.pt"), map_location="cpu", weights_only=True) for rank in range(2)]
-    state, _ = build(args, "--grad-accumulation-steps 2")
-    batches = [to_device(_batch_of(args, rank), state.dist.device) for rank in range(2)]
+    state = build(args, "--grad-accumulation-steps 2")
+    batches = [to_device(_batch_of(args, rank), state.setup.dist.device) for rank in range(2)]
     for _ in range(2):
         train_step(state, batches)
     alone = [weight.detach().cpu() for weight in state.model.parameters()]
@@ -243,7 +245,7 @@ def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
 
 
 def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch.Tensor]:
-    state, _ = build(args, dist=dist)
+    state = build(args, dist=dist)
     batch = to_device(_batch_of(args, dist.rank), dist.device)
     for _ in range(2):
         train_step(state, [batch])

@@ -65,8 +65,9 @@ def measure(model: str, source: str, filelist: Path, workers: int, batch_size: i
     """Items a second of one epoch, by so many processes; 0: in this one, whose seconds on a core are counted too."""
     words = ["-m", model, "-bs", str(batch_size), "--num-workers", str(workers), "--training-files", str(filelist)]
     words += ["--seed", "0", *["--load-mel-from-disk"] * (source != "wav")]
-    options = vars(parse_training_arguments(words, REGISTRY, "")[0])
-    loader = get_loader(get_dataset(model, options, filelist), options, Dist(0, 0, 1, torch.device("cpu")), True)
+    options, _ = parse_training_arguments(words, REGISTRY, "")
+    dataset, dist = get_dataset(model, options.flat, filelist), Dist(0, 0, 1, torch.device("cpu"))
+    loader = get_loader(dataset, options.data, 0, dist, True)
     for epoch in range(2):
         sampler_of(loader).start_at(epoch, 0)
         start, on_cpu = time.perf_counter(), time.process_time()

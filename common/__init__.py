@@ -1,1 +1,1 @@
-"""Code that no model owns: audio, data, kernels, quality, inference and training."""
+"""Code shared by all models: audio, checkpoints, data, kernels, quality, runs, inference, training and web."""

@@ -19,6 +19,10 @@ DETERMINISTIC_HELP = (
     "bit-identical results for equal seeds on one machine with the same versions: on a GPU through slower algorithms that add in a "
     "fixed order, on a CPU through a fixed number of threads"
 )
+INT8_HELP = (
+    "on an x86 CPU, multiply in 8 bits in the vocoder (with VNNI instructions) and read the acoustic model's large weights in "
+    "float16, as with --fp16: faster for few texts at once, less exact"
+)
 PLAIN_HELP = "plain PyTorch steps in place of the fast ways: slower, for comparison"
 
 
@@ -36,7 +40,7 @@ class LineHelpFormatter(HelpFormatter, argparse.RawDescriptionHelpFormatter):
 
 
 def help_text(action: argparse.Action) -> str | None:
-    """Return a flag's help without the default that BooleanOptionalAction of Python 3.10 adds to it."""
+    """Return a flag's help without the default that Python 3.10's BooleanOptionalAction appends."""
     return action.help and action.help.removesuffix(" (default: %(default)s)")
 
 
@@ -69,12 +73,7 @@ def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup
 
 def add_preparation_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add --int8."""
-    parser.add_argument(
-        "--int8",
-        action="store_true",
-        help="on an x86 CPU keep the acoustic model's large weights in 8 bits and, where it has VNNI instructions, multiply in"
-        " 8 bits in the vocoder: faster for few texts at once, less exact",
-    )
+    parser.add_argument("--int8", action="store_true", help=INT8_HELP)
 
 
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
@@ -91,7 +90,7 @@ def add_audio_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def log_path(output: Path, log_file: str) -> Path:
-    """Find the file that --log-file names: inside --output, unless it already begins with --output or is absolute.
+    """Return the file that --log-file names: inside --output, unless it already begins with --output or is absolute.
 
     Raises UsageError for a path that leaves --output by `..`.
     """
@@ -101,11 +100,11 @@ def log_path(output: Path, log_file: str) -> Path:
         raise UsageError(
             f"--log-file: {log_file}: leaves --output {output}; expected a name inside it, or a whole path"
         )
-    return output / inner  # `/` drops output where the path is absolute
+    return output / inner  # `/` drops output if the path is absolute
 
 
 def file_suffix(text: str) -> str:
-    """An argparse type: the end of a file's name, which stays in its folder."""
+    """An argparse type: the end of a file name, without a folder."""
     if {"/", "\0", os.sep} & set(text):
         raise argparse.ArgumentTypeError(f"{text!r}, expected a part of a file name, without '/'")
     return text
@@ -120,7 +119,7 @@ def positive(text: str) -> int:
 
 
 def batch_size(text: str) -> int:
-    """An argparse type: an integer of at least 0, which stands for all in one batch."""
+    """An argparse type: an integer of at least 0; 0 stands for all in one batch."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{value}, expected at least 0")
@@ -128,7 +127,7 @@ def batch_size(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """An argparse type: a seed in the range of all generators, also after multiplication and addition."""
+    """An argparse type: a seed within the range of every generator, with room for what is added to it."""
     value = int(text)
     if not 0 <= value <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"{value}, expected 0 to 2^32 - 1")
@@ -159,10 +158,10 @@ def sampling_rate(text: str) -> int:
     return value
 
 
-def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
-    """Convert a JSON file of {group: {flag: value}} to command-line words.
+def config_file_argv(path: Path, parser: argparse.ArgumentParser) -> list[str]:
+    """Convert a JSON file of {group: {flag: value}} to command-line arguments.
 
-    true is the bare flag; false is --no-FLAG where the parser has it, else nothing, like null; a list is several values. Raises
+    true is the bare flag; false is --no-FLAG if the parser has it, else nothing, like null; a list is several values. Raises
     UsageError that names the file and each entry that the parser refuses.
     """
     try:
@@ -175,22 +174,22 @@ def config_file_words(path: Path, parser: argparse.ArgumentParser) -> list[str]:
         raise UsageError(f"--config-file: {path}: not JSON ({error})") from None
     if not isinstance(groups, dict) or not all(isinstance(flags, dict) for flags in groups.values()):
         raise UsageError(f"--config-file: {path}: expected {{group: {{flag: value}}}}")
-    words: list[str] = []
+    argv: list[str] = []
     problems = []
     for group, flags in groups.items():
         for name, value in flags.items():
             flag = "--" + name.lstrip("-").replace("_", "-")
-            if any("\0" in word for word in _words(parser, flag, value)):
+            if any("\0" in argument for argument in _arguments(parser, flag, value)):
                 problems.append(f"--config-file: {path}: {group}.{name}: a NUL character in its value")
             elif problem := _refusal(parser, flag, value):
                 problems.append(f"--config-file: {path}: {group}.{name}: {problem}")
-            words += _words(parser, flag, value)
+            argv += _arguments(parser, flag, value)
     if problems:
         raise UsageError("\n".join(problems))
-    return words
+    return argv
 
 
-def _words(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:
+def _arguments(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:
     if value is False:
         negated = f"--no-{flag.removeprefix('--')}"
         return [negated] if negated in parser._option_string_actions else []
@@ -202,14 +201,14 @@ def _words(parser: argparse.ArgumentParser, flag: str, value: Any) -> list[str]:
 
 
 def _refusal(parser: argparse.ArgumentParser, flag: str, value: Any) -> str | None:
-    """Return the parser's error for a flag and its value; None where it accepts them."""
+    """Return the parser's error for a flag and its value, or None if it accepts them."""
     if not any(flag in action.option_strings for action in parser._actions):
         return f"no such flag, {flag}"
     if isinstance(parser._option_string_actions[flag], argparse._HelpAction):
         return f"{flag} shows the help and ends the run, expected a setting"
     parser.exit_on_error = False
     try:
-        _, rest = parser.parse_known_args(_words(parser, flag, value))
+        _, rest = parser.parse_known_args(_arguments(parser, flag, value))
     except argparse.ArgumentError as error:
         return error.message
     finally:

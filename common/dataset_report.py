@@ -1,4 +1,4 @@
-"""The report of a corpus by its earlier name: python -m common.dataset_report runs scripts.dataset_report."""
+"""Earlier name of scripts.dataset_report: python -m common.dataset_report still runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers of a batch that belong to its items: neither the other items nor the order of a batch change them."""
+"""Random numbers that belong to the items of a batch: they do not depend on other items, nor on the order of a batch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Key = tuple[int, ...]  # an item: a seed, the line in its file or call, the piec
 
 
 class Draws(NamedTuple):
-    """A generator for each item of a batch, and the device that their numbers go to.
+    """A generator for each item of a batch, and the device that receives the numbers.
 
-    The generators run on the CPU: so the numbers are the same on each device, and a GPU computes while the next ones are drawn.
+    The generators run on the CPU, so that numbers are the same for every device and a GPU can compute while the next are drawn.
     """
 
     generators: tuple[torch.Generator, ...]
@@ -25,11 +25,11 @@ class Draws(NamedTuple):
 
     @classmethod
     def of(cls, keys: Sequence[Key], purpose: str, device: torch.device) -> Draws:
-        """Start a generator for each key; each purpose has numbers of its own."""
+        """Start a generator for each key; each purpose has its own numbers."""
         return cls(tuple(torch.Generator().manual_seed(_seed(key, purpose)) for key in keys), device)
 
     def take(self, items: Sequence[int]) -> Draws:
-        """Return the draws of some items, whose generators go on where they are."""
+        """Return the draws of some items; their generators continue where they are."""
         return self._replace(generators=tuple(self.generators[item] for item in items))
 
     def uniform(self, *shape: int) -> Tensor:
@@ -37,7 +37,7 @@ class Draws(NamedTuple):
         return torch.stack([torch.rand(shape, generator=one) for one in self.generators]).to(self.device)
 
     def normal(self, *shape: int) -> Tensor:
-        """Draw numbers of mean 0 and variance 1: (B, *shape), float32."""
+        """Draw normal numbers of mean 0 and variance 1: (B, *shape), float32."""
         return torch.stack([torch.randn(shape, generator=one) for one in self.generators]).to(self.device)
 
 

@@ -1,4 +1,4 @@
-"""The two kinds of mistake a user can make, and the exit code of each; Ctrl-C has one of its own."""
+"""The two kinds of mistake that a user can make, with their exit codes; Ctrl-C has its own."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 INTERRUPTED, UNREAD = 130, 141  # as shells count: 128 + SIGINT, 128 + SIGPIPE
-# Refusals of the system that concern a file or a disk, and no mistake in the code.
+# System errors that are due to a file or a disk, not to a mistake in the code.
 REFUSALS = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
 }
 
-MAX_REPORTED = 100  # a list of another kind of file has thousands of bad rows
-LONG_TEXT = 150  # characters of a phrase that a message shows
+MAX_REPORTED = 100  # the wrong kind of file has thousands of bad rows
+LONG_TEXT = 150  # characters of a phrase shown in a message
 
 
 def printable(text: str) -> str:
-    """Spell control characters, which a terminal would obey: ESC as \\x1b. Line feeds and tabs stay."""
+    """Spell out control characters that a terminal would obey, such as ESC as \\x1b. Line feeds and tabs stay."""
     if text.isprintable():
         return text
     return "".join(repr(c)[1:-1] if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)
 
 
 def shorten(text: str, longest: int = LONG_TEXT) -> str:
-    """Shorten a long text to so many characters for a message."""
+    """Shorten a long text for a message."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
@@ -46,18 +46,17 @@ class DataError(ValueError):
 
 
 def join_problems(problems: Sequence[str]) -> str:
-    """Put each problem on a line of its own; of very many, the first ones and a count."""
+    """Join problems, one per line; if there are very many, the first ones and a count."""
     rest = len(problems) - MAX_REPORTED
     return "\n".join([*problems[:MAX_REPORTED], *([f"… and {rest} more lines"] if rest > 0 else [])])
 
 
 @contextmanager
 def exit_on_user_error() -> Iterator[None]:
-    """Turn UsageError, DataError, the system's refusals and Ctrl-C into one message on stderr and their exit code.
+    """Turn UsageError, DataError, REFUSALS of the system and Ctrl-C into one message on stderr and an exit code.
 
-    All else keeps its traceback. Where the reader of stdout, such as `head`, has ended, there is an exit code alone.
-
-    The arguments of a KeyboardInterrupt, if any, follow "stopped".
+    Everything else keeps its traceback. If the reader of stdout, such as `head`, has ended, there is only an exit code. The
+    arguments of a KeyboardInterrupt, if any, follow "stopped".
     """
     try:
         yield
@@ -78,13 +77,13 @@ def exit_on_user_error() -> Iterator[None]:
 
 
 def _stdout_is_unread() -> bool:
-    """True where stdout is a pipe without a reader; the rest of the output then goes nowhere."""
+    """True if stdout is a pipe without a reader; the rest of the output is then discarded."""
     try:
         stdout = sys.stdout.fileno()
-    except OSError:  # replaced by an object of Python's
+    except OSError:  # replaced by a Python object
         return False
     poll = select.poll()
-    poll.register(stdout, 0)  # errors are reported in any case
+    poll.register(stdout, 0)  # errors are always reported
     if not poll.poll(0):
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)  # Python flushes stdout once more at its end

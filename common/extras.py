@@ -1,4 +1,4 @@
-"""Packages that are extras: an error in words where a command lacks one."""
+"""Optional packages: an install hint when one is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from common.errors import DataError, exit_on_user_error
 
 
 def require(installer: str, *packages: str) -> None:
-    """End the process with exit code 1 and a message that names the installer, unless all packages are installed."""
+    """Exit with code 1 and a message that names the installer, unless all packages are installed."""
     with exit_on_user_error():
         if missing := [name for name in packages if find_spec(name) is None]:
             raise DataError(f"not installed: {', '.join(missing)}; `{installer}` installs what this command needs")

@@ -1,7 +1,7 @@
 """Fast ways: objects that compute the same as a plain model in less time. Each model package has a fast/table.py.
 
-A plain model never refers to them. A fast way for training has the plain model's own parameters. One for inference has rearranged
-copies, and the plain model stays unchanged.
+A plain model never refers to them. A fast way for training shares the plain model's parameters; one for inference has rearranged
+copies. The plain model stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Request(NamedTuple):
     half: bool = False
     int8: bool = False
     recompute: bool = False
-    compile: str = ""  # its mode; empty: not asked for
+    compile: str = ""  # the mode; empty if not requested
     graphs: bool = False
 
 
@@ -33,13 +33,13 @@ class FastWay:
 
     name: str
     phase: Phase
-    applies: Callable[[Any, Request], bool]  # plain model, request -> True where this way can run and is asked for
+    applies: Callable[[Any, Request], bool]  # plain model, request -> True if this way is requested, can run and pays
     convert: Callable[[Any, Request], nn.Module]  # plain model, request -> the fast object
-    tolerance: float  # largest error of its outputs, relative to the plain model's largest, with weights of usual size
+    tolerance: float  # largest error of the outputs, relative to the plain model's largest, for weights of usual size
 
 
 def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request: Request) -> nn.Module:
-    """Convert a plain model by the first way of the phase that applies; return the model itself where none does."""
+    """Convert a plain model by the first way of the phase that applies; return the model itself if none does."""
     for way in ways:
         if way.phase == phase and way.applies(model, request):
             return way.convert(model, request)
@@ -49,8 +49,8 @@ def accelerate(model: nn.Module, ways: Iterable[FastWay], phase: Phase, request:
 def shallow_copy(model: nn.Module, as_class: type[Module], **children: nn.Module) -> Module:
     """Copy a module as its own class or a subclass, with some children replaced; the module stays unchanged.
 
-    The copy shares the module's parameters, buffers and other children, but neither its tables of them nor its hooks. Later
-    changes of the module's attributes do not reach it.
+    The copy shares the module's parameters, buffers and other children, but not its tables of them, nor its hooks. Later changes
+    to the module's attributes do not affect it.
     """
     twin = copy.copy(model)
     vars(twin).update(vars(nn.Module()), training=model.training)  # a fresh module has no hooks

@@ -21,7 +21,7 @@ from common.errors import DataError, join_problems
 
 TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.tmp")  # names of files that are being written
 LINK_AGE = 60.0  # seconds; a temporary link exists for less than one
-MOST_PIPED_MB = 64  # of text from a pipe or a terminal, which may never end
+MOST_PIPED_MB = 64  # of text read from a pipe or a terminal, which may never end
 KINDS = {
     stat.S_ISFIFO: "a named pipe",
     stat.S_ISDIR: "a folder",
@@ -35,8 +35,8 @@ KINDS = {
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block succeeds and is removed when the block fails.
 
-    Create its folder where missing. The temporary file has a random name and is new, so that no link of that name is followed.
-    Raises OSError where the system refuses; the caller words the message.
+    Creates its folder if missing. The temporary file is new and has a random name, so that no link of that name is followed.
+    Raises OSError where the system refuses; the message is up to the caller.
     """
     make_folder(path.parent)
     temporary, descriptor = _create_temporary(path.parent)
@@ -52,7 +52,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder where missing, and those above it. Raises OSError where the system refuses."""
+    """Create a folder and those above it, if missing. Raises OSError where the system refuses."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:  # a file
@@ -61,7 +61,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Let one process and thread at a time go on. The folder itself is locked, so that no file appears in it. Raises OSError."""
+    """Let one process or thread at a time proceed. The folder itself is locked, so no file appears in it. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -71,7 +71,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def atomic_link(path: Path, target: str) -> None:
-    """Replace `path` in one step by a symbolic link to `target`. Raises OSError where the system refuses."""
+    """Replace `path` in one step with a symbolic link to `target`. Raises OSError where the system refuses."""
     temporary = _temporary_name(path.parent)
     try:
         temporary.symlink_to(target)  # fails where the name is taken
@@ -81,7 +81,7 @@ def atomic_link(path: Path, target: str) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder: those that no process has locked."""
+    """Remove temporary files that killed processes left in a folder: those that no process has locked."""
     for entry in os.scandir(folder) if folder.is_dir() else ():
         if TEMPORARY.fullmatch(entry.name):
             with suppress(OSError):  # its writer has just finished, or another user owns it
@@ -123,9 +123,9 @@ def _create_temporary(folder: Path) -> tuple[Path, int]:
 
 
 def move_aside(path: Path) -> Path | None:
-    """Rename a file or a folder to NAME_1.EXT, or NAME_2.EXT and so on: the first free number. Returns the new path.
+    """Rename a file or a folder to NAME_1.EXT, or the first free number. Returns the new path.
 
-    Returns None where nothing is there. Devices and symbolic links stay as they are. Raises OSError where the system refuses.
+    Returns None if nothing is there, and for devices and symbolic links, which stay. Raises OSError where the system refuses.
     """
     if path.is_symlink() or not (path.is_file() or path.is_dir()):
         return None
@@ -148,7 +148,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError for all that is none, brackets nested deeper than Python's stack included."""
+    """Parse JSON. Raises ValueError for anything else, including brackets nested deeper than Python's stack."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -156,21 +156,21 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def display_path(path: Path) -> str:
-    """Return a path relative to the current folder where it lies in it."""
+    """Return a path, relative to the current folder if it lies in it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def kind_of(mode: int) -> str:
-    """Name the kind of a file by the mode of its stat."""
+    """Name the kind of a file from its stat mode."""
     return next((kind for is_kind, kind in KINDS.items() if is_kind(mode)), "a regular file")
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open a regular file to read and append, without a buffer; create it where missing.
+    """Open a regular file for reading and appending, unbuffered; create it if missing.
 
-    Raises DataError for another kind of file: a link leads to a file that may belong to something else, and a pipe without a
-    reader blocks. Raises OSError where the system refuses.
+    Raises DataError for other kinds of file: a link may lead to a file that belongs to something else, and a pipe without a reader
+    blocks. Raises OSError where the system refuses.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -189,9 +189,9 @@ def open_to_append(path: Path) -> BinaryIO:
 
 
 def read_content(path: str | os.PathLike[str]) -> bytes:
-    """Read a file, of a pipe or a terminal at most MOST_PIPED_MB.
+    """Read a file, or at most MOST_PIPED_MB of a pipe or a terminal.
 
-    Raises DataError for devices and for more than that, OSError where the system refuses.
+    Raises DataError for devices and for longer input, OSError where the system refuses.
     """
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
@@ -206,7 +206,7 @@ def read_content(path: str | os.PathLike[str]) -> bytes:
 
 
 class TextLines(NamedTuple):
-    """The lines of a text file, and the problems of those that are no text (empty strings here), by index from 0."""
+    """The lines of a text file, and the problems of those that are not text (empty strings here), by index from 0."""
 
     texts: list[str]
     problems: dict[int, str]
@@ -228,7 +228,7 @@ def read_lines(path: str | os.PathLike[str], expected: str = "expected a UTF-8 t
 
 
 def locate_problems(path: str | os.PathLike[str], problems: Mapping[int, str]) -> list[str]:
-    """Put the place of each problem before it, by index of the line from 0: `path:line: problem`, in the order of the lines."""
+    """Format problems, given by the index of their line from 0, as `path:line: problem`, in the order of the lines."""
     return [f"{os.fspath(path)}:{index + 1}: {problem}" for index, problem in sorted(problems.items())]
 
 
@@ -237,12 +237,12 @@ def decode_lines(
 ) -> TextLines:
     """Read the lines of a UTF-8 file, and list those that are not UTF-8.
 
-    Only LF and CRLF end a line. The byte-order mark, the ends of lines and blank lines at the end are left out.
+    Only LF and CRLF end a line. The byte-order mark, line ends and trailing blank lines are left out.
 
     Args:
         path: the file.
-        expected: ends the message about a file that cannot be read.
-        keep_blank_end: keep blank lines at the end, for files in which white space has a meaning.
+        expected: end of the message about a file that cannot be read.
+        keep_blank_end: keep trailing blank lines, for files in which white space has a meaning.
 
     Raises:
         DataError: the file is missing, cannot be read, is a device, or begins as UTF-16 does.

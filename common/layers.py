@@ -57,7 +57,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         if mask is None or not self.training:
             return F.batch_norm(x, mean, variance, self.weight, self.bias, self.training, momentum, self.eps)
-        dtype, x = x.dtype, x.to(mean.dtype)  # sums over a batch are beyond half precision
+        dtype, x = x.dtype, x.to(mean.dtype)  # half precision cannot hold sums over a batch
         inside = mask.to(x.dtype)
         count = inside.sum()
         batch_mean = (x * inside).sum((0, 2)) / count
@@ -98,7 +98,7 @@ class ConvStack(nn.Module):
 
 
 def flatten_lstms(model: nn.Module) -> None:
-    """Lay each LSTM's weights out in one block, as cuDNN reads them: a copied model's are apart, and cuDNN warns of it."""
+    """Lay out each LSTM's weights in one block, as cuDNN needs them: those of a copied model are scattered, and cuDNN warns."""
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             module.flatten_parameters()

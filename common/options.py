@@ -87,7 +87,7 @@ def default_of(option_field: Field) -> Any:
 
 
 def problems_of(config: Any) -> list[str]:
-    """List the options of a config, and of the configs in it, whose values fail their check, each by its flag; None passes."""
+    """List the options of a config, nested configs included, that fail their check, each by its flag; None passes."""
     problems = []
     for option_field in fields(config):
         value, check = getattr(config, option_field.name), option_field.metadata.get("check")
@@ -99,7 +99,7 @@ def problems_of(config: Any) -> list[str]:
 
 
 def check_fields(config: Any, separator: str = "; ") -> None:
-    """Raise one UsageError for all options of a config whose values fail their check."""
+    """Raise one UsageError for all options of a config that fail their check."""
     if problems := problems_of(config):
         raise UsageError(separator.join(problems))
 
@@ -125,6 +125,12 @@ def from_options(config: type[Config], options: Mapping[str, Any]) -> Config:
         elif is_dataclass(hints[option_field.name]):
             values[option_field.name] = from_options(hints[option_field.name], options)
     return config(**values)
+
+
+def given_fields(config: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of those fields of a config that are among the options."""
+    names = {option_field.name: option_name(option_field) for option_field in fields(config)}
+    return {field_name: options[name] for field_name, name in names.items() if name in options}
 
 
 @cache

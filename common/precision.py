@@ -21,20 +21,19 @@ from common.threads import FIXED, ThreadBalance
 
 # The first release with torch.compiler.is_exporting; fully_shard and get_total_norm came one release before.
 OLDEST_PYTORCH = "2.7"
-NO_ROOM = (  # messages of full memory that have no exception of their own
+NO_ROOM = (  # messages for full memory that have no exception class of their own
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
     "_ALLOC_FAILED",  # a GPU library without room for its own state
     "CUDA error: out of memory",  # a GPU's driver without room for a kernel's code, a graph or a process
 )
-NO_ROOM_AT_END = (
-    "could not create a primitive"  # oneDNN's, which has chosen an algorithm and has no room for its code or scratch
-)
+# oneDNN's message when there is no room for the code or the scratch space of the algorithm it chose.
+NO_ROOM_AT_END = "could not create a primitive"
 CUBLAS_WORKSPACE, REPEATABLE_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # one of two values that repeat results
-NOT_DETERMINISTIC = "does not have a deterministic implementation"  # in PyTorch's message, after the operator
+NOT_DETERMINISTIC = "does not have a deterministic implementation"  # follows the operator in PyTorch's message
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-# torch.compile's modes by the names of --compile, for a whole model and for a loop's step. In a loop, replays of graphs that the
-# compiler records would overwrite the states of earlier steps.
+# torch.compile's modes for the values of --compile: for a whole model, and for a step of a loop, where replaying graphs that the
+# compiler recorded would overwrite the states of earlier steps.
 COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune"}
 LOOP_COMPILE_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 WARM_UP_CALLS = 3  # calls before a CUDA graph is captured
@@ -80,9 +79,9 @@ def configure(cudnn_enabled: bool, cudnn_benchmark: bool, tf32: bool = True) -> 
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Context in which a GPU repeats its results bit for bit, if `wanted`; enter it before the first product on a GPU.
+    """Context in which a GPU repeats results bit for bit, if `wanted`; to be entered before the first product on a GPU.
 
-    Raises UsageError where an operator has no deterministic algorithm on the device.
+    Raises UsageError if an operator has no deterministic algorithm on the device.
     """
     if not wanted:
         yield
@@ -107,10 +106,9 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 def keep_freed_memory(device: torch.device) -> None:
-    """On a CPU, set glibc's malloc to reuse freed memory; does nothing with other C libraries.
+    """On a CPU, make glibc's malloc reuse freed memory; does nothing with other C libraries.
 
-    By default malloc returns large blocks to the system, which clears every page again: up to a fifth of the time of a large
-    model's step.
+    By default malloc returns large blocks to the system, which then clears every page again: up to a fifth of a large model's step.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if device.type == "cpu" else None
     if mallopt:
@@ -119,7 +117,7 @@ def keep_freed_memory(device: torch.device) -> None:
 
 
 def balance_threads(device: torch.device, fixed: bool = False) -> ThreadBalance | None:
-    """Return what adapts PyTorch's threads to the load; None on a GPU, and where the user fixed their number."""
+    """Return the object that adapts PyTorch's threads to the load; None on a GPU, and if the user fixed their number."""
     if fixed or device.type != "cpu" or FIXED in os.environ:
         return None
     return ThreadBalance(torch.get_num_threads(), torch.set_num_threads)
@@ -131,9 +129,9 @@ def distributed_backend(device: torch.device) -> str:
 
 
 def has_fast_half(device: torch.device) -> bool:
-    """Return True where half precision is fast: on a GPU, or on a CPU whose instructions for bfloat16 are.
+    """Return True where half precision is fast: on a GPU, or on a CPU with fast instructions for bfloat16.
 
-    Without such instructions each number is converted, and a matrix product takes tens of times as long as in float32.
+    Without them each number is converted, and a matrix product takes tens of times as long as in float32.
     """
     return device.type == "cuda" or private_ops.has_bfloat16()
 
@@ -141,7 +139,7 @@ def has_fast_half(device: torch.device) -> bool:
 def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> torch.dtype | None:
     """Return the dtype of mixed precision, or None for float32.
 
-    It is the one `named`, else float16 on a GPU; on a CPU bfloat16 where that is fast, else float32.
+    It is the one `named`; by default float16 on a GPU, and on a CPU bfloat16 where that is fast, otherwise float32.
     """
     if not wanted:
         return None
@@ -153,12 +151,12 @@ def half_dtype(device: torch.device, wanted: bool, named: str | None = None) -> 
 
 
 def autocast(device: torch.device, half: torch.dtype | None, cache: bool = True) -> torch.autocast:
-    """Return the context of mixed precision in `half`, half_dtype's result; `cache` keeps rounded weights to its end."""
+    """Return the context of mixed precision in `half`, a result of half_dtype; `cache` keeps rounded weights until its end."""
     return torch.autocast(device.type, dtype=half or torch.bfloat16, enabled=half is not None, cache_enabled=cache)
 
 
 def half_note(device: torch.device, half: torch.dtype | None) -> str:
-    """Return a note on half precision where it is slow on this CPU; empty elsewhere."""
+    """Return a note if half precision is slow on this CPU, else ""."""
     if has_fast_half(device):
         return ""
     slow = "bfloat16 is slower than float32 on this CPU"
@@ -166,7 +164,7 @@ def half_note(device: torch.device, half: torch.dtype | None) -> str:
 
 
 def int8_note(device: torch.device) -> str:
-    """Return a note where --int8 has no effect; empty elsewhere."""
+    """Return a note if --int8 has no effect on this device, else ""."""
     return (
         "" if reads_float16(device) else f"--int8: no effect on this {device.type.upper()}, it is for x86 CPUs (--cpu)"
     )
@@ -197,8 +195,8 @@ def recording_pool(device: torch.device) -> Any:
 def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None) -> Callable[[], None]:
     """Capture `work` as a CUDA graph and return its replay; on a CPU return `work` itself.
 
-    `work` must read and write the same tensors at each call. The capture runs it a few times and leaves the state of the random
-    numbers unchanged. `pool` is that of recording_pool; by default each capture has memory of its own.
+    `work` must read and write the same tensors at each call. The capture runs it a few times and leaves the random state unchanged.
+    `pool` comes from recording_pool; by default each capture has memory of its own.
     """
     if device.type != "cuda":
         return work
@@ -210,8 +208,8 @@ def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None)
                 work()
         torch.cuda.current_stream(device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # By default a CUDA call of any thread ends the recording: a loader's that pins memory, or a server's. PyTorch's own stream
-        # for graphs belongs to the current device: it records nothing of tensors on another one.
+        # By default a CUDA call from any thread ends the recording, such as a loader that pins memory, or a server. PyTorch's own
+        # stream for graphs belongs to the current device and would record nothing on another one.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             work()
     return graph.replay
@@ -219,7 +217,7 @@ def repeatable(work: Callable[[], None], device: torch.device, pool: Any = None)
 
 @cache
 def _recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream of all recordings on a device: memory of a pool, and workspaces of libraries, belong to one stream."""
+    """Return the stream for all recordings on a device: a pool's memory and the libraries' workspaces belong to one stream."""
     return torch.cuda.Stream(device)
 
 
@@ -238,7 +236,7 @@ def allocated_memory(device: torch.device) -> int | None:
 
 
 def reserved_memory(device: torch.device) -> int | None:
-    """Return the bytes that PyTorch has taken of a GPU, those of recorded graphs included; None on a CPU."""
+    """Return the bytes that PyTorch has reserved on a GPU, including those of recorded graphs; None on a CPU."""
     return torch.cuda.memory_reserved(device) if device.type == "cuda" else None
 
 
@@ -248,14 +246,14 @@ def total_memory(device: torch.device) -> int | None:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of a GPU, or of the processor with the number of its cores that this process may use."""
+    """Return the name of a GPU, or of the processor and the number of cores that this process may use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{private_ops.processor().name or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for every error by which PyTorch, its libraries and Python report full memory."""
+    """True for any error with which PyTorch, its libraries or Python report full memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     message = str(error)
@@ -264,7 +262,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_cached_memory(device: torch.device) -> None:
-    """Give the blocks that PyTorch holds without use back to the GPU; on a CPU, those that glibc's malloc holds to the system."""
+    """Return blocks that PyTorch holds unused to the GPU; on a CPU, return those that glibc's malloc holds to the system."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
     elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
@@ -283,7 +281,7 @@ def seed_everything(seed: int) -> None:
 
 @contextmanager
 def separate_rng(device: torch.device, seed: int) -> Iterator[None]:
-    """Context with generators seeded by `seed`; at its end they return to their previous states."""
+    """Context with generators seeded by `seed`; their previous states return at its end."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
@@ -308,7 +306,7 @@ def gpu_count() -> int:
 
 
 def only_gpu(index: int) -> dict[str, str]:
-    """Return the variable of the environment that leaves a process one of this process's GPUs."""
+    """Return the environment variable that limits a process to one of this process's GPUs."""
     visible = os.environ.get(VISIBLE_GPUS, "")
     names = [name.strip() for name in visible.split(",")] if visible.strip() else []
     return {VISIBLE_GPUS: names[index] if index < len(names) else str(index)}

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, else a line every few seconds, so that a log shows it as well."""
+"""Progress of long work: a bar on a terminal, otherwise a line every few seconds, so that a log shows it too."""
 
 from __future__ import annotations
 

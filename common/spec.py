@@ -1,4 +1,4 @@
-"""The description of a model package, with which training and inference need no model's name."""
+"""What training and inference know of a model package, so that neither names a model."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from common.data.filelist import Utterance
 
 Options = Mapping[str, Any]  # parsed flags by name
+SENTENCE_PAUSE = 0.35  # seconds of silence after a sentence
 
 
 class Key(NamedTuple):
@@ -105,9 +106,9 @@ class AcousticInference:
     )
     encode: Callable[[list[str], Options], tuple[Tensor, Tensor]]  # texts -> padded ids (B, S), lengths (B,)
     spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
-    # a text, the most characters of a piece (0: as it is) -> its pieces; one with mistakes stays whole, for encode to refuse
+    # a text, the longest piece in characters (0: no limit) -> its pieces; a text with mistakes stays whole, for encode to refuse
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
-    # a text -> the places where its sentences end, but for its last one
+    # a text -> the places where its sentences end, except for the last
     sentence_ends: Callable[[str], list[int]] = field(default=lambda text: [])
     # a text -> its characters that are not spoken
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
@@ -138,20 +139,20 @@ def _all_at_once(
 
 @dataclass(frozen=True, kw_only=True)
 class VocoderInference:
-    """Mels to sound: audio (B, N) in [-1, 1] of mels (B, M, T) without padding."""
+    """Mels to sound: audio (B, N) in [-1, 1] from mels (B, M, T) without padding."""
 
     denoiser: Callable[[Any, AudioConfig], Denoiser]
     # model, mels, sigma, random numbers by item (None: PyTorch's generator) -> audio
     vocode: Callable[[Any, Tensor, float, Draws | None], Tensor] = field(default=_vocode)
-    # model, mels (1, M, T), sigma, a function over a part and the sound around it, random numbers as above -> the audio of `vocode`
-    # in parts, the first one soon
+    # model, mels (1, M, T), sigma, a function over a part and the sound around it, random numbers as above -> the audio of
+    # `vocode` in parts, the first of them early
     stream: Callable[[Any, Tensor, float, Callable[[Tensor], Tensor], Draws | None], Iterator[Tensor]] = field(
         default=_all_at_once
     )
 
 
 class WarmStart(NamedTuple):
-    """Weights to start a new run from, in the current layout, and the options of their run and of this one."""
+    """Weights to start a new run from, in the current layout, with the options of their run and of this one."""
 
     weights: dict[str, Tensor]
     stored: Options  # the checkpoint's `data`: flags of the run that made it
@@ -159,7 +160,7 @@ class WarmStart(NamedTuple):
     model: nn.Module  # this run's, with fresh weights
 
 
-# Fits weights of a model with other data options, another alphabet say, to this run's; and a phrase on what it did, or "".
+# Fits the weights of a model with other data options, such as another alphabet, to this run's. Returns a phrase on that too.
 Transfer = Callable[[WarmStart], tuple[dict[str, Tensor], str]]
 
 
@@ -177,6 +178,7 @@ class ModelSpec:
     name: str  # the argument of -m, and part of checkpoints' names
     flag: str = ""  # of its checkpoint in inference.py, and of its rates in the log; default: the name in small letters
     file_stem: str = ""  # of its file in a voice's folder; default: the flag
+    train_command: str = ""  # for messages; default: the script of that flag
     build: Callable[..., nn.Module]  # build(**config); the model's attribute `config` is a dataclass of the same
     add_arguments: Callable[[argparse.ArgumentParser], None]  # flags of the model, for training and inference
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
@@ -189,14 +191,13 @@ class ModelSpec:
     make_loss: Callable[[Options], Criterion]
     preview: Callable[[Any, Any, Any, TacotronSTFT], Preview]  # model, validation batch, its outputs
     upgrade_state_dict: Callable[[dict[str, Tensor]], dict[str, Tensor]] = field(default=lambda state_dict: state_dict)
-    prepare_training: Callable[[Any, Options], None] = field(
-        default=lambda model, options: None
-    )  # settings outside the config
+    # sets what training reads beside the config
+    prepare_training: Callable[[Any, Options], None] = field(default=lambda model, options: None)
     fast_ways: tuple[FastWay, ...] = ()  # the first that applies is taken; --plain skips them
     transfer: Transfer = field(default=lambda start: (start.weights, ""))
     stored_options: tuple[str, ...] = ()  # flags that inference has to repeat, kept in checkpoints beside AudioConfig's
-    run_options: tuple[str, ...] = ()  # flags of how a run decodes: no config and in no checkpoint
-    # minutes of data, weights of the warm start or 0, True on a GPU -> settings for that much data; the rest keep their defaults
+    run_options: tuple[str, ...] = ()  # flags of decoding, which neither the config nor a checkpoint stores
+    # minutes of data, number of weights of the warm start or 0, True on a GPU -> the settings that are not defaults
     advise: Callable[[float, int, bool], Advice] = field(
         default=lambda minutes, weights, gpu: Advice({}, "the defaults of the model")
     )
@@ -206,6 +207,7 @@ class ModelSpec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "flag", self.flag or self.name.lower())
         object.__setattr__(self, "file_stem", self.file_stem or self.flag)
+        object.__setattr__(self, "train_command", self.train_command or f"bash scripts/train_{self.flag}.sh")
 
     @property
     def role(self) -> Literal["acoustic", "vocoder"]:

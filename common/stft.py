@@ -1,4 +1,4 @@
-"""The STFT and log-mel transforms under the name that users import them by; they live in common/audio/stft.py."""
+"""The STFT and log-mel transforms under the name that users import; they live in common/audio/stft.py."""
 
 from common.audio.stft import STFT, AudioConfig, TacotronSTFT
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 
 def text_table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Align cells in columns two blanks apart, without trailing blanks; whole numbers get their thousands' commas.
+    """Align cells in columns two spaces apart, without trailing spaces; integers get thousands separators.
 
     Args:
-        columns: < or > for each column, aligned left or right.
-        header: titles, one a column.
-        rows: cells, one a column.
+        columns: < or > for each column: aligned left or right.
+        header: one title per column.
+        rows: one cell per column.
     """
     cells = _cells(header, rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

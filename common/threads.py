@@ -1,7 +1,7 @@
-"""CPU threads beside other processes: how long a waiting thread spins, and how many threads compute.
+"""CPU threads beside other processes: how long waiting threads spin, and how many threads compute.
 
-OpenMP's threads spin while they wait for each other. On a busy machine they spin on cores that the awaited thread needs. The
-commands therefore limit spinning, and leave the cores to other processes that these use. A library must not change its process so.
+OpenMP's threads spin while they wait for each other, on a busy machine on the very cores that the awaited thread needs. The
+commands therefore limit spinning and leave cores to other busy processes. A library must not change its process like this.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from typing import NamedTuple
 
 import psutil
 
-SPIN_LIMIT = "GOMP_SPINCOUNT"  # GNU OpenMP reads it when PyTorch is imported
-SPINS = "20000"  # a fifteenth of the default, and still longer than a wait on an idle machine
-FIXED = "OMP_NUM_THREADS"  # a number of threads that the user chose
-SECONDS = 1.0  # between two looks at the load: the kernel counts in steps of 10 ms
-THRESHOLD = 0.6  # cores by which a look must differ from the number of threads; above a half, so that they settle
+SPIN_LIMIT = "GOMP_SPINCOUNT"  # read by GNU OpenMP when PyTorch is imported
+SPINS = "20000"  # a fifteenth of the default, and still longer than any wait on an idle machine
+FIXED = "OMP_NUM_THREADS"  # the user's own number of threads
+SECONDS = 1.0  # between two looks at the load, which the kernel counts in steps of 10 ms
+THRESHOLD = (
+    0.6  # free cores must differ from the number of threads by this much; above a half, so that the number settles
+)
 
 
 def limit_spinning() -> None:
-    """Limit spinning of threads that wait, unless the user has set a limit; call it before the first import of PyTorch."""
+    """Limit the spinning of waiting threads, unless the user has set a limit; call it before PyTorch is first imported."""
     os.environ.setdefault(SPIN_LIMIT, SPINS)
 
 
 class Usage(NamedTuple):
-    """Seconds: idle time of the cores that this process may use, its own processor time, and the clock."""
+    """Seconds of idle time of the cores that this process may use, of its own processor time, and of the clock."""
 
     idle: float
     own: float
@@ -42,7 +44,7 @@ def read_usage() -> Usage:
 
 
 def choose_threads(threads: int, most: int, before: Usage, now: Usage) -> int:
-    """The number of threads, from 1 to `most`, for the cores that were idle or this process's own between two looks."""
+    """The number of threads, from 1 to `most`, for the cores that were idle or used by this process between two looks."""
     spare = (now.idle - before.idle + now.own - before.own) / (now.clock - before.clock)
     if abs(spare - threads) <= THRESHOLD:
         return threads
@@ -50,11 +52,11 @@ def choose_threads(threads: int, most: int, before: Usage, now: Usage) -> int:
 
 
 class ThreadBalance:
-    """Adapts the number of threads to the load between two pieces of work; results may then differ in their last bits.
+    """Adapts the number of threads to the load, between pieces of work; results may then differ in their last bits.
 
     Args:
         most: the number of threads on an idle machine.
-        set_threads: takes a number of threads, in the thread that computes.
+        set_threads: sets the number of threads; called in the thread that computes.
     """
 
     def __init__(self, most: int, set_threads: Callable[[int], None]) -> None:
@@ -62,7 +64,7 @@ class ThreadBalance:
         self.set_threads, self.usage = set_threads, read_usage()
 
     def adjust(self) -> str:
-        """Look at the load if a second has passed; return a sentence where the number of threads changes, else ""."""
+        """Look at the load if a second has passed; return a sentence if the number of threads changes, else ""."""
         if time.monotonic() - self.usage.clock < SECONDS:
             return ""
         before, self.usage = self.usage, read_usage()

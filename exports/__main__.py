@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.arguments import HelpFormatter, seed
-from common.audio.loudness import NORMALIZATIONS
+from common.audio.audio_processing import NORMALIZATIONS
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints

@@ -66,6 +66,7 @@ SPEC = ModelSpec(
     name="PulseNoise",
     flag="pulse-noise",
     file_stem="pitch",
+    train_command="python train.py -m PulseNoise --training-files FILELIST",
     build=PulseNoise,
     add_arguments=lambda parser: None,
     add_training_arguments=lambda parser: None,

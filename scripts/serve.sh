@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Serve the embedded voice on 127.0.0.1:8000: bash scripts/serve.sh [flags of python -m serving]. About 150 MB of downloads at first.
+# Serve the embedded voice on 127.0.0.1:8000: bash scripts/serve.sh [flags of python -m serving]. The first run needs about 1.9 GB.
 #
-# Makes .venv first if it is not there, and adds requirements/serving.txt to it. --install-only ends there. Safe to run again: nothing
-# is installed twice.
+# Creates .venv if needed and installs requirements/serving.txt into it; --install-only stops there. Safe to run again: nothing is
+# installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

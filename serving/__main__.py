@@ -23,21 +23,21 @@ from common.web.sockets import WAITING, listen, reason
 from serving.app import make_app
 from serving.arguments import parse_args
 from serving.config import ServingConfig
-from serving.connections import ACCEPTED_AT_ONCE, Connection, most_connections
 from serving.engine import Engine
 from serving.gate import JsonFormatter
+from serving.limits import ACCEPTED_AT_ONCE, Connection, most_connections
 from serving.voices import Voices
 
 LONGEST_HEADERS = 2**16  # bytes
-LAST_BYTES = 5  # seconds for sending audio that was computed within --grace
+LAST_BYTES = 5  # seconds for sending audio computed within --grace
 
-INCOMPLETE = "returned without completing response"  # of uvicorn; the request's own line of log has the reason
+INCOMPLETE = "returned without completing response"  # uvicorn's message; the request's own log line has the reason
 
 log = logging.getLogger("serving")
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Find the voices, start the server, and load the voices while it runs."""
+    """Find the voices, start the server, and load the voices while it is running."""
     config = parse_args(sys.argv[1:] if argv is None else argv)
     set_up_logging()
     device = precision.pick_device(cpu=config.cpu)
@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 class SpeechServer(Server):
-    """A server that on a signal first finishes the accepted requests, while /readyz answers 503."""
+    """A server that, on a signal, first finishes the requests it has accepted; meanwhile /readyz answers 503."""
 
     def __init__(self, engine: Engine, config: ServingConfig) -> None:
         super().__init__(make_app(engine, config), LAST_BYTES, log_config=None, **limits_of(config))
@@ -76,7 +76,7 @@ class SpeechServer(Server):
             log.info(f"listening on http://{host}:{port}", extra={"fields": {"host": host, "port": port}})
 
     async def _start_wyoming(self, port: int) -> None:
-        from serving.wyoming import serve_wyoming  # here, since only this flag needs its package
+        from serving.wyoming import serve_wyoming  # here, because only this flag needs the package
 
         try:
             self.wyoming = await serve_wyoming(self.engine, self.settings.host, port)
@@ -85,7 +85,7 @@ class SpeechServer(Server):
             self.engine.failure, self.should_exit = DataError(message), True
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Begin to stop; at the second signal stop at once."""
+        """Begin to stop; at a second signal, stop at once."""
         if self.engine.is_stopping or not self.started:
             self.should_exit = self.force_exit = True
             return
@@ -98,26 +98,26 @@ class SpeechServer(Server):
     async def _drain(self) -> None:
         log.info(f"stopping: accepted requests have {self.settings.grace:g} seconds")
         if not await self.engine.stop():
-            log.warning("stopping: requests are left, their answers end early")
+            log.warning("stopping: some requests are unfinished, and their answers end early")
         self.end()
 
 
 def limits_of(config: ServingConfig) -> dict[str, Any]:
-    """Return uvicorn's settings for the limits of connections."""
+    """Return uvicorn's settings for connections."""
     return {
-        # The other parser, httptools, sets no limit to headers.
+        # The other parser, httptools, does not limit headers.
         "http": partial(Connection, patience=config.idle_timeout, most=most_connections()),
         "h11_max_incomplete_event_size": LONGEST_HEADERS,
         "ws_max_size": config.max_body,
-        # asyncio accepts as many connections in one turn of its loop as may wait, and only later checks for room.
+        # In one turn of its loop, asyncio accepts up to `backlog` connections; only then can they be closed for lack of room.
         "backlog": ACCEPTED_AT_ONCE,
-        # A client that plays in real time answers a ping after the audio before it, maybe minutes later.
+        # A client that plays in real time answers a ping only after the audio before it, perhaps minutes later.
         "ws_ping_timeout": None,
     }
 
 
 def set_up_logging() -> None:
-    """Write all records to stdout, each as one line of JSON."""
+    """Log to stdout, one line of JSON per record."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -23,9 +23,9 @@ FILLERS = frozenset(
         *("please", "could", "can", "you", "me", "tell", "know", "hello", "hi", "hey"),
     }
 )
-SAME_WORD = 0.75  # similarity from which a recognised word counts as a word of the file
-ENOUGH = 0.7  # share of the words, by weight, that question and entry have in common
-FOLLOW_UP = 0.9  # weight of an entry that needs words of the question before
+SAME_WORD = 0.75  # similarity from which two words count as the same
+ENOUGH = 0.7  # share of words, by weight, that question and entry must have in common
+FOLLOW_UP = 0.9  # factor for entries that need words of the previous question
 
 
 class Turn(NamedTuple):
@@ -36,29 +36,29 @@ class Turn(NamedTuple):
 
 
 class Answerer(Protocol):
-    """The source of answers. Raises DataError where it has none to give."""
+    """A source of answers. Raises DataError if it cannot give one."""
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
-        """Yield the answer in pieces of text, as soon as each is there; `turns` came before the question."""
+        """Yield the answer in pieces of text as they become available; `turns` are the earlier ones."""
 
 
 class Entry(NamedTuple):
-    """A question of the file: its words, and its answer; None stands for the answer before."""
+    """A question of the file: its words and its answer. None stands for the previous answer."""
 
     words: frozenset[str]
     answer: str | None
 
 
 class Knowledge:
-    """Answers from a text file, one `question|answer` a line; blank lines and lines that begin with # are left out.
+    """Answers from a text file with one `question|answer` per line; blank lines and lines that begin with # are ignored.
 
-    A question is compared with each of the file's by the words that both have in common. Words count by their inverse document
-    frequency (Spärck Jones 1972), and similar words count as one, since a recogniser misspells. An entry fits if ENOUGH of both
-    sides is common. For a follow-up ("And of Italy?") the words of the question before complete the entry's side.
+    A question is compared with each one in the file by the words they have in common, weighted by inverse document frequency
+    (Spärck Jones 1972). Similar words count as equal, because recognisers misspell. An entry fits if both sides share ENOUGH. For
+    a follow-up ("And of Italy?"), words of the previous question may supply what the entry needs.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises DataError: no such file, or lines without a question and an answer, all in one message."""
+        """Read the file. Raises DataError if it is missing, or that lists all lines without a question and an answer."""
         with optional_import():
             from rapidfuzz import fuzz
         self.similarity = fuzz.ratio
@@ -67,7 +67,7 @@ class Knowledge:
         self.counts = Counter(word for entry in self.entries for word in entry.words)
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
-        """Yield the answer of the entry that fits best, or NO_ANSWER."""
+        """Yield the answer of the best entry, or NO_ANSWER."""
         words, before = words_of(question), words_of(turns[-1].question) if turns else frozenset()
         scores = [
             max(self.score(words, entry.words), FOLLOW_UP * self.score(words, entry.words, before))
@@ -80,17 +80,17 @@ class Knowledge:
             yield self.entries[best].answer or (turns[-1].answer if turns else NO_REPEAT)
 
     def score(self, words: Collection[str], entry: Collection[str], before: Collection[str] = ()) -> float:
-        """Return the smaller share, 0 to 1, of the question's words in the entry and of the entry's in the question."""
+        """Return the smaller of two shares, 0 to 1: of the question's words in the entry, and of the entry's in the question."""
         return min(self.share(words, entry), self.share(entry, [*words, *before]))
 
     def share(self, words: Collection[str], others: Collection[str]) -> float:
-        """Return the share of `words`, by weight, that `others` contain, exactly or nearly."""
+        """Return the share of `words`, by weight, that occur in `others`, exactly or nearly."""
         total = sum(map(self.weight, words))
         common = sum(self.weight(word) * self.nearness(word, others) for word in words)
         return common / total if total else 0.0
 
     def nearness(self, word: str, others: Iterable[str]) -> float:
-        """Return the similarity of the nearest of `others`; 0 below SAME_WORD."""
+        """Return the similarity to the nearest of `others`, or 0 if it is below SAME_WORD."""
         nearest = max((self.similarity(word, other) / 100 for other in others), default=0.0)
         return nearest if nearest >= SAME_WORD else 0.0
 
@@ -100,7 +100,7 @@ class Knowledge:
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words of a text that carry its subject, normalised; all of them where there is no other."""
+    """Return the words of a text that carry its subject, normalised; or all of them if there are no others."""
     words = frozenset(normalise(text).split())
     return words - FILLERS or words
 
@@ -124,23 +124,23 @@ def read_entries(path: Path) -> list[tuple[str, str]]:
 
 
 class ChatEndpoint:
-    """Answers of a chat model behind an OpenAI-compatible endpoint, `POST URL/chat/completions`, as a stream."""
+    """Streamed answers of a chat model behind an OpenAI-compatible endpoint, `POST URL/chat/completions`."""
 
     def __init__(self, url: str, model: str, key: str | None, instructions: str, timeout: float) -> None:
-        """Name an endpoint.
+        """Describe an endpoint.
 
         Args:
-            url: begins with http:// or https:// and often ends in /v1.
-            model: the model's name there.
-            key: sent as a bearer token; None: no token.
+            url: starts with http:// or https:// and often ends in /v1.
+            model: the name of the model.
+            key: sent as a bearer token, if not None.
             instructions: the system message.
-            timeout: seconds that the endpoint may stay silent.
+            timeout: seconds for which the endpoint may stay silent.
         """
         self.url, self.model, self.instructions, self.timeout = url.rstrip("/"), model, instructions, timeout
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def __call__(self, question: str, turns: Sequence[Turn]) -> Iterator[str]:
-        """Yield the model's answer. Raises DataError with the endpoint's own message, or if the answer is empty."""
+        """Yield the model's answer. Raises DataError with the endpoint's message, or if the answer is empty."""
         is_empty = True
         for piece in self._pieces(self._messages(question, turns)):
             is_empty = is_empty and not piece.strip()
@@ -154,7 +154,7 @@ class ChatEndpoint:
         return [{"role": role, "content": content} for role, content in messages]
 
     def _pieces(self, messages: list[dict[str, str]]) -> Iterator[str]:
-        """Yield the pieces of text that the endpoint's events contain."""
+        """Yield the text of the endpoint's events."""
         import httpx
 
         body = {"model": self.model, "messages": messages, "stream": True}
@@ -173,7 +173,7 @@ class ChatEndpoint:
 
 
 def text_of(event: str, address: str) -> str:
-    """Return the text of a chat completion's event, "" where it has none. Raises DataError for another kind of event."""
+    """Return the text of a chat completion event, or "". Raises DataError for any other event."""
     try:
         contents: Any = json.loads(event)
         if contents.get("error"):  # some endpoints send null in each event
@@ -186,7 +186,7 @@ def text_of(event: str, address: str) -> str:
 
 
 def message_of(body: str) -> str:
-    """Return the message of an error in OpenAI's shape, or the beginning of another body."""
+    """Return the message of an error in OpenAI's shape, otherwise the beginning of the body."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The HTTP interface of an engine, as a FastAPI app: OpenAI's speech API, batches, voices, health and metrics."""
+"""The HTTP interface of an engine as a FastAPI app: OpenAI's speech API, batches, voices, health and metrics."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, quote_value
 from serving.gate import Gate
+from serving.limits import pace_of
 from serving.metrics import CONTENT_TYPE
-from serving.pace import pace_of
 from serving.responses import (
     StreamedResponse,
     audio_chunks,
@@ -40,15 +40,15 @@ from serving.websocket import speak_over_socket
 
 TITLE = "Speech server"
 DESCRIPTION = "Text to speech in the shape of OpenAI's API."
-VERSION = "v1"  # of the interface, as in its paths
-OWNER = "local"  # of the models, in the answer that OpenAI's clients read
+VERSION = "v1"  # of the interface, as in the paths
+OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
 EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate")
 
-# Statuses of each path; without an entry 4XX, FastAPI describes an answer 422 that this server never gives.
+# Without an entry 4XX, FastAPI would document status 422, which this server never sends.
 ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorBody, "description": "The request is wrong; `message` says why"},
-    "5XX": {"model": ErrorBody, "description": "The server is full, stops or failed"},
+    "5XX": {"model": ErrorBody, "description": "The server is full, is stopping or has failed"},
 }
 
 api = APIRouter(responses=ERRORS)
@@ -56,7 +56,7 @@ health = APIRouter()
 
 
 def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
-    """Make the app of an engine. Its caller starts and stops the engine."""
+    """Make the app of an engine, which the caller starts and stops."""
     app: FastAPI = FastAPIOffline(title=TITLE, description=DESCRIPTION, version=VERSION)
     app.state.engine, app.state.config, app.state.sockets = engine, config, 0
     app.include_router(api)
@@ -66,9 +66,9 @@ def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(Exception, handle_other_error)
     app.add_middleware(Gate, config=config, metrics=engine.metrics)
-    app.add_middleware(  # without an origin as well: else the page's own middleware allows any
+    app.add_middleware(  # even without origins: otherwise the page's own middleware would allow any
         CORSMiddleware,
-        allow_origins=list(config.cors_origins),
+        allow_origins=list(config.cors_origin),
         allow_methods=["*"],
         allow_headers=["*"],
         expose_headers=list(EXPOSED_HEADERS),
@@ -77,7 +77,7 @@ def make_app(engine: Engine, config: ServingConfig) -> FastAPI:
 
 
 def mount_page(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
-    """Mount the page at / where its packages are installed and the settings ask for it."""
+    """Mount the page at / if the settings ask for it and its packages are installed."""
     if not config.page or find_spec("gradio") is None or find_spec("serving.page") is None:
         return app
     page = import_module("serving.page")  # here, since it imports gradio
@@ -87,7 +87,7 @@ def mount_page(app: FastAPI, engine: Engine, config: ServingConfig) -> FastAPI:
 
 @api.post("/v1/audio/speech", response_class=Response, responses={200: {"content": {"audio/*": {}}}})
 async def create_speech(body: SpeechBody, request: Request) -> Response:
-    """Speak a text; the answer is sent while the audio is computed."""
+    """Speak a text; the answer is sent while the audio is being computed."""
     engine = engine_of(request)
     check_model(body.model)
     stream = engine.submit(body.request(body.input))
@@ -104,7 +104,7 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
 
 @api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})
 async def create_batch(body: BatchBody, request: Request) -> Response:
-    """Speak several texts; the answer is a zip archive with audio_0, audio_1 and so on, in their order."""
+    """Speak several texts; the answer is a zip archive with audio_0, audio_1 and so on, in the order of the texts."""
     engine = engine_of(request)
     check_model(body.model)
     most = min(engine.config.max_inputs, engine.config.max_queue)
@@ -125,7 +125,7 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
 
 @api.websocket("/v1/audio/speech/stream")
 async def stream_speech(socket: WebSocket) -> None:
-    """Speak text that comes in pieces, sentence by sentence."""
+    """Speak text that arrives in pieces, sentence by sentence."""
     state = socket.app.state
     state.sockets += 1
     try:
@@ -168,7 +168,7 @@ async def list_voices(request: Request) -> dict[str, Any]:
 
 @api.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
 async def refuse_path(request: Request) -> Response:
-    """Refuse an unknown path or method of the API. The page, which has all other paths, would answer in another shape."""
+    """Refuse an unknown path or method of the API. The page, which owns all other paths, would answer in another shape."""
     matches = [(route, route.matches(request.scope)[0]) for route in api.routes if isinstance(route, APIRoute)]
     allowed = sorted({method for route, match in matches if match is Match.PARTIAL for method in route.methods or ()})
     if allowed:
@@ -179,14 +179,14 @@ async def refuse_path(request: Request) -> Response:
 
 @health.get("/healthz")
 async def get_health(request: Request) -> Response:
-    """Answer 200 while the process works; 500 where the thread of the models has failed."""
+    """Answer 200 while the process works, 500 once the models' thread has failed."""
     is_alive = engine_of(request).is_alive
     return JSONResponse({"status": "ok" if is_alive else "failed"}, 200 if is_alive else 500)
 
 
 @health.get("/readyz")
 async def get_readiness(request: Request) -> Response:
-    """Answer 200 while requests are accepted; 503 before voices are loaded and while the server stops."""
+    """Answer 200 while requests are accepted, 503 before the voices are loaded and while the server is stopping."""
     ready = engine_of(request).ready
     return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
@@ -198,27 +198,27 @@ async def get_metrics(request: Request) -> Response:
 
 
 def engine_of(request: Request) -> Engine:
-    """Return the engine of the app that a request came to."""
+    """Return the engine of the app that received a request."""
     engine: Engine = request.app.state.engine
     return engine
 
 
 def headers_of(stream: SpeechStream, encoder: Encoder) -> dict[str, str]:
-    """Return the headers that describe a stream; the voice, the name of a folder, in percent-encoding where it is not ASCII."""
+    """Return the headers that describe a stream. The voice, a folder's name, is percent-encoded."""
     return {"X-Seed": str(stream.seed), "X-Voice": quote(stream.voice), "X-Sampling-Rate": str(encoder.rate)}
 
 
 def note(request: Request, streams: list[SpeechStream], config: ServingConfig) -> None:
-    """Add the streams of a request to its line of log; texts only where the settings ask for them."""
+    """Add a request's streams to its log line, with their texts only if the settings say so."""
     texts = [stream.request.text for stream in streams]
     fields = {"voice": streams[0].voice, "seed": streams[0].seed, "characters": sum(map(len, texts))}
     fields |= {"texts": texts} if config.log_texts else {}
     request.scope.setdefault("log", {}).update(fields)
-    request.scope["streams"] = streams  # for the end of the line, once they are over
+    request.scope["streams"] = streams  # the gate logs their audio at the end
 
 
 def check_item(request: SpeechRequest, number: int, config: ServingConfig) -> None:
-    """Raise RequestError, with the number of the text from 0, for values of a batch that cannot be used."""
+    """Raise RequestError, with the text's number from 0, if a text of a batch cannot be used."""
     try:
         check(request, config)
     except RequestError as error:
@@ -227,7 +227,7 @@ def check_item(request: SpeechRequest, number: int, config: ServingConfig) -> No
 
 
 def cancel_all(streams: list[SpeechStream]) -> None:
-    """End the computation of streams."""
+    """Stop computing streams."""
     for stream in streams:
         stream.cancel()
 
@@ -250,7 +250,7 @@ def model_object(name: str) -> dict[str, Any]:
 
 
 def handle_validation_error(request: Request, error: Exception) -> Response:
-    """Answer a body that does not fit, with all its problems in one message."""
+    """Answer an invalid body, with all problems in one message."""
     assert isinstance(error, RequestValidationError)
     problems, params = [], []
     for problem in error.errors():
@@ -268,11 +268,11 @@ def handle_validation_error(request: Request, error: Exception) -> Response:
 
 
 def handle_http_error(request: Request, error: Exception) -> Response:
-    """Answer an unknown path or method, or a body that is too large."""
+    """Answer an unknown path or method, or a body that is too large or too late."""
     assert isinstance(error, HTTPException)
     return handle_request_error(request, RequestError(error.status_code, str(error.detail), headers=error.headers))
 
 
 def handle_other_error(request: Request, error: Exception) -> Response:
-    """Answer a fault of the server; its log has the traceback."""
+    """Answer a fault of the server. The traceback is in its log."""
     return error_response(RequestError(500, "the server failed; its log has the cause", code="internal"))

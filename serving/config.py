@@ -1,63 +1,135 @@
-"""Settings of the server: names, defaults and allowed values."""
+"""Settings of the server and of its conversations: flags, defaults and allowed values."""
 
 from __future__ import annotations
 
+from argparse import BooleanOptionalAction
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from common import arguments
 from common.errors import UsageError
-from common.inference.config import problems_below_zero
-from common.web.sockets import LARGEST_PORT
-from serving.conversation_settings import ConversationConfig
+from common.inference.arguments import vocoder_flags
+from common.inference.config import GRIFFIN_LIM
+from common.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE, Check, option, problems_of
+from common.quality.recogniser import SIZES
+from common.web.sockets import PORT
+from models import REGISTRY
 
-API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, where --api-key is not given
+API_KEY_VARIABLE = "TTS_API_KEY"  # of the environment, read if --api-key is not given
+CHAT_KEY_VARIABLE = "CHAT_API_KEY"
+KNOWLEDGE = Path(__file__).with_name("knowledge.txt")
+INSTRUCTIONS = (
+    "Your answers are spoken. Give one to three short sentences of plain English, without lists, links or markup."
+)
+NOT_EMPTY = Check(lambda key: bool(key.strip()), "a key, or no such flag")
+ADDRESS = Check(lambda url: url.startswith(("http://", "https://")), "http://… or https://…")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationConfig:
+    """Options of a conversation. Raises UsageError that names the flags of every problem."""
+
+    knowledge: Path = option(KNOWLEDGE, "text file of answers, one `question|answer` per line")
+    chat_url: str | None = option(
+        None,
+        "OpenAI-compatible endpoint to take answers from instead, such as http://127.0.0.1:11434/v1; its key, if it needs "
+        f"one, is read from the environment variable {CHAT_KEY_VARIABLE}",
+        check=ADDRESS,
+        metavar="URL",
+    )
+    chat_model: str | None = option(None, "model of the chat endpoint", metavar="NAME")
+    chat_instructions: str = option(INSTRUCTIONS, "system message for the chat model")
+    chat_timeout: float = option(60.0, "seconds that the chat endpoint may stay silent", check=ABOVE_ZERO)
+    remembered_turns: int = option(
+        10, "most recent questions and answers that an answer may refer to", check=NOT_NEGATIVE, metavar="N"
+    )
+    recogniser: str = option("tiny", "size of the speech recogniser", choices=SIZES)
+    recogniser_dir: Path | None = option(
+        None, "folder with the recogniser's encoder_model and decoder_model_merged (default: the tiny one's package)"
+    )
+
+    def __post_init__(self) -> None:
+        problems = problems_of(self)
+        if (self.chat_url is None) != (self.chat_model is None):
+            problems.append("--chat-url and --chat-model: one is missing, expected both or none")
+        if self.recogniser != "tiny" and self.recogniser_dir is None:
+            problems.append(f"--recogniser {self.recogniser}: its weights are not in the package; add --recogniser-dir")
+        if problems:
+            raise UsageError("\n".join(problems))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServingConfig:
     """Settings of a server. Raises UsageError that names the flag of every value out of range."""
 
-    host: str = "127.0.0.1"
-    port: int = 8000  # 0: a free one
-    voices: Path | None = None  # a folder; each subfolder is a voice
-    embedded: bool = True  # serve the voice that comes with the code
-    default_voice: str | None = None  # None: the embedded voice, or else the first one by name
-    vocoder: str | None = None  # of requests that name none; None: each voice's own default
-    seed: int | None = None  # of requests that name none; None: one is drawn for each
-    cpu: bool = False
-    half: bool = False
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0: all addresses of this machine")
+    port: int = option(8000, "port to listen on; 0: a free one, named in the log", check=PORT)
+    wyoming_port: int | None = option(None, "second port, for Home Assistant's Wyoming protocol", check=PORT)
+    page: bool = option(True, "web page at /, if its packages are installed")
+
+    voices: Path | None = option(
+        None, "folder with one subfolder of checkpoints per voice, or the folder of a single voice", metavar="DIR"
+    )
+    embedded: bool = option(True, "also serve the embedded voice")
+    default_voice: str | None = option(
+        None, "voice of requests that name none (default: embedded, otherwise the first by name)", metavar="NAME"
+    )
+    vocoder: str | None = option(
+        None,
+        "vocoder of requests that name none, for voices that have it (default: the voice's own)",
+        choices=[*vocoder_flags(REGISTRY.values()), GRIFFIN_LIM],
+    )
+    seed: int | None = option(
+        None,
+        "seed of requests that name none (default: drawn for each and returned in the header X-Seed)",
+        type=arguments.seed,
+    )
+    cpu: bool = option(False, "run on the CPU even if there is a GPU")
+    fp16: bool = option(False, "half precision: float16 on a GPU, bfloat16 on a CPU that supports it")
     int8: bool = False
     plain: bool = False
-    batching: bool = True  # compute the mels of waiting requests as one batch
-    max_batch: int = 16  # requests that are computed at once
-    max_queue: int = 64  # requests that wait for their turn or are computed
-    timeout: float = 60.0  # seconds from the arrival of a request to the last part of its audio
-    max_characters: int = 4096  # of a text, as OpenAI's
-    max_body: int = 2**20  # bytes of a request's body
-    max_inputs: int = 32  # texts of a batch request
-    max_sockets: int = 64  # WebSockets that are open at once
-    idle_timeout: float = 60.0  # seconds in which a client reads nothing, or a WebSocket has no message and no audio
-    grace: float = 30.0  # seconds for requests in progress when the server stops
-    api_key: str | None = None
-    cors_origins: tuple[str, ...] = ()
-    log_texts: bool = False
-    page: bool = True  # mount the page where its packages are installed
+
+    batching: bool = option(True, "compute waiting requests as one batch; the audio of each stays the same")
+    max_batch: int = option(16, "requests computed at once", check=AT_LEAST_ONE)
+    max_queue: int = option(
+        64, "requests waiting or being computed; any more are answered with 503 and Retry-After", check=AT_LEAST_ONE
+    )
+    timeout: float = option(
+        60.0,
+        "seconds from a request to the end of its audio; after that 504, or the end of an answer that has begun",
+        check=ABOVE_ZERO,
+    )
+    max_characters: int = option(
+        4096, "maximum characters of a text; longer ones are answered with 400", check=AT_LEAST_ONE
+    )
+    max_body: int = option(2**20, "maximum bytes of a request; larger ones are answered with 413", check=AT_LEAST_ONE)
+    max_inputs: int = option(32, "maximum texts of a batch request", check=AT_LEAST_ONE)
+    max_sockets: int = option(64, "WebSockets open at once; any more are closed with code 1013", check=AT_LEAST_ONE)
+    idle_timeout: float = option(
+        60.0,
+        "seconds after which a client that reads nothing, or a WebSocket without messages and audio, is cut off",
+        check=ABOVE_ZERO,
+    )
+    grace: float = option(30.0, "seconds for accepted requests after SIGTERM or Ctrl-C", check=NOT_NEGATIVE)
+
+    api_key: str | None = option(
+        None,
+        f"key required of clients; other users of this machine can read flags, so {API_KEY_VARIABLE} is the safer place",
+        check=NOT_EMPTY,
+        metavar="KEY",
+    )
+    cors_origin: tuple[str, ...] = option(
+        (),
+        "origin whose pages may call this server, such as https://example.org; repeat the flag for several (default: none)",
+        action="append",
+        metavar="ORIGIN",
+    )
+    log_texts: bool = option(False, "include texts in the log", action=BooleanOptionalAction)
+
     conversation: ConversationConfig = field(default_factory=ConversationConfig)  # of the page
-    wyoming_port: int | None = None  # of the Wyoming protocol; None: off
 
     def __post_init__(self) -> None:
-        problems = problems_below_zero({"grace": self.grace})
-        for name in ("port", "wyoming_port"):
-            if (port := getattr(self, name)) is not None and not 0 <= port <= LARGEST_PORT:
-                problems.append(f"--{name.replace('_', '-')}: {port}, expected 0 to {LARGEST_PORT}")
-        for name in ("max_batch", "max_queue", "max_characters", "max_body", "max_inputs", "max_sockets"):
-            if (value := getattr(self, name)) < 1:
-                problems.append(f"--{name.replace('_', '-')}: {value}, expected at least 1")
-        for name in ("timeout", "idle_timeout"):
-            if not 0 < (seconds := getattr(self, name)) < float("inf"):
-                problems.append(f"--{name.replace('_', '-')}: {seconds}, expected more than 0 seconds")
-        if self.api_key is not None and not self.api_key.strip():
-            problems.append("--api-key: empty, expected a key, or leave it out")
+        problems = problems_of(self)
         if self.voices is None and not self.embedded:
             problems.append("--no-embedded: no voice is left, expected --voices DIR with it")
         if problems:

@@ -1,7 +1,7 @@
-"""Audio as bytes of a file format, part by part, with a change of speed or of the sampling rate on the way.
+"""Audio as bytes of a file format, part by part, optionally at another speed or sampling rate.
 
-FFmpeg's libraries, through PyAV, encode and filter. Without a change of speed and rate, wav, pcm and flac have the samples of
-`common.audio.audio_processing.to_pcm`, bit for bit.
+FFmpeg's libraries encode and filter, through PyAV. At the original speed and rate, wav, pcm and flac have exactly the samples of
+`common.audio.audio_processing.to_pcm`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from common.audio.audio_processing import to_pcm
 
 SLOWEST, FASTEST = 0.25, 4.0  # of OpenAI's API
 SLOWEST_FILTER = 0.5  # of FFmpeg's atempo; slower speeds need several of them
-BIT_RATE = 64_000  # bits a second of lossy formats
-OGG_PAGE = 100_000  # microseconds; FFmpeg's default of a second delays the first sound
-STREAMED_DATA = 0x7FFFF000  # bytes that a wav header states while the length is unknown; readers then read to the end
+BIT_RATE = 64_000  # bits per second of lossy formats
+OGG_PAGE = 100_000  # microseconds; FFmpeg's default of one second would delay the first sound
+STREAMED_DATA = 0x7FFFF000  # size in a wav header while the length is unknown; readers then read to the end
 
 
 class Codec(NamedTuple):
@@ -37,7 +37,7 @@ class Codec(NamedTuple):
     media_type: str
     container: str | None = None
     encoder: str = ""
-    rate: int | None = None  # Hz; None: that of the audio
+    rate: int | None = None  # Hz; None: the audio's
     options: tuple[tuple[str, str], ...] = ()  # of the container
 
 
@@ -52,13 +52,13 @@ CODECS = {
 
 
 class Encoder:
-    """Encodes the audio of one stream: `encode` each part, then `finish`. Joined, the bytes are a file.
+    """Encodes the audio of one stream: `encode` each part, then `finish`. The bytes together are a file.
 
     Args:
         name: a format of CODECS.
         rate: of the audio, in Hz.
-        speed: SLOWEST to FASTEST; the pitch stays.
-        output_rate: of the file, in Hz; the audio's own by default. Opus always has 48,000 Hz.
+        speed: SLOWEST to FASTEST; the pitch stays the same.
+        output_rate: of the file, in Hz; by default the audio's. Opus always has 48,000 Hz.
     """
 
     def __init__(self, name: str, rate: int, speed: float = 1.0, output_rate: int | None = None) -> None:
@@ -70,11 +70,11 @@ class Encoder:
         self.media_type = codec.media_type + (f";rate={self.rate};channels=1" if name == "pcm" else "")
 
     def seconds(self, audio: Tensor) -> float:
-        """Return how long a part (n,) of audio lasts at the speed of the file."""
+        """Return how long a part (n,) of audio lasts at the file's speed."""
         return len(audio) / self._input_rate
 
     def encode(self, audio: Tensor) -> bytes:
-        """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for samples that are not finite."""
+        """Encode a part (n,) of audio in [-1, 1]; may return no bytes yet. Raises ValueError for non-finite samples."""
         samples = to_pcm(audio)
         if self._filter is not None:
             samples = self._filter.process(audio.float().numpy())
@@ -91,7 +91,7 @@ class Encoder:
 
 
 class Filter:
-    """FFmpeg's filters that change speed and sampling rate: float samples (n,) -> samples of 16 bits."""
+    """FFmpeg's filters for speed and sampling rate: float samples (n,) -> 16-bit samples."""
 
     def __init__(self, rate: int, speed: float, output_rate: int) -> None:
         self.rate, self.position = rate, 0
@@ -106,7 +106,7 @@ class Filter:
         self.source, self.sink = nodes[0], nodes[-1]
 
     def process(self, samples: np.ndarray) -> np.ndarray:
-        """Return those samples that are ready."""
+        """Return the samples that are ready."""
         if len(samples):
             self.source.push(make_frame(samples, "flt", self.rate, self.position))
             self.position += len(samples)
@@ -130,7 +130,7 @@ class Filter:
 
 
 class Container:
-    """FFmpeg's encoder and container: samples of 16 bits (n,) -> bytes."""
+    """FFmpeg's encoder and container: 16-bit samples (n,) -> bytes."""
 
     def __init__(self, codec: Codec, rate: int) -> None:
         self.rate, self.position, self.bytes = rate, 0, Sink()
@@ -144,7 +144,7 @@ class Container:
         self.resampler = AudioResampler(self.stream.codec_context.format, "mono", codec.rate or rate)
 
     def write(self, samples: np.ndarray) -> bytes:
-        """Encode samples; the encoder holds those that do not fill a frame."""
+        """Encode samples; the encoder keeps those that do not fill a frame."""
         if len(samples):
             frame = make_frame(samples, "s16", self.rate, self.position)
             self.position += len(samples)
@@ -152,7 +152,7 @@ class Container:
         return self.bytes.take()
 
     def finish(self) -> bytes:
-        """Return the bytes of the held samples, and the container's end."""
+        """Return the bytes of the remaining samples and the container's end."""
         self._encode([*self.resampler.resample(None), None])
         self.file.close()
         return self.bytes.take()
@@ -163,7 +163,7 @@ class Container:
 
 
 class Sink:
-    """A file to write into, without seeking: FFmpeg then writes formats that can be streamed."""
+    """A file that cannot seek, so that FFmpeg writes formats that can be streamed."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -174,7 +174,7 @@ class Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: bytes are there at once."""
+        """Do nothing: nothing is buffered."""
 
     def take(self) -> bytes:
         """Return the bytes since the last call."""
@@ -184,14 +184,14 @@ class Sink:
 
 
 def make_frame(samples: np.ndarray, sample_format: str, rate: int, position: int) -> AudioFrame:
-    """Make FFmpeg's frame of samples (n,), the first of which is at a position of the stream."""
+    """Make FFmpeg's frame of samples (n,) that start at a position of the stream."""
     frame = AudioFrame.from_ndarray(np.ascontiguousarray(samples[None]), format=sample_format, layout="mono")
     frame.sample_rate, frame.pts, frame.time_base = rate, position, Fraction(1, rate)
     return frame
 
 
 def tempo_factors(speed: float) -> Iterator[float]:
-    """Yield factors of a speed, each within the range of FFmpeg's atempo."""
+    """Split a speed into factors within the range of FFmpeg's atempo."""
     while speed < SLOWEST_FILTER:
         yield SLOWEST_FILTER
         speed /= SLOWEST_FILTER
@@ -200,7 +200,7 @@ def tempo_factors(speed: float) -> Iterator[float]:
 
 
 def wav_header(rate: int, size: int = STREAMED_DATA) -> bytes:
-    """Return the header of mono 16-bit audio of so many bytes; while these are unknown, of as many as players accept."""
+    """Return the header of mono 16-bit audio of `size` bytes; by default, of as many as players accept."""
     data = struct.pack("<4sI", b"data", size)
     layout = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
     return struct.pack("<4sI4s", b"RIFF", size + 36, b"WAVE") + layout + data

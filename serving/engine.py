@@ -1,8 +1,8 @@
-"""The engine: one thread that runs the models, for all requests together.
+"""The engine: one thread that runs the models for all requests together.
 
-A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next piece of all requests of one
-voice as one batch, and then one part of audio for each request. The audio of a request equals that of
-`Synthesizer.stream_line(Line(text, seed, 0))`, since neither the mel nor the audio of a piece depends on its batch.
+A text is cut into pieces. In each round the thread admits new requests, computes the mels of the next pieces of all requests for
+a voice as one batch, and then one part of audio for each request. The audio of a request equals that of
+`Synthesizer.stream_line(Line(text, seed, 0))`, because neither the mel nor the audio of a piece depends on its batch.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from common.spec import Piece
 from serving.config import ServingConfig
 from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
-from serving.stream import SpeechRequest, SpeechStream, check
-from serving.visit import Visit
+from serving.stream import SpeechRequest, SpeechStream, Visit, check
 from serving.voices import Voices, VoiceSettings
 from synthesizer import Synthesizer
 
 WARM_UP = "Ready."
-TICK = 0.05  # seconds between two looks at what is left to finish
+TICK = 0.05  # seconds between two checks for unfinished work
 
 log = logging.getLogger("serving")
 
 
 class _Job:
-    """A request that is being computed: its stream, its voice, and the audio of the current piece."""
+    """A request being computed: its stream, its voice, and the audio of the current piece."""
 
     def __init__(self, stream: SpeechStream, voice: Synthesizer) -> None:
         self.stream, self.voice = stream, voice
@@ -46,24 +45,23 @@ class _Job:
 
     @property
     def piece(self) -> Piece:
-        """The piece that is computed now or next."""
+        """The piece computed now or next."""
         return self.stream.pieces[len(self.stream.speeches)]
 
 
 class Engine:
-    """Accepts requests in the thread of an event loop, and computes them in a thread of its own.
+    """Accepts requests in an event loop and computes them in its own thread.
 
-    `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests and
-    the visits.
-    A request has a place in the queue until its computation has ended and its consumer has left, so that the audio that
-    waits for slow consumers is limited as well.
+    `start` begins to load the voices; `ready` becomes True when they are loaded. `stop` finishes the accepted requests and the
+    visits. A request keeps its place in the queue until its computation has ended and its consumer has left, so that the audio
+    waiting for slow consumers is limited, too.
     """
 
     def __init__(self, voices: Voices, config: ServingConfig, metrics: Metrics | None = None) -> None:
         self.voices, self.config, self.metrics = voices, config, metrics or Metrics()
-        self.failure: Exception | None = None  # of the thread
+        self.failure: Exception | None = None  # that ended the thread
         self._ready = self._stopping = self._aborting = False
-        self._streams: WeakSet[SpeechStream] = WeakSet()  # those that have a place; one that is lost gives it back
+        self._streams: WeakSet[SpeechStream] = WeakSet()  # with a place; garbage-collected ones give it back
         self._inbox: deque[SpeechStream] = deque()
         self._visits: WeakSet[Visit] = WeakSet()
         self._wake = threading.Condition()
@@ -76,12 +74,12 @@ class Engine:
 
     @property
     def is_stopping(self) -> bool:
-        """True once the engine refuses requests for good."""
+        """True once the engine has stopped accepting requests."""
         return self._stopping
 
     @property
     def is_alive(self) -> bool:
-        """True while the thread works or stops in order."""
+        """True while the thread works, or has been told to stop."""
         thread = self._thread
         return self.failure is None and (self._stopping or (thread is not None and thread.is_alive()))
 
@@ -91,9 +89,7 @@ class Engine:
             raise not_ready_error(self._stopping or self._ready)
 
     def start(self, on_failure: Callable[[], object] = bool) -> None:
-        """Start the thread. `on_failure` is called in it where voices cannot be loaded, or the thread ends by a fault; `failure`
-        has the error then.
-        """
+        """Start the thread. It calls `on_failure` if voices cannot be loaded or a fault ends it; `failure` then has the error."""
         self._thread = threading.Thread(target=self._run, args=(on_failure,), name="models", daemon=True)
         self._thread.start()
 
@@ -114,15 +110,15 @@ class Engine:
                 self._wake.notify()
 
     def submit(self, request: SpeechRequest, visit: Visit | None = None) -> SpeechStream:
-        """Accept a request, from a coroutine; one of a visit until the end of that. Its computation starts in the next round.
+        """Accept a request, from a coroutine; an open visit's even while the engine stops. It is computed from the next round on.
 
         Raises:
-            RequestError: 400 for values that cannot be used, 404 for an unknown voice, 503 where the queue is full.
+            RequestError: 400 for values that cannot be used, 404 for an unknown voice, 503 if the queue is full.
         """
         return self.submit_all([request], visit)[0]
 
     def submit_all(self, requests: list[SpeechRequest], visit: Visit | None = None) -> list[SpeechStream]:
-        """Accept all of some requests or none. Raises as `submit` does."""
+        """Accept all of several requests, or none. Raises as `submit` does."""
         if visit is None:
             self.check_ready()
         streams = [self._stream(request) for request in requests]
@@ -141,7 +137,7 @@ class Engine:
         return streams
 
     def choose_seed(self, seed: int | None) -> int:
-        """Return the seed of a request, else the server's, else a random one."""
+        """Return the request's seed, otherwise the server's, otherwise a random one."""
         chosen = self.config.seed if seed is None else seed
         return precision.draw_seed() if chosen is None else chosen
 
@@ -156,9 +152,9 @@ class Engine:
             visit.begin_stop()
 
     async def stop(self, grace: float | None = None) -> bool:
-        """Finish the accepted requests and the visits within `grace` seconds, and end the thread.
+        """Finish the accepted requests and the visits within `grace` seconds, then end the thread.
 
-        A request is finished when its consumer has all of its audio. False where requests or visits were cut off.
+        A request is finished when its consumer has all of its audio. Returns False if any had to be cut off.
         """
         self.begin_stop()
         thread, limit = self._thread, self.config.grace if grace is None else grace
@@ -171,9 +167,9 @@ class Engine:
         return not is_busy
 
     def abort(self) -> None:
-        """Cut off all requests after their current part, and wait for the end of the thread.
+        """Cut off all requests after their current part, and wait for the thread to end.
 
-        A process must not end before: C++ code of a thread that still computes would abort it.
+        The process must not exit earlier: C++ code in a running thread would abort it.
         """
         self.begin_stop()
         with self._wake:
@@ -213,7 +209,7 @@ class Engine:
             self.metrics.active.set(len(jobs))
 
     def _end_by(self, error: Exception) -> None:
-        """End all requests by an error that belongs to none of them: the thread ends, so nobody may wait for it."""
+        """End all requests with an error that belongs to none of them, because the thread ends."""
         with self._wake:
             self.failure = error
             self.metrics.ready.set(0)
@@ -222,14 +218,14 @@ class Engine:
             self._fail(stream, error)
 
     def _admit(self, jobs: list[_Job]) -> bool:
-        """Move requests from the queue to the jobs; wait for one where there is no job. False at the end of the engine."""
+        """Move requests from the queue to the jobs, waiting if there are none. Returns False when the engine ends."""
         most = self.config.max_batch if self.config.batching else 1
         with self._wake:
             while not jobs and not self._inbox:
                 if self._aborting or (self._stopping and not self._visits):
                     return False
                 self._wake.wait()
-            # Of all that wait, so that those nobody waits for leave their places to others.
+            # Check all that wait, so that abandoned ones leave their places to others.
             self._inbox = deque(stream for stream in self._inbox if not self._is_over(stream))
             streams = [self._inbox.popleft() for _ in range(min(len(self._inbox), most - len(jobs)))]
         for stream in streams:
@@ -258,7 +254,7 @@ class Engine:
         return _Job(stream, voice)
 
     def _compute_mels(self, jobs: list[_Job]) -> None:
-        """Start the next piece of each job that has none in progress: the pieces of one voice as one batch."""
+        """Start the next piece of every job that has none in progress, the pieces of a voice as one batch."""
         groups: dict[str, list[_Job]] = {}
         for job in jobs:
             if job.steps is None:
@@ -266,7 +262,7 @@ class Engine:
         for group in groups.values():
             try:
                 self._start_pieces(group)
-            except Exception:  # of one piece, maybe: each alone, so that the others go on
+            except Exception:  # perhaps of one piece: try each alone, so that the others continue
                 for job in group:
                     try:
                         self._start_pieces([job])
@@ -280,12 +276,12 @@ class Engine:
             job.steps = steps
 
     def _advance_all(self, jobs: list[_Job]) -> None:
-        for job in jobs:  # here, so that no variable of the waiting thread refers to the last one
+        for job in jobs:  # in a function, so that the waiting thread keeps no reference to the last one
             if job.steps is not None:
                 self._advance(job)
 
     def _advance(self, job: _Job) -> None:
-        """Compute the next part of a job's audio, and pass it on."""
+        """Compute the next part of a job's audio and pass it on."""
         stream = job.stream
         assert job.steps is not None
         if self._is_over(stream):
@@ -311,11 +307,11 @@ class Engine:
             stream.put(audio)
 
     def _has_more(self, job: _Job) -> bool:
-        """True while pieces of a job are left; False for a job that has ended in another way."""
+        """True while pieces of a job are left, unless it has ended."""
         return not job.stream.ended and len(job.stream.speeches) < len(job.stream.pieces)
 
     def _is_over(self, stream: SpeechStream) -> bool:
-        """Finish a stream that nobody consumes any more or whose time has passed; True for it."""
+        """Finish a stream that nobody consumes any more or that has timed out. Returns True if it has ended."""
         if stream.cancelled:
             self._finish(stream, None, "cancelled")
         elif self._aborting:
@@ -332,10 +328,10 @@ class Engine:
         self._finish(stream, RequestError(500, message, code=code))
 
     def _finish(self, stream: SpeechStream, error: RequestError | None, result: str = "ok") -> None:
-        """End a stream, once: pass on its end or its error, and count it."""
+        """End a stream: pass on its end or error, and count it."""
         stream.ended = True
         if error is None and result == "ok" and not stream.samples:
-            message = "input: the voice gives no audio for this text; add words or a full stop"
+            message = "input: the voice produces no audio for this text; add words or a full stop"
             error = RequestError(400, message, param="input", code="no_audio")
         self._release(stream)
         result = (error.code or "error") if error else result
@@ -347,7 +343,7 @@ class Engine:
         stream.put(error)  # last, so that a consumer of the end finds it counted
 
     def _release(self, stream: SpeechStream) -> None:
-        """Give back the place of a stream, once its computation has ended and its consumer has left."""
+        """Give back a stream's place once its computation has ended and its consumer has left."""
         if stream.ended and stream.cancelled:
             with self._wake:
                 self._streams.discard(stream)
@@ -355,8 +351,8 @@ class Engine:
 
 
 def warm_up(voice: Synthesizer) -> None:
-    """Speak a word, since first calls are slow. Raises DataError where the voice does not give audio."""
+    """Speak a word, because first calls are slow. Raises DataError if the voice produces no audio."""
     audio = torch.cat([torch.zeros(0), *voice.stream(WARM_UP)])
     if not len(audio):
-        message = f"its models give no audio for {WARM_UP!r}, expected trained checkpoints"
+        message = f"its models produce no audio for {WARM_UP!r}, expected trained checkpoints"
         raise DataError(f"voice {voice.description}: {message}")

@@ -10,12 +10,12 @@ from common.errors import shorten
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 LONGEST_REASON = 123  # bytes
-QUOTING = frozenset({"invalid_body", "invalid_text"})  # codes of messages that may quote a text
-LONGEST_VALUE = 60  # characters of a wrong value that a message shows
+QUOTING = frozenset({"invalid_body", "invalid_text"})  # codes whose messages may quote a text
+LONGEST_VALUE = 60  # characters of a wrong value shown in a message
 
 
 class RequestError(Exception):
-    """An answer other than speech: an HTTP status, and the fields of OpenAI's error object."""
+    """An answer other than speech: an HTTP status and the fields of OpenAI's error object."""
 
     def __init__(
         self,
@@ -32,42 +32,42 @@ class RequestError(Exception):
 
     @property
     def kind(self) -> str:
-        """The error's type: of the request, or of the server."""
+        """The error's type in OpenAI's terms."""
         return INVALID if self.status < 500 else SERVER
 
     @property
     def log_message(self) -> str:
-        """The message without words of a text, which the log must not have."""
+        """The message for the log, which must not contain words of a text."""
         return f"{self.param}: {self.code}" if self.code in QUOTING else self.message
 
     @property
     def reason(self) -> str:
-        """The message as the reason of a closing WebSocket, at most 123 bytes of UTF-8 (RFC 6455, 5.5)."""
+        """The message as the reason for closing a WebSocket: at most 123 bytes of UTF-8 (RFC 6455, 5.5)."""
         return self.message.encode()[:LONGEST_REASON].decode(errors="ignore")
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON of the answer."""
+        """Return the answer's JSON."""
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
 def quote_value(value: object) -> str:
-    """Return a wrong value as a message shows it: as a literal of Python, without the end of a long one."""
+    """Return a wrong value for a message: as a Python literal, shortened if it is long."""
     return shorten(repr(value), LONGEST_VALUE)
 
 
 def overload_error(max_queue: int) -> RequestError:
-    """Return the error for a request beyond the queue."""
+    """Return the error for a request that finds the queue full."""
     message = f"the server has {max_queue} requests in its queue (--max-queue); try again later"
     return RequestError(503, message, code="overloaded", headers={"Retry-After": "1"})
 
 
 def not_ready_error(is_stopping: bool) -> RequestError:
-    """Return the error for a request that comes while the server stops, or before its voices are loaded."""
-    loading = "the voices are being loaded; try again in some seconds"
-    message = "the server stops; try another one" if is_stopping else loading
+    """Return the error for a request that arrives before the voices are loaded or while the server is stopping."""
+    loading = "the voices are being loaded; try again in a few seconds"
+    message = "the server is stopping; try another one" if is_stopping else loading
     return RequestError(503, message, code="not_ready", headers={"Retry-After": "5"})
 
 
 def timeout_error(timeout: float) -> RequestError:
-    """Return the error for a request whose time has passed."""
+    """Return the error for a request that has timed out."""
     return RequestError(504, f"the audio was not ready within {timeout:g} seconds (--timeout)", code="timeout")

@@ -1,4 +1,4 @@
-"""The gate before all routes: the key, the size of bodies, clients that stall, and one line of log for each request."""
+"""The gate in front of all routes: key, origin, size of bodies, clients that stall, and one log line per request."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from common.web.gate import basic_password, bearer_token, is_own_origin, is_secret, refuse
 from serving.config import ServingConfig
 from serving.errors import RequestError, quote_value
+from serving.limits import Pace, StallError, pace_of
 from serving.metrics import Metrics
-from serving.pace import Pace, StallError, pace_of
 from serving.responses import error_response
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # without a key: probes have none
-# Of the page, which reads many files and keeps connections open; only errors are logged.
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})  # need no key: probes have none
+# The page reads many files and keeps connections open; only errors of these are logged.
 PAGE_FILES = ("/assets/", "/static/", "/theme.css", "/gradio_api/heartbeat/", "/gradio_api/app_id")
 API = "/v1/"
-UPLOAD = "/gradio_api/upload"  # of the page, which has a limit of its own
-SLOWEST_UPLOAD = 10_000  # bytes a second
-CLIENT_LEFT = 499  # in the log, for an answer that nobody waited for
+UPLOAD = "/gradio_api/upload"  # the page's, with a limit of its own
+SLOWEST_UPLOAD = 10_000  # bytes per second
+CLIENT_LEFT = 499  # logged if the client left before its answer
 
 log = logging.getLogger("serving.access")
 
@@ -36,7 +36,7 @@ class Gate:
         self.app, self.config, self.metrics = app, config, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer it with an error; then write its line of log."""
+        """Let a request pass or answer it with an error, then log it."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -52,13 +52,13 @@ class Gate:
                 await self.app(scope, self._limit_body(scope, receive), answer)
         except StallError as error:
             fields |= {"error": str(error), "disconnected": True}
-            scope.get("state", {}).get("abort", bool)()  # to close is not enough: that waits until the rest is read
+            scope.get("state", {}).get("abort", bool)()  # closing would wait until the rest is read
         finally:
             self._record(scope, fields, answer, time.monotonic() - start)
 
     def _error(self, scope: Scope) -> RequestError | None:
         headers = Headers(scope=scope)
-        is_allowed = not {headers.get("origin"), "*"}.isdisjoint(self.config.cors_origins)
+        is_allowed = not {headers.get("origin"), "*"}.isdisjoint(self.config.cors_origin)
         if scope["type"] == "websocket" and not (is_allowed or is_own_origin(headers)):
             message = f"pages of {quote_value(headers['origin'])} may not call this server (--cors-origin)"
             return RequestError(403, message, code="origin_not_allowed")
@@ -73,10 +73,7 @@ class Gate:
         return None
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Count the bytes of a body, and refuse it beyond the limit, or where it does not arrive in time.
-
-        An upload may have more bytes, and has more time for each.
-        """
+        """Refuse a body that exceeds the limit or does not arrive in time. Uploads may be larger, and get more time per byte."""
         is_small = is_limited(scope)
         total, has_more, end = 0, True, time.monotonic() + self.config.idle_timeout
 
@@ -101,7 +98,7 @@ class Gate:
         return f"body: {found}, expected at most {self.config.max_body} bytes (--max-body)"
 
     def _record(self, scope: Scope, fields: dict[str, object], answer: Answer, seconds: float) -> None:
-        if scope["path"] in OPEN_PATHS:  # probes come every few seconds
+        if scope["path"] in OPEN_PATHS:  # probes arrive every few seconds
             return
         status = answer.status or (CLIENT_LEFT if fields.get("disconnected") else 500)
         if status < 400 and scope["path"].startswith(PAGE_FILES):
@@ -123,7 +120,7 @@ class Gate:
 
 
 class Answer:
-    """Passes messages of the answer on at its client's pace, and stores its status. Raises StallError as the pace does."""
+    """Sends the messages of an answer at the client's pace and keeps its status. Raises StallError as the pace does."""
 
     def __init__(self, send: Send, pace: Pace) -> None:
         self.send, self.pace, self.status = send, pace, 0
@@ -139,18 +136,18 @@ class Answer:
 
 
 def is_limited(scope: Scope) -> bool:
-    """True for a request whose body has at most --max-body bytes: all but the upload of a sound file."""
+    """True if --max-body applies to a request: to all but uploads of sound files."""
     return scope["type"] == "http" and not scope["path"].startswith(UPLOAD)
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record of the log as one line of JSON."""
+    """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the time in UTC, the level, the message, and the fields of a request."""
+        """Return the time in UTC, level, message, and the fields of a request."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {"time": f"{moment}.{int(record.msecs):03d}Z", "level": record.levelname, "message": record.getMessage()}
         line |= getattr(record, "fields", {})
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)  # ASCII: no control character of a path reaches a terminal
+        return json.dumps(line, default=str)  # ASCII, so that control characters in a path never reach a terminal

@@ -1,4 +1,4 @@
-"""Metrics of the server, in a registry of their own, for Prometheus."""
+"""Prometheus metrics of the server, in their own registry."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self.requests = Counter(
-            "tts_requests", "Speech requests by their result", ["voice", "result"], registry=registry
-        )
+        self.requests = Counter("tts_requests", "Speech requests by result", ["voice", "result"], registry=registry)
         self.characters = Counter("tts_characters", "Characters of accepted texts", ["voice"], registry=registry)
         self.audio = Counter(
             "tts_audio_seconds", "Seconds of computed audio, before a change of speed", ["voice"], registry=registry
@@ -29,7 +27,7 @@ class Metrics:
         self.active = Gauge("tts_active_requests", "Requests whose audio is being computed", registry=registry)
         self.ready = Gauge("tts_ready", "1 while the server accepts requests", registry=registry)
         self.batch = Histogram(
-            "tts_batch_size", "Pieces of text whose mels were one batch", buckets=BATCHES, registry=registry
+            "tts_batch_size", "Pieces of text whose mels were computed as one batch", buckets=BATCHES, registry=registry
         )
         first = "Seconds from a request to the first part of its audio"
         self.first_byte = Histogram("tts_first_byte_seconds", first, buckets=SECONDS, registry=registry)
@@ -37,5 +35,5 @@ class Metrics:
         self.duration = Histogram("tts_request_seconds", whole, buckets=SECONDS, registry=registry)
 
     def text(self) -> bytes:
-        """Return all metrics in the text format of CONTENT_TYPE."""
+        """Return all metrics as text of the type CONTENT_TYPE."""
         return generate_latest(self.registry)

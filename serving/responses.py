@@ -1,4 +1,4 @@
-"""Answers that are sent while they are computed, and errors in the shape of OpenAI's API."""
+"""Answers sent while they are computed, and errors in the shape of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from starlette.types import Receive, Scope, Send
 
 from serving.encoding import Encoder, Sink, wav_header
 from serving.errors import RequestError
-from serving.pace import Pace
+from serving.limits import Pace
 from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
 
 
 class StreamedResponse(Response):
-    """Sends chunks as they come. Where the client leaves, or at the end, it calls `close`.
+    """Sends chunks as they arrive, and calls `close` at the end or when the client leaves.
 
-    An error before the first chunk becomes the status of the answer. After it, the connection ends without the mark of a complete
-    body, unless `error_chunk` words the error as a last chunk.
+    An error before the first chunk becomes the status of the answer. After a later error, the connection ends without the mark of a
+    complete body, unless `error_chunk` turns the error into a last chunk.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class StreamedResponse(Response):
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Return when the client has left; its body has been read before."""
+    """Return when the client has left. Its body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
-    """Yield the bytes of a stream's file, and count its audio. Raises RequestError as the stream does."""
+    """Yield the bytes of a stream's file and count its audio. Raises RequestError as the stream does."""
     pace.begin()
     async for audio in stream:
         pace.add(encoder.seconds(audio))
@@ -95,7 +95,7 @@ async def audio_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
 
 
 async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Chunks:
-    """Yield OpenAI's events: parts of the file in base64, then the usage, in symbols of text and mel frames."""
+    """Yield OpenAI's events: parts of the file in base64, then the usage in text symbols and mel frames."""
     async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
         async for chunk in chunks:
             yield event("speech.audio.delta", audio=base64.b64encode(chunk).decode())
@@ -116,9 +116,9 @@ def error_event(error: RequestError) -> bytes:
 
 
 async def zip_chunks(streams: Sequence[SpeechStream], encoders: Sequence[Encoder], ending: str, pace: Pace) -> Chunks:
-    """Yield a zip archive with a file for each stream, audio_0 and so on, each as soon as it is complete.
+    """Yield a zip archive with a file for each stream (audio_0, audio_1, …), each as soon as it is complete.
 
-    In place of a stream that fails it has error_0.json and so on, with the body of the error.
+    A stream that fails is replaced by error_0.json, error_1.json and so on, with the body of the error.
     """
     sink = Sink()
     with zipfile.ZipFile(sink, "w") as archive:  # type: ignore[call-overload]
@@ -143,7 +143,7 @@ def error_response(error: RequestError) -> JSONResponse:
 
 
 def handle_request_error(request: Request, error: Exception) -> Response:
-    """Answer a RequestError; FastAPI's handler of it."""
+    """Answer a RequestError, as a handler of FastAPI."""
     assert isinstance(error, RequestError)
     request.scope.setdefault("log", {})["error"] = error.log_message
     return error_response(error)

@@ -1,4 +1,4 @@
-"""The JSON of requests, as pydantic models: OpenAI's fields, and those of this server."""
+"""The JSON of requests as pydantic models: OpenAI's fields and this server's own."""
 
 from __future__ import annotations
 
@@ -25,19 +25,27 @@ class VoiceId(BaseModel):
 
 
 class Options(BaseModel):
-    """Settings that a request, a batch and a WebSocket share."""
+    """Settings shared by requests, batches and WebSockets."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)  # OpenAI's API grows
 
-    model: Annotated[str | None, Field(description="an id of /v1/models or one of OpenAI's; all give the same")] = None
-    voice: Annotated[str | VoiceId | None, Field(description="an id of /v1/voices; default: the server's")] = None
-    response_format: Annotated[Format, Field(description="of the audio")] = "mp3"
-    speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST, description="of the speech; the pitch stays")] = 1.0
-    sample_rate: Annotated[Rate | None, Field(description="Hz of the file; default: the voice's own")] = None
-    seed: Annotated[Seed | None, Field(description="same seed, same audio; default: drawn")] = None
+    model: Annotated[
+        str | None, Field(description="an id from /v1/models or one of OpenAI's; all give the same speech")
+    ] = None
+    voice: Annotated[str | VoiceId | None, Field(description="an id from /v1/voices; default: the server's")] = None
+    response_format: Annotated[Format, Field(description="format of the audio")] = "mp3"
+    speed: Annotated[
+        float, Field(ge=SLOWEST, le=FASTEST, description="speed of the speech; the pitch stays the same")
+    ] = 1.0
+    sample_rate: Annotated[
+        Rate | None, Field(description="sampling rate of the file in Hz; default: the voice's own")
+    ] = None
+    seed: Annotated[Seed | None, Field(description="random seed: same seed, same audio; default: drawn")] = None
     sigma: Annotated[Sigma | None, Field(description="standard deviation of a vocoder model's noise")] = None
-    denoising_strength: Annotated[Strength | None, Field(description="share of a vocoder's own hum to subtract")] = None
-    vocoder: Annotated[str | None, Field(description="one of the voice's; default: its first")] = None
+    denoising_strength: Annotated[Strength | None, Field(description="how much of a vocoder's own hum to subtract")] = (
+        None
+    )
+    vocoder: Annotated[str | None, Field(description="one of the voice's vocoders; default: its first")] = None
 
     def request(self, text: str, number: int = 0) -> SpeechRequest:
         """Make the engine's request for a text."""
@@ -62,14 +70,14 @@ class SpeechBody(Options):
 class BatchBody(Options):
     """The body of POST /v1/audio/speech/batch."""
 
-    # One error for all texts: a body of numbers would have an error for each of half a million.
+    # Fail at the first error: a body of half a million numbers would otherwise have as many.
     input: Annotated[
         list[str], FailFast(), Field(min_length=1, description="the texts to speak, each into a file of its own")
     ]
 
 
 class SocketMessage(Options):
-    """A message of the WebSocket; settings count in the first one alone."""
+    """A message of the WebSocket. Only the first message's settings count."""
 
     response_format: Literal["pcm"] = "pcm"
     type: Literal["start", "text", "end", "cancel"]

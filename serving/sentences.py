@@ -1,20 +1,18 @@
-"""Sentences of a text that comes in pieces."""
+"""Sentences of a text that arrives in pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-PAUSE = 0.35  # seconds after a sentence, as between the pieces of a long text
-
 
 class SentenceCutter:
-    """Collects pieces of text; returns sentences as soon as they are complete.
+    """Collects pieces of text and returns sentences as soon as they are complete.
 
-    A sentence is complete at the end of a line, or when the word after it is complete, which decides about points as in "Dr. Who".
-    So the sentences do not depend on the sizes of the pieces.
+    A sentence is complete at the end of a line, or once the word after it is complete: that word decides cases such as "Dr. Who".
+    The sentences therefore do not depend on the sizes of the pieces.
 
     Args:
-        sentence_ends: a text -> the places where its sentences end, but for its last one.
+        sentence_ends: a text -> the ends of all its sentences but the last.
     """
 
     def __init__(self, sentence_ends: Callable[[str], list[int]]) -> None:
@@ -43,5 +41,5 @@ class SentenceCutter:
 
 
 def split_at(text: str, ends: list[int]) -> list[str]:
-    """Split a text at the places where its sentences end."""
+    """Split a text at the ends of its sentences."""
     return [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]

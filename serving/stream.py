@@ -1,8 +1,9 @@
-"""A request to speak, and the stream of its audio between the thread of the engine and a coroutine."""
+"""A request to speak, and its audio on the way from the engine's thread to a coroutine."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,26 +22,26 @@ LARGEST_SIGMA, LARGEST_STRENGTH = 10.0, 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechRequest:
-    """A text to speak. None: the server's default, or the voice's own."""
+    """A text to speak. None stands for the server's default or the voice's own."""
 
     text: str
     voice: str | None = None
     vocoder: str | None = None
     seed: int | None = None  # of all pieces of the text
-    number: int = 0  # of the line that the text is, beside the seed: a sentence of a longer text
+    number: int = 0  # the sentence's in a longer text; combined with the seed
     sigma: float | None = None  # standard deviation of the vocoder's noise
     denoising_strength: float | None = None
 
 
 class SpeechStream:
-    """The audio of a request, in parts: `async for audio in stream` gives tensors (n,), float32 in [-1, 1], on the CPU.
+    """The audio of a request, in parts: `async for audio in stream` yields tensors (n,), float32 in [-1, 1], on the CPU.
 
-    Iteration raises RequestError where the request fails or its time has passed. Leaving it early requires `cancel`.
+    Iteration raises RequestError if the request fails or times out. A consumer that stops early must call `cancel`.
 
     Attributes:
         ended: the engine computes no more of it.
-        cancelled: its consumer has left, by `cancel` or after the end.
-        on_cancel: called with the stream when its consumer has left.
+        cancelled: the consumer has left, early or after the end.
+        on_cancel: called with the stream when the consumer leaves.
     """
 
     def __init__(self, request: SpeechRequest, voice: str, rate: int, seed: int, timeout: float) -> None:
@@ -76,13 +77,13 @@ class SpeechStream:
         raise item or StopAsyncIteration
 
     def cancel(self) -> None:
-        """End the computation before its next part, as the consumer has left; has no effect on a finished request."""
+        """End the computation before its next part, because the consumer leaves. A finished request is not affected."""
         self.cancelled = True
         self.on_cancel(self)
 
     @property
     def speech(self) -> Speech:
-        """The whole speech, once iteration has ended: audio, mel (M, T) and alignment (K, S)."""
+        """The whole speech after iteration: audio, mel (M, T) and alignment (K, S)."""
         speech = join_pieces(self.speeches, self.pieces)
         assert speech is not None
         return speech
@@ -94,7 +95,7 @@ class SpeechStream:
         return [self._synthesizer.symbols(piece.text) for piece in self.pieces]
 
     def put(self, item: Tensor | RequestError | None) -> None:
-        """Pass a part, an error or None, the end, to the loop of the consumer; from the thread of the engine."""
+        """Pass a part, an error or None for the end from the engine's thread to the consumer's loop."""
         if isinstance(item, Tensor):
             self.samples += len(item)
             self.first = self.first or time.monotonic() - self.start
@@ -104,13 +105,29 @@ class SpeechStream:
             self.cancel()
 
     def begin(self, voice: Synthesizer) -> None:
-        """Cut the text into pieces. Raises DataError for a text that cannot be read."""
+        """Cut the text into pieces. Raises DataError if it cannot be read."""
         self._synthesizer = voice
         self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
 
 
+class Visit:
+    """A client whose text becomes several requests in turn: a WebSocket, a Wyoming connection, an answer on the page.
+
+    While the engine stops, it still accepts the requests of open visits. `on_stop` is called in the client's loop when it begins to
+    stop: the client then takes no more text, and ends after the text it has.
+    """
+
+    def __init__(self, on_stop: Callable[[], object]) -> None:
+        self._on_stop, self._loop = on_stop, asyncio.get_running_loop()
+
+    def begin_stop(self) -> None:
+        """Call `on_stop`, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so the client has left
+            self._loop.call_soon_threadsafe(self._on_stop)
+
+
 def check(request: SpeechRequest, config: ServingConfig) -> None:
-    """Raise RequestError for values of a request that cannot be used."""
+    """Raise RequestError if a request's values cannot be used."""
     if not request.text.strip():
         raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
     if (found := len(request.text)) > config.max_characters:
@@ -124,7 +141,7 @@ def check(request: SpeechRequest, config: ServingConfig) -> None:
 
 
 def check_unspoken(found: int, config: ServingConfig) -> None:
-    """Raise RequestError where so many characters of a text that comes in pieces wait for their turn."""
+    """Raise RequestError if `found`, the characters of a text in pieces that are not spoken yet, exceeds the limit."""
     if found > (most := config.max_characters):
         message = f"text: {found} characters are not spoken yet, expected at most {most} (--max-characters)"
         raise RequestError(400, message, param="text", code="text_too_long")

@@ -17,7 +17,7 @@ from serving.errors import RequestError, quote_value
 from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer
 
 EMBEDDED_NAME = "embedded"
-# The voices of OpenAI's API: the default voice answers to them, so that clients written for it work unchanged.
+# Voices of OpenAI's API, which stand for the default voice, so that clients written for that API work unchanged.
 OPENAI_VOICES = frozenset(
     {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"}
 )
@@ -25,7 +25,7 @@ OPENAI_VOICES = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceSettings:
-    """Settings of a voice that each request may choose; None: the voice's own."""
+    """Settings that each request may choose; None: the voice's own."""
 
     vocoder: str | None = None  # griffin-lim, or the flag of a vocoder model
     seed: int = 0
@@ -35,7 +35,7 @@ class VoiceSettings:
 
 @dataclass(frozen=True)
 class VoiceFiles:
-    """A voice before it is loaded: its name, and its checkpoints by the flags of vocoders."""
+    """A voice before it is loaded: its name, and its checkpoints, those of vocoders by flag."""
 
     name: str
     acoustic: Checkpoint
@@ -44,10 +44,9 @@ class VoiceFiles:
 
 
 class Voices:
-    """All voices of a server. Construction finds their files; `load` reads them. One thread runs the models of `get`.
+    """All voices of a server. The constructor finds their files, `load` reads them. One thread at a time may run the models.
 
-    Raises:
-        DataError: a folder without voices, an incomplete voice.
+    Raises DataError for a folder without voices and for an incomplete voice.
     """
 
     def __init__(self, config: ServingConfig) -> None:
@@ -56,7 +55,7 @@ class Voices:
             raise DataError(f"--default-voice {config.default_voice}: no such voice, expected {self._listing()}")
         self._default_voice, self._default_vocoder = config.default_voice, config.vocoder
         self._loaded: dict[tuple[str, str], Synthesizer] = {}
-        self._settings = SynthesisConfig(half=config.half, int8=config.int8, plain=config.plain)
+        self._settings = SynthesisConfig(half=config.fp16, int8=config.int8, plain=config.plain)
 
     def load(self, device: torch.device | str | None = None) -> None:
         """Load the models of all voices. Raises DataError for a checkpoint that cannot be read or does not fit the others."""
@@ -69,7 +68,7 @@ class Voices:
 
     @property
     def names(self) -> list[str]:
-        """The names of all voices, the default one first."""
+        """The names of all voices, starting with the default."""
         return sorted(self._files, key=lambda name: (name != self.default, name != EMBEDDED_NAME, name))
 
     @property
@@ -79,23 +78,23 @@ class Voices:
         return self._default_voice or embedded
 
     def vocoders(self, name: str) -> list[str]:
-        """Return the vocoders of a voice, its default one first. Raises RequestError for an unknown voice."""
+        """Return the vocoders of a voice, starting with its default. Raises RequestError for an unknown voice."""
         files = self._files[self.resolve(name)]
         own = [*files.vocoders, GRIFFIN_LIM]
         first = self._default_vocoder if self._default_vocoder in own else files.default_vocoder
         return sorted(own, key=lambda vocoder: vocoder != first)
 
     def sampling_rate(self, name: str) -> int:
-        """Return the rate of a voice in Hz, once voices are loaded. Raises RequestError for an unknown voice."""
+        """Return the rate of a loaded voice in Hz. Raises RequestError for an unknown voice."""
         name = self.resolve(name)
         return self._loaded[name, self.vocoders(name)[0]].audio.sampling_rate
 
     def sentence_ends(self, name: str, text: str) -> list[int]:
-        """Return the places where sentences of a text end, but for its last one, once voices are loaded."""
+        """Return the ends of all sentences of a text but the last, as a loaded voice reads it."""
         return acoustic_stages(self._loaded[name, GRIFFIN_LIM].acoustic).sentence_ends(text)
 
     def resolve(self, name: str | None) -> str:
-        """Return the name of a voice, the default one's for None, "" and OpenAI's voices. Raises RequestError 404 for others."""
+        """Return the name of a voice: the default for None, "" and OpenAI's voices. Raises RequestError 404 for unknown names."""
         if not name or (name in OPENAI_VOICES and name not in self._files):
             return self.default
         if name not in self._files:
@@ -104,16 +103,16 @@ class Voices:
         return name
 
     def get(self, name: str | None, settings: VoiceSettings) -> Synthesizer:
-        """Return a voice with some settings; voices of one name and vocoder share their models.
+        """Return a voice with these settings; voices with the same name and vocoder share their models.
 
-        Raises RequestError for an unknown voice, or a vocoder that it lacks.
+        Raises RequestError for an unknown voice or a vocoder that it lacks.
         """
         name = self.resolve(name)
         vocoder = self.vocoder_of(name, settings.vocoder)
         return self._loaded[name, vocoder].with_settings(settings.seed, settings.sigma, settings.denoising_strength)
 
     def vocoder_of(self, name: str, vocoder: str | None) -> str:
-        """Return the vocoder that a request gets. Raises RequestError 400 where the voice lacks it."""
+        """Return the vocoder for a request. Raises RequestError 400 if the voice lacks it."""
         own = self.vocoders(name)
         if vocoder and vocoder not in own:
             message = f"vocoder: {quote_value(vocoder)} is not one of this voice's, {', '.join(own)}"
@@ -121,7 +120,7 @@ class Voices:
         return vocoder or own[0]
 
     def _load(self, files: VoiceFiles, device: torch.device | str | None) -> None:
-        """Load the models of a voice once; each vocoder makes a Synthesizer of them."""
+        """Load the models of a voice once, and make one Synthesizer per vocoder."""
         settings = self._settings
         base = Synthesizer.from_checkpoints(files.acoustic, config=settings, device=device, description=files.name)
         self._loaded[files.name, GRIFFIN_LIM] = base
@@ -135,11 +134,13 @@ class Voices:
 
 
 def find_voices(config: ServingConfig) -> list[VoiceFiles]:
-    """List the voices that the settings name. Raises DataError for folders without voices and for incomplete voices."""
+    """List the voices named by the settings. Raises DataError for folders without voices and for incomplete voices."""
     found = []
     if config.embedded:
         files = read_folder(EMBEDDED, EMBEDDED_NAME)
-        found.append(VoiceFiles(files.name, files.acoustic, files.vocoders))  # through Griffin-Lim, as everywhere
+        found.append(
+            VoiceFiles(files.name, files.acoustic, files.vocoders)
+        )  # with Griffin-Lim by default, as everywhere
     if config.voices is None:
         return found
     if not config.voices.is_dir():
@@ -153,14 +154,14 @@ def find_voices(config: ServingConfig) -> list[VoiceFiles]:
 
 
 def named_folder(folder: Path, name: str, config: ServingConfig) -> VoiceFiles:
-    """Read a folder as the voice `name`. Raises DataError where another voice has the name, or as read_folder does."""
+    """Read a folder as the voice `name`. Raises DataError if the name is taken, or as read_folder does."""
     if config.embedded and name == EMBEDDED_NAME:
-        raise DataError(f"{folder}: the name of the voice that comes with the code; rename it")
+        raise DataError(f"{folder}: this name belongs to the embedded voice; rename the folder")
     return read_folder(folder, name)
 
 
 def read_folder(folder: Path, name: str) -> VoiceFiles:
-    """Find the checkpoints of a voice in its folder. Raises DataError where it has no acoustic model."""
+    """Find the checkpoints of a voice in its folder. Raises DataError if there is no acoustic model."""
     specs = REGISTRY.values()
     found = read_voice_folder(folder, specs)
     checkpoints = {spec.flag: Checkpoint(spec, found[spec.flag]) for spec in specs if spec.flag in found}

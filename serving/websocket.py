@@ -1,9 +1,9 @@
-"""Speech over a WebSocket: text comes in pieces, audio leaves as soon as a sentence is complete.
+"""Speech over a WebSocket: text arrives in pieces, and each sentence is spoken as soon as it is complete.
 
 The client sends JSON: {"type": "start", settings} (optional, first), {"type": "text", "text": …} as often as it likes, then
-{"type": "end"}; {"type": "cancel"} drops all that is not yet sent. The server sends {"type": "started"} with the seed and the rate,
-{"type": "sentence"} before the audio of each sentence, binary messages of 16-bit samples, {"type": "cancelled"}, {"type": "error"},
-and at the end {"type": "done"}.
+{"type": "end"}; {"type": "cancel"} drops everything that has not been sent yet. The server sends {"type": "started"} with the seed
+and the rate, {"type": "sentence"} before the audio of each sentence, binary messages of 16-bit samples, {"type": "cancelled"},
+{"type": "error"}, and finally {"type": "done"}.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pydantic import ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
+from common.spec import SENTENCE_PAUSE
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, not_ready_error
-from serving.pace import pace_of
+from serving.limits import pace_of
 from serving.schemas import SocketMessage
-from serving.sentences import PAUSE, SentenceCutter
-from serving.stream import SpeechStream, check_unspoken
-from serving.visit import Visit
+from serving.sentences import SentenceCutter
+from serving.stream import SpeechStream, Visit, check_unspoken
 
 NORMAL, POLICY, TRY_LATER = 1000, 1008, 1013  # codes of a closing WebSocket (RFC 6455 and its registry)
 
 
 async def speak_over_socket(socket: WebSocket, engine: Engine, n_open: int) -> None:
-    """Serve one connection until its end; `n_open` connections are open, with this one."""
+    """Serve one connection until its end; `n_open` counts the open connections, including this one."""
     await socket.accept()
     session = Session(socket, engine)
     try:
@@ -50,7 +50,7 @@ async def speak_over_socket(socket: WebSocket, engine: Engine, n_open: int) -> N
 
 
 class Session:
-    """The state of a connection: its settings, the text that is no sentence yet, the sentences to speak and the current stream."""
+    """The state of a connection: its settings, the incomplete sentence, the sentences to speak and the current stream."""
 
     def __init__(self, socket: WebSocket, engine: Engine) -> None:
         self.socket, self.engine = socket, engine
@@ -60,12 +60,12 @@ class Session:
         self.stream: SpeechStream | None = None
         self.visit: Visit | None = None
         self.stopping = asyncio.Event()
-        self.is_complete = False  # True once the end of the text has arrived
+        self.is_complete = False  # True once "end" has arrived
         self.seed = self.number = self.waiting = 0  # waiting: characters of sentences that are not yet spoken
-        self.round = 0  # of texts between two cancellations
+        self.round = 0  # number of cancellations
 
     async def run(self) -> None:
-        """Read messages and speak at once; return at the end of the text. Raises the error of either."""
+        """Read messages and speak at the same time until the text ends. Raises the error of either."""
         reading, speaking = asyncio.ensure_future(self._read()), asyncio.ensure_future(self._speak())
         try:
             done, _ = await asyncio.wait({reading, speaking}, return_when=asyncio.FIRST_COMPLETED)
@@ -78,7 +78,7 @@ class Session:
             await asyncio.gather(reading, speaking, return_exceptions=True)
 
     def cancel(self) -> None:
-        """Drop the text that is not spoken yet, and end the computation of the current sentence."""
+        """Drop the text that has not been spoken and stop computing the current sentence."""
         self.round += 1
         if self.stream is not None:
             self.stream.cancel()
@@ -95,9 +95,9 @@ class Session:
         await self.socket.close(TRY_LATER if error.status == 503 else POLICY, error.reason)
 
     async def _receive(self) -> str | None:
-        """Receive a message of text; None where the server stops.
+        """Receive a text message; None if the server is stopping.
 
-        Raises WebSocketDisconnect where the client left, RequestError for a binary message.
+        Raises WebSocketDisconnect if the client has left, RequestError for a binary message.
         """
         event = await self._receive_event()
         if event is None:
@@ -109,9 +109,9 @@ class Session:
         return str(event["text"])
 
     async def _receive_event(self) -> Message | None:
-        """Receive an event of the connection; None where the server stops.
+        """Receive an event of the connection; None if the server is stopping.
 
-        Raises RequestError where neither message nor audio came for too long.
+        Raises RequestError if there was neither a message nor audio to send for too long.
         """
         limit = self.engine.config.idle_timeout
         receiving, stopping = asyncio.ensure_future(self.socket.receive()), asyncio.ensure_future(self.stopping.wait())
@@ -126,7 +126,7 @@ class Session:
                 task.cancel()
 
     async def _read(self) -> None:
-        """Read messages until the end of the text, or until the server stops."""
+        """Read messages until the text ends or the server stops."""
         while (data := await self._receive()) is not None:
             message = parse(data)
             if message.type == "start":
@@ -167,12 +167,12 @@ class Session:
             self.sentences.put_nowait(sentence)
 
     def _check_length(self, added: int) -> None:
-        """Raise RequestError where too many characters wait."""
+        """Raise RequestError if too many characters are waiting."""
         assert self.cutter is not None
         check_unspoken(self.waiting + len(self.cutter) + added, self.engine.config)
 
     async def _speak(self) -> None:
-        """Speak sentence after sentence until the end of the text. Raises RequestError 503 where the server stops before it."""
+        """Speak one sentence after another until the text ends. Raises RequestError 503 if the server stops first."""
         while (sentence := await self.sentences.get()) is not None:
             self.waiting -= len(sentence)
             await self._speak_sentence(sentence)
@@ -181,7 +181,7 @@ class Session:
         await self.socket.send_json({"type": "done", "sentences": self.number})
 
     async def _speak_sentence(self, sentence: str) -> None:
-        """Send a sentence's audio; a cancellation ends it."""
+        """Send a sentence's audio, unless it is cancelled."""
         current, number = self.round, self.number
         self.number += 1
         settings = self.settings.model_copy(update={"seed": self.seed})
@@ -192,7 +192,7 @@ class Session:
         pace.begin()
         try:
             if number:
-                pause = torch.zeros(round(PAUSE * stream.sampling_rate))
+                pause = torch.zeros(round(SENTENCE_PAUSE * stream.sampling_rate))
                 pace.add(encoder.seconds(pause))
                 await self._send(encoder.encode(pause), current)
             async for audio in stream:
@@ -208,7 +208,7 @@ class Session:
 
 
 def parse(text: str) -> SocketMessage:
-    """Read a message. Raises RequestError that names the field and its value."""
+    """Parse a message. Raises RequestError that names the field and its value."""
     try:
         return SocketMessage.model_validate_json(text)
     except ValidationError as error:
@@ -217,6 +217,6 @@ def parse(text: str) -> SocketMessage:
 
 
 def describe(problem: Any) -> str:
-    """Word a problem that pydantic found."""
+    """Describe a problem found by pydantic."""
     name = ".".join(str(part) for part in problem["loc"])
     return f"{name}: {problem['msg']}" if name else str(problem["msg"])

@@ -1,4 +1,4 @@
-"""Home Assistant's Wyoming protocol over TCP: a text, whole or in pieces, becomes events of 16-bit audio."""
+"""Home Assistant's Wyoming protocol over TCP: text, whole or in pieces, becomes events of 16-bit audio."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 from serving.encoding import Encoder
 from serving.engine import Engine
 from serving.errors import RequestError, not_ready_error
-from serving.pace import Pace, StallError
+from serving.limits import Pace, StallError
 from serving.sentences import SentenceCutter
-from serving.stream import SpeechRequest, check_unspoken
-from serving.visit import Visit
+from serving.stream import SpeechRequest, Visit, check_unspoken
 
 LANGUAGE = "en"  # Home Assistant lists a voice under its language; checkpoints name none
 WIDTH = 2  # bytes of a sample
-READ_AHEAD = 1000  # events that are read while earlier ones are answered; of each, a line may have 64 kB
+READ_AHEAD = 1000  # events read while earlier ones are answered; a line of one may have 64 kB
 
 log = logging.getLogger("serving")
 
 
 async def serve_wyoming(engine: Engine, host: str, port: int) -> AsyncTcpServer:
-    """Listen; the caller stops the server. Raises OSError where the system refuses."""
+    """Start a server, which the caller stops. Raises OSError if the system refuses."""
     server = AsyncTcpServer(host, port)
     await server.start(partial(Handler, engine))
     return server
@@ -51,7 +50,7 @@ class Handler(AsyncEventHandler):
         self.reading = asyncio.ensure_future(self._read())
 
     async def run(self) -> None:
-        """Answer events until the client leaves; where the server stops, those that have arrived before."""
+        """Answer events until the client leaves, or until those that arrived before the server stops are answered."""
         try:
             with self.visits:
                 while (event := await self.events.get()) is not None:
@@ -69,7 +68,7 @@ class Handler(AsyncEventHandler):
             self.writer.close()
 
     async def _read(self) -> None:
-        """Read events while earlier ones are answered: so text that has arrived is spoken even where the server stops."""
+        """Read events while earlier ones are answered, so that text that has arrived is spoken even if the server stops."""
         try:
             while await self.room.acquire() and (event := await async_read_event(self.reader)) is not None:
                 self.events.put_nowait(event)
@@ -79,7 +78,7 @@ class Handler(AsyncEventHandler):
             self.events.put_nowait(None)
 
     async def _end_text(self) -> None:
-        """Speak the rest of a text whose end has not arrived, and send the reason."""
+        """Speak the rest of an unfinished text and send the reason."""
         if self.cutter is not None and self.engine.is_stopping:
             cutter, self.cutter = self.cutter, None
             try:

@@ -1,6 +1,6 @@
-"""Export the voice of a project for other runtimes: python -m studio.export NAME TARGET …, after studio.train.
+"""Export a project's voice for other runtimes: python -m studio.export NAME TARGET …, after studio.train.
 
-For each target, writes PROJECT/exports/TARGET/ as `python -m exports TARGET` does, and PROJECT/exports/NAME_TARGET.zip with it.
+For each target this writes PROJECT/exports/TARGET/, as `python -m exports TARGET` does, and packs it as NAME_TARGET.zip beside it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def load_source(project: Project) -> Source:
-    """Load the plain models of a project's voice on the CPU. Raises DataError where it has no vocoder model."""
+    """Load the plain models of a project's voice on the CPU. Raises DataError if it has no vocoder model."""
     folder = project.require(project.voice, "studio.train")
     found = read_voice_folder(folder, REGISTRY.values())
     vocoders = vocoder_flags(REGISTRY.values())
     own = next((flag for flag in vocoders if flag in found), None)
     if own is None:
-        raise DataError(f"{folder}: no {' or '.join(vocoders)} in it, and an export contains a vocoder model")
+        raise DataError(f"{folder}: no {' or '.join(vocoders)} in it; an export needs a vocoder model")
     choice = choose_checkpoints(found, own)
     voice = Synthesizer.from_choice(choice, config=SynthesisConfig(plain=True), device="cpu")
     assert voice.vocoding is not None
@@ -80,33 +80,31 @@ def parse_args(argv: list[str]) -> ExportOptions:
 
 
 class Download(NamedTuple):
-    """A file for download: its name, its path, its size in bytes, and seconds since 1970 of its writing."""
+    """A packed voice or export for download; `size` in bytes."""
 
     name: str
     path: Path
     size: int
-    written: float
 
 
 def list_downloads(project: Project) -> list[Download]:
-    """List the files that are there, the packed voice first. Links are left out: they may lead out of the project."""
+    """List the files for download, the packed voice first. Links are left out: they may lead out of the project."""
     exports = exports_folder(project)
     packed = [] if exports.is_symlink() else sorted(exports.glob(packed_export(project, "*").name))
     found = []
     for path in (packed_voice(project), *packed):
         if path.is_file() and not path.is_symlink():
-            status = path.stat()
-            found.append(Download(path.name, path, status.st_size, status.st_mtime))
+            found.append(Download(path.name, path, path.stat().st_size))
     return found
 
 
 def find_download(project: Project, name: str) -> Download | None:
-    """Return the file of a name; None where there is none."""
+    """Return the file of this name, which is looked up, not used as a path; None if there is none."""
     return next((download for download in list_downloads(project) if download.name == name), None)
 
 
 def describe_commands(project: Project) -> list[str]:
-    """Return the command lines that pack, export and use the voice of a project."""
+    """Return the command lines that pack, export and use a project's voice."""
     voice = shlex.quote(display_path(project.voice))
     shown = Project(name=project.name, projects=Path(display_path(project.projects)))
     return [

@@ -1,4 +1,4 @@
-"""The files of a project: one folder for everything that becomes of a set of recordings."""
+"""The files of a project: one folder for everything made from a set of recordings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from common.files import make_folder, remove_leftovers
 from common.options import option
 
 ROOT = Path(__file__).resolve().parents[1]  # of the code
-PROJECTS = Path("output/studio")  # the default of --projects
+PROJECTS = Path("output/studio")  # default of --projects
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a folder, and a part of file names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project by its name; `studio.prepare` creates it, and the steps after it read it.
+    """A project by its name: `studio.prepare` creates it, and the later steps read it.
 
-    Raises UsageError for a name that no folder may have.
+    Raises UsageError for a name that cannot be a folder's.
     """
 
     name: str = option(MISSING, "name of the project: Latin letters, digits, - and _", required=True)
@@ -37,78 +37,78 @@ class Project:
 
     @property
     def root(self) -> Path:
-        """The folder of the project."""
+        """The project's folder."""
         return self.projects / self.name
 
     @property
     def settings(self) -> Path:
-        """The settings of `studio.prepare`, JSON: the folder of the recordings, the rate, the limits of clips."""
+        """Settings of `studio.prepare`, JSON: folder of the recordings, sampling rate, limits of clips."""
         return self.root / "project.json"
 
     @property
     def recordings(self) -> Path:
-        """The folder of recordings that the page stores; `studio.prepare` reads any folder."""
+        """Recordings dropped on the page; `studio.prepare` reads any folder."""
         return self.root / "recordings"
 
     @property
     def clips(self) -> Path:
-        """The folder of the clips: clips/NAME.wav, mono, 16 bits, at the rate of the models."""
+        """The clips, NAME.wav: mono, 16 bits, at the rate of the models."""
         return self.root / "clips"
 
     @property
     def review(self) -> Path:
-        """The clips with their texts and their faults, a row each, for people to edit."""
+        """A table of the clips, one row each, with their texts and faults; people edit it."""
         return self.root / "clips.tsv"
 
     @property
     def state(self) -> Path:
-        """The folder of finished work, which lets an interrupted `studio.prepare` go on."""
+        """Finished work, from which an interrupted `studio.prepare` continues."""
         return self.root / "state"
 
     @property
     def left_out(self) -> Path:
-        """The files that `studio.prepare` could not use, each with its reason, a line each."""
+        """The files that `studio.prepare` could not use, one a line, with the reason."""
         return self.state / "left_out.txt"
 
     @property
     def symbols(self) -> Path:
-        """The alphabet of the texts, `--symbols-file` of train.py, where they need another one than English."""
+        """Alphabet of texts that are not English: train.py's --symbols-file."""
         return self.root / "symbols.txt"
 
     @property
     def training_list(self) -> Path:
-        """The filelist of training: rows path|text, the path relative to `root`."""
+        """Training filelist: rows path|text, paths relative to `root`."""
         return self.root / "filelists" / "train.txt"
 
     @property
     def validation_list(self) -> Path:
-        """The filelist of validation."""
+        """Validation filelist."""
         return self.root / "filelists" / "val.txt"
 
     @property
     def plan(self) -> Path:
-        """The settings of training that `studio.plan` has proposed, JSON."""
+        """Training settings that `studio.plan` has proposed, JSON."""
         return self.root / "plan.json"
 
     def run(self, model: str) -> Path:
-        """The folder of the checkpoints of a model, `-o` of train.py."""
+        """Return the folder of a model's checkpoints: train.py's --output."""
         return self.root / "runs" / model.lower()
 
     @property
     def voice(self) -> Path:
-        """The folder of the complete voice: checkpoints, config, card, samples."""
+        """The finished voice: checkpoints, config, card, samples."""
         return self.root / "voice"
 
     def require(self, path: Path, command: str) -> Path:
-        """Return a file or folder of the project. Raises DataError, with the command that writes it, where it is missing."""
+        """Return a path of the project. Raises DataError, naming the command that writes it, if nothing is there."""
         if not path.exists():
             raise DataError(f"{path}: no such file; run {self.command(*command.split())} first")
         return path
 
-    def command(self, *words: str) -> str:
-        """Return the command line `python -m WORDS NAME`, with --projects where the folder of projects is not the default one."""
+    def command(self, *argv: str) -> str:
+        """Return the command line `python -m ARGV NAME`, with --projects unless it is the default."""
         place = [] if self.projects.absolute() == PROJECTS.absolute() else ["--projects", str(self.projects)]
-        return shlex.join(["python", "-m", *words, self.name, *place])
+        return shlex.join(["python", "-m", *argv, self.name, *place])
 
 
 @contextmanager
@@ -122,12 +122,12 @@ def lock_project(project: Project) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, workers do not inherit it
         except OSError:
             commands = "studio.prepare or studio.train"
-            raise DataError(f"{project.root}: another {commands} is at work on it; wait for its end") from None
+            raise DataError(f"{project.root}: another {commands} is working on it; wait until it ends") from None
         yield
 
 
 def list_projects(projects: Path) -> list[str]:
-    """List the names of the projects in a folder, in alphabetical order. Links are left out: they may lead out of it."""
+    """List the projects in a folder by name. Links are left out, since they may lead elsewhere."""
     try:
         found = [path for path in projects.iterdir() if path.is_dir() and not path.is_symlink()]
     except OSError:
@@ -136,31 +136,31 @@ def list_projects(projects: Path) -> list[str]:
 
 
 def find_project(projects: Path, name: str | None) -> Project:
-    """Return a project of a folder by its name. Raises DataError where there is none, UsageError for a name that none may have."""
+    """Return an existing project. Raises DataError if there is none of this name, UsageError for an impossible name."""
     if not name:
-        raise DataError("no project is chosen; make one in the tab Data, or choose one above the tabs")
+        raise DataError("no project is chosen; make one in the Data tab, or choose one above the tabs")
     project = Project(name=name, projects=projects)
     if not project.root.is_dir() or project.root.is_symlink():
-        raise DataError(f"project {name}: there is none of this name")
+        raise DataError(f"project {name}: no such project")
     return project
 
 
 def create_project(projects: Path, name: str | None) -> Project:
-    """Make the folder of a new project. Raises UsageError for a bad name, DataError for one in use."""
+    """Make the folder of a new project. Raises UsageError for an impossible name, DataError for one in use."""
     project = Project(name=(name or "").strip(), projects=projects)
     try:
         projects.mkdir(parents=True, exist_ok=True)
-        project.root.mkdir()  # fails for a link too, which would lead out
+        project.root.mkdir()  # fails for a link too, which would lead elsewhere
         project.recordings.mkdir()
     except FileExistsError:
         raise DataError(
-            f"project {project.name}: a file or folder of this name is there already; choose another name"
+            f"project {project.name}: a file or folder with this name exists already; choose another name"
         ) from None
     return project
 
 
 def check_inside(project: Project, path: Path) -> Path:
-    """Return a path of a project. Raises DataError where links or `..` lead out of the project."""
+    """Return a path of a project. Raises DataError if links or `..` lead out of the project."""
     if "\0" in str(path) or not path.resolve().is_relative_to(project.root.resolve()):
         raise DataError(f"{path.name}: leads out of the project {project.name}")
     return path

@@ -1,4 +1,4 @@
-"""Pack the voice of a project into one file: python -m studio.share NAME, after studio.train.
+"""Pack a project's voice into one file: python -m studio.share NAME, after studio.train.
 
 Writes PROJECT/NAME.zip with the checkpoints, config.json, the card and the samples. Unpacked, it is a folder for --voice.
 """
@@ -18,7 +18,7 @@ from models import REGISTRY
 from studio.arguments import project_parser
 from studio.project import Project
 
-EARLIEST = (1980, 1, 1, 0, 0, 0)  # the time of every file: that of writing would make equal voices differ
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # date of every file, so that equal voices make equal zip files
 MODE = 0o644 << 16
 
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
     read_voice_folder(project.voice, REGISTRY.values())
     path = options.output or packed_voice(project)
     pack(project.voice, path, project.name)
-    print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and name the folder with --voice")
+    print(f"{display_path(path)}: {path.stat().st_size / 1e6:.1f} MB; unpack it and pass the folder to --voice")
 
 
 def packed_voice(project: Project) -> Path:
@@ -47,7 +47,7 @@ def packed_voice(project: Project) -> Path:
 
 
 def pack(folder: Path, path: Path, name: str) -> None:
-    """Write the files of a folder into a zip file, under NAME/. Raises DataError where the system refuses."""
+    """Zip the files of a folder, without hidden ones, under NAME/. Raises DataError if the file cannot be written."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
     try:
         with atomic_write(path) as target, zipfile.ZipFile(target, "w") as archive:

@@ -1,4 +1,4 @@
-"""Lengths of time in words, and errors in the words of the page: without the folders of this machine."""
+"""Lengths of time in words, and messages without the folders of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUTE, HOUR = 60, 3600  # seconds
 
 
 def duration(seconds: float) -> str:
-    """Write a length of time in words."""
+    """Format a length of time."""
     if seconds < 2 * MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * HOUR:
@@ -24,7 +24,7 @@ def duration(seconds: float) -> str:
 
 
 def without_folders(message: str, projects: Path) -> str:
-    """Name files relative to the folder of the projects, and others without their folders; spell control characters."""
+    """Shorten a message for the page: paths start at the folder of projects, or lose their folders. Escapes control characters."""
     message = message.replace(f" --projects {shlex.quote(str(projects))}", "")  # of commands in messages
     for folder in (projects, projects.absolute(), projects.resolve(), ROOT):
         message = message.replace(f"{folder}/", "")

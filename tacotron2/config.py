@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any
 
 from common.errors import UsageError
+from common.options import Check, check_fields, option
 
+SHARE = Check(lambda share: 0 <= share < 1, "a share in [0, 1)")
 MOST_STEPS = 1_000_000  # decoder steps of a clip; more are a mistake that would fill the memory
 
 
@@ -15,28 +18,38 @@ MOST_STEPS = 1_000_000  # decoder steps of a clip; more are a mistake that would
 class Tacotron2Config:
     """Keyword arguments of Tacotron2. Raises UsageError, which names the flag, for impossible values."""
 
-    mask_padding: bool = False
-    n_mel_channels: int = 80
-    n_symbols: int = 148
-    symbols_embedding_dim: int = 512
-    encoder_kernel_size: int = 5
-    encoder_n_convolutions: int = 3
-    encoder_embedding_dim: int = 512
-    attention_rnn_dim: int = 1024
-    attention_dim: int = 128
-    attention_location_n_filters: int = 32
-    attention_location_kernel_size: int = 31
-    n_frames_per_step: int = 1
-    decoder_rnn_dim: int = 1024
-    prenet_dim: int = 256
-    max_decoder_steps: int = 2000
-    gate_threshold: float = 0.5
-    p_attention_dropout: float = 0.1
-    p_decoder_dropout: float = 0.1
-    postnet_embedding_dim: int = 512
-    postnet_kernel_size: int = 5
-    postnet_n_convolutions: int = 5
-    decoder_no_early_stopping: bool = False
+    mask_padding: bool = option(
+        False,
+        "exclude padding from outputs, loss and BatchNorm statistics",
+        action=argparse.BooleanOptionalAction,
+    )
+    n_mel_channels: int = 80  # a flag of audio
+    n_symbols: int = option(148, "number of symbols in the alphabet")
+    symbols_embedding_dim: int = option(512, "channels of an embedded symbol")
+    encoder_kernel_size: int = option(5, "kernel size in symbols, odd")
+    encoder_n_convolutions: int = option(3, "number of convolution layers")
+    encoder_embedding_dim: int = option(512, "output channels")
+    attention_rnn_dim: int = option(1024, "units of the attention LSTM")
+    attention_dim: int = option(128, "channels of query, keys and energies")
+    attention_location_n_filters: int = option(32, "filters over the previous attention weights")
+    attention_location_kernel_size: int = option(31, "width of these filters in symbols, odd")
+    n_frames_per_step: int = option(
+        1, "mel frames per decoder step (reduction factor): 2 or 3 make training and inference faster"
+    )
+    decoder_rnn_dim: int = option(1024, "units of the decoder LSTM")
+    prenet_dim: int = option(256, "units of each prenet layer")
+    max_decoder_steps: int = option(2000, "maximum number of decoder steps in inference")
+    gate_threshold: float = option(0.5, "stop probability above which a clip ends")
+    p_attention_dropout: float = option(0.1, "dropout on the attention LSTM")
+    p_decoder_dropout: float = option(0.1, "dropout on the decoder LSTM")
+    postnet_embedding_dim: int = option(512, "hidden channels")
+    postnet_kernel_size: int = option(5, "kernel size in frames, odd")
+    postnet_n_convolutions: int = option(5, "number of convolution layers")
+    decoder_no_early_stopping: bool = option(
+        False,
+        "run inference to --max-decoder-steps and ignore the gate",
+        action=argparse.BooleanOptionalAction,
+    )
 
     def __post_init__(self) -> None:
         problems = [problem for field in fields(self) if (problem := self._problem(field.name, field.default))]
@@ -72,11 +85,29 @@ class Tacotron2Config:
 class Tacotron2TrainingConfig:
     """Dropout rates of training, which no checkpoint stores. Raises UsageError for a value outside [0, 1)."""
 
-    drop_frame_rate: float = 0.0  # share of decoder steps whose input frame is zero
-    p_convolution_dropout: float = 0.5  # after each convolution of the encoder and the postnet
+    drop_frame_rate: float = option(
+        0.0,
+        "share of decoder steps whose input frame is replaced by zeros, so that the model relies on the text",
+        metavar="P",
+        check=SHARE,
+    )
+    p_convolution_dropout: float = option(
+        0.5,
+        "dropout after each convolution of encoder and postnet; lower it if a small model underfits",
+        metavar="P",
+        check=SHARE,
+    )
 
     def __post_init__(self) -> None:
-        shares = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
-        wrong = {flag: share for flag, share in shares.items() if not 0 <= share < 1}  # NaN fails this as well
-        if wrong:
-            raise UsageError("; ".join(f"{flag}: {share}, expected a share in [0, 1)" for flag, share in wrong.items()))
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tacotron2SpeedConfig:
+    """Ways to train faster that are off by default."""
+
+    graphs: bool = option(
+        False,
+        "run the decoder in chunks of steps, which a GPU records once for each padded batch size and replays; on a CPU "
+        "the same chunks run without recording, slower than the default; the gain has not been measured on a GPU",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,24 +16,22 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, length_problem, mel_seconds
 from common.data.filelist import BadRows, Utterance
-from common.data.mels import check_settings, load_mel
+from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_seconds
 from common.data.transliteration import compose
-from common.errors import DataError, UsageError, shorten
-from common.options import from_options
+from common.errors import DataError, shorten
+from common.options import Check, check_fields, from_options, option
 from common.spec import Key, Options, Piece
 from tacotron2.loss_function import Tacotron2Targets
-from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, sentences, text_to_sequence
+from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
 from tacotron2.text.cleaners import get_cleaner
-from tacotron2.text.reading.reader import read_english, read_places
+from tacotron2.text.symbols_file import symbols_file
 
 # B batch, S symbols, T frames, M mels
 
+POSITIVE = Check(lambda limit: limit > 0, "more than 0")  # infinity switches a limit off
 # English converted to spoken words before the cleaners, or as it stands, as in the published recipe
 TEXT_READINGS = ("spoken", "as-published")
-# cached, since inference converts a phrase three times: to cut, encode and plot it
-_read_english = lru_cache(maxsize=256)(read_english)
 
 
 class SpokenText(str):
@@ -41,21 +40,52 @@ class SpokenText(str):
 
 @dataclass(frozen=True, kw_only=True)
 class Tacotron2DataConfig:
-    """Options of the dataset and the defaults of their flags."""
+    """Options of the dataset and of text. Raises UsageError for values out of range, each by its flag."""
 
     dataset_path: str = "./"
-    text_cleaners: Sequence[str] = ("english_cleaners",)
-    text_reading: str = TEXT_READINGS[0]  # of inference; training data is never read aloud
-    symbols: Sequence[str] | None = None  # of another alphabet than the built-in one
-    load_mel_from_disk: bool = False
+    text_cleaners: Sequence[str] = option(
+        ["english_cleaners"],
+        "cleaners to apply in this order: english_cleaners, basic_cleaners or transliteration_cleaners",
+        nargs="+",
+        metavar="NAME",
+    )
+    text_reading: str = option(
+        TEXT_READINGS[0],
+        "how inference reads English; spoken: numbers, units, dates and the like in words before the cleaners; "
+        "as-published: the cleaners alone, as in training",
+        choices=TEXT_READINGS,
+    )
+    symbols: Sequence[str] | None = option(
+        None,
+        "UTF-8 file with another alphabet, one symbol a line: the padding first, then characters, and ARPAbet as @AA1; for "
+        "letters outside ASCII add --text-cleaners basic_cleaners, since english_cleaners remove them "
+        f"(default: {len(BUILT_IN.symbols)} built in)",
+        flag="--symbols-file",
+        dest="symbols",
+        type=symbols_file,
+        metavar="PATH",
+    )
+    load_mel_from_disk: bool = option(
+        False,
+        "read precomputed mels: the filelists name .pt files instead of audio",
+        action=argparse.BooleanOptionalAction,
+    )
     n_frames_per_step: int = 1
-    longest_clip: float = 60.0  # seconds
-    symbols_per_second: float = 60.0  # at most; fast speech has 25
+    longest_clip: float = option(
+        60.0,
+        "longest clip allowed; a longer one is an error, found before training, since memory grows with the longest",
+        metavar="SECONDS",
+        check=POSITIVE,
+    )
+    symbols_per_second: float = option(
+        60.0,
+        "most symbols per second of a clip; more are an error, found before training; fast speech has 25",
+        metavar="N",
+        check=POSITIVE,
+    )
 
     def __post_init__(self) -> None:
-        limits = {"--longest-clip": self.longest_clip, "--symbols-per-second": self.symbols_per_second}
-        if wrong := {flag: limit for flag, limit in limits.items() if not limit > 0}:  # NaN fails this as well
-            raise UsageError("; ".join(f"{flag}: {limit}, expected more than 0" for flag, limit in wrong.items()))
+        check_fields(self)
 
     @property
     def alphabet(self) -> Alphabet:
@@ -72,11 +102,13 @@ class Tacotron2DataConfig:
         is_english = "english_cleaners" in self.text_cleaners and self.alphabet == BUILT_IN
         return is_english and self.text_reading != "as-published"
 
-    @property
-    def conversion(self) -> sentences.Conversion:
-        """The steps from a text for inference to symbols."""
-        clean = get_cleaner(self.text_cleaners)
-        return sentences.Conversion(read_places, clean) if self.reads_english else sentences.Conversion(clean=clean)
+
+# Inference converts a phrase three times: to cut, encode and plot it.
+@lru_cache(maxsize=256)
+def _read_english(text: str) -> str:
+    from tacotron2.text.reading.reader import read_english  # training never reads aloud
+
+    return read_english(text)
 
 
 class Item(NamedTuple):
@@ -193,23 +225,34 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     Together the pieces have the words of the whole text. Pieces without words are left out; of a very long text without any, only
     its beginning stays. An invalid text stays whole, since encode reports its error.
     """
-    config = from_options(Tacotron2DataConfig, options)
-    if limit and len(config.read_aloud(text)) > limit:
-        try:
-            ids = _encode_one(text, config, read_aloud=True)
-        except DataError:
-            return [Piece(text, 0.0)]
-        if _is_silent(ids, config.alphabet):
-            return [Piece(text, 0.0)]
-        parts = [
-            Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, config.conversion)
-        ]
-        encoded = [(piece, _encode_one(piece.text, config, read_aloud=True)) for piece in parts]
-        if with_words := [piece for piece, ids in encoded if _has_words(ids, config.alphabet)]:
-            return with_words
-        if len(text) > sentences.LONGEST_UNCUT:  # signs alone, or white space, of which cut_text keeps nothing
-            return [next((piece for piece, ids in encoded if ids), Piece(" ", 0.0))]
-    return [Piece(text, 0.0)]
+    config, whole = from_options(Tacotron2DataConfig, options), [Piece(text, 0.0)]
+    if not limit or len(config.read_aloud(text)) <= limit:
+        return whole
+    try:
+        ids = _encode_one(text, config, read_aloud=True)
+    except DataError:
+        return whole
+    if _is_silent(ids, config.alphabet):
+        return whole
+    from tacotron2.text import sentences
+    from tacotron2.text.reading.reader import read_places
+
+    clean = get_cleaner(config.text_cleaners)
+    steps = sentences.Conversion(read_places, clean) if config.reads_english else sentences.Conversion(clean=clean)
+    parts = [Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, steps)]
+    encoded = [(piece, _encode_one(piece.text, config, read_aloud=True)) for piece in parts]
+    if with_words := [piece for piece, ids in encoded if _has_words(ids, config.alphabet)]:
+        return with_words
+    if len(text) > sentences.LONGEST_UNCUT:  # signs alone, or white space, of which cut_text keeps nothing
+        return [next((piece for piece, ids in encoded if ids), Piece(" ", 0.0))]
+    return whole
+
+
+def sentence_ends(text: str) -> list[int]:
+    """List the places where the sentences of a text end, except for the last."""
+    from tacotron2.text import sentences
+
+    return sentences.sentence_ends(text)
 
 
 def unspoken(text: str, options: Options) -> list[str]:

@@ -22,7 +22,7 @@ from tacotron2.guard import DecodingGuard, StopRule
 
 
 class Prenet(nn.Module):
-    """Two bias-free linear layers. Their dropout stays on in inference: without it the decoder repeats itself."""
+    """Two linear layers without bias. Their dropout stays on in inference; without it the decoder repeats itself."""
 
     def __init__(self, in_dim: int, dim: int) -> None:
         super().__init__()
@@ -34,11 +34,11 @@ class Prenet(nn.Module):
         return torch.rand(steps, 2, batch, self.dim, device=device) >= self.p_dropout
 
     def keep_masks(self, draws: Draws, steps: int) -> Tensor:
-        """The same (K, 2, B, P) from numbers of each item's own, step by step too."""
+        """The same (K, 2, B, P) from each item's own random numbers, step by step too."""
         return draws.uniform(steps, 2, self.dim).movedim(0, 2) >= self.p_dropout
 
     def forward(self, frames: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Frames (K, B, r·M) -> (K, B, P), with keep masks (K, 2, B, P), drawn here where not given."""
+        """Frames (K, B, r·M) -> (K, B, P), with keep masks (K, 2, B, P), drawn here by default."""
         if keep is None:
             keep = self.draw_keep_masks(frames.shape[0], frames.shape[1], frames.device)
         x = frames
@@ -125,10 +125,9 @@ class Decoder(nn.Module):
         self.early_stopping = not config.decoder_no_early_stopping
         self.p_attention_dropout = config.p_attention_dropout
         self.p_decoder_dropout = config.p_decoder_dropout
-        self.drop_frame_rate = (
-            Tacotron2TrainingConfig.drop_frame_rate
-        )  # no part of the config: any weights can be trained so
-        self.guard = DecodingGuard()  # likewise
+        # Neither is part of the config, as both suit any weights.
+        self.drop_frame_rate = Tacotron2TrainingConfig.drop_frame_rate
+        self.guard = DecodingGuard()
         memory_dim, step_dim = config.encoder_embedding_dim, config.n_mel_channels * config.n_frames_per_step
         self.prenet = Prenet(step_dim, config.prenet_dim)
         self.attention_rnn = nn.LSTMCell(config.prenet_dim + memory_dim, config.attention_rnn_dim)
@@ -140,7 +139,7 @@ class Decoder(nn.Module):
     def forward(self, values: Tensor, text_lengths: Tensor, mels: Tensor, mel_lengths: Tensor) -> DecoderOutput:
         """Teacher forcing: encoder outputs (B, S, E), target mels (B, M, T); T need not be a multiple of r.
 
-        In training, drop_frame_rate of the steps get zeros as input, as the first one does, and depend on the text alone.
+        In training, a share drop_frame_rate of the steps gets zeros as input, like the first step, and so relies on the text alone.
         """
         frames = self.previous_frames(mels)
         if self.training and self.drop_frame_rate > 0:
@@ -164,10 +163,10 @@ class Decoder(nn.Module):
     def infer(
         self, values: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
     ) -> DecoderOutput:
-        """Free running: each step gets the frames of the step before, until every item stopped or max_steps are done.
+        """Free running: each step gets the previous step's frames, until every item has stopped or after max_steps.
 
-        An item stops when its gate fires or its guard's rule holds; its length counts the frames before. An item that does
-        not stop is as long as its frame_limits. The prenet's dropout takes numbers from `draws`, or else from PyTorch's generator.
+        An item stops when its gate fires or its guard's rule holds; its length counts the frames before that. An item that does
+        not stop is as long as its frame_limits. The prenet's dropout draws from `draws`, or else from PyTorch's generator.
         """
         memory = self.attention_layer.memory(values, text_lengths)
         state, stop = self.start(memory), self.stop_rule(text_lengths, max_steps)
@@ -212,7 +211,7 @@ class Decoder(nn.Module):
         return mels.transpose(1, 2), self.gate_layer(outputs)[:, :, 0].repeat_interleave(r, dim=1)
 
     def previous_frames(self, mels: Tensor) -> Tensor:
-        """Target mels (B, M, T) -> each step's input (K, B, r·M): zeros, then the frames of the step before."""
+        """Target mels (B, M, T) -> each step's input (K, B, r·M): zeros, then the previous step's frames."""
         r = self.n_frames_per_step
         mels = F.pad(mels, (0, -mels.shape[2] % r))
         steps = mels.transpose(1, 2).unflatten(1, (-1, r)).flatten(2).transpose(0, 1)

@@ -1,4 +1,4 @@
-"""Rules that end a free run, and guards for models whose gate or attention fail: all guards are off by default.
+"""Rules that end a free run, and guards for models with a failing gate or attention; all guards are off by default.
 
 No checkpoint stores the guards. Ping et al. 2018 (Deep Voice 3) restrict attention to a window in inference too, but only forward.
 """
@@ -6,16 +6,18 @@ No checkpoint stores the guards. Ping et al. 2018 (Deep Voice 3) restrict attent
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from common.errors import UsageError
+from common.options import Check, check_fields, flag_of, option
 
 # B batch, S symbols, n decoder steps
 
 MOST = 1_000_000  # frames or symbols; PyTorch refuses numbers beyond 64 bits
+OFF_OR_MORE = Check(lambda value: 0 <= value < math.inf, "0 (off) or more")
 SPARE_FRAMES = 50  # added to a clip's limit: half a second for the pauses of short texts
 
 
@@ -23,19 +25,31 @@ SPARE_FRAMES = 50  # added to a clip's limit: half a second for the pauses of sh
 class DecodingGuard:
     """Limits on a free run; 0 is off. Raises UsageError, naming the flag, for negative, infinite and huge values."""
 
-    attention_stop: int = 0  # frames at a text's last symbol after which the clip ends
-    attention_window: int = 0  # symbols that attention may move back or forward in a decoder step
-    max_frames_per_symbol: float = 0.0
+    attention_stop: int = option(
+        0,
+        "also end a clip after attention has stayed at the last symbol for N mel frames, regardless of the gate; choose "
+        "more than the longest sound, for example 30; 0: off",
+        metavar="N",
+        check=OFF_OR_MORE,
+    )
+    attention_window: int = option(
+        0,
+        "limit the movement of attention to W symbols a decoder step, forward or back; 0: off",
+        metavar="W",
+        check=OFF_OR_MORE,
+    )
+    max_frames_per_symbol: float = option(
+        0.0,
+        f"also end a clip after X mel frames a symbol plus {SPARE_FRAMES}; 0: off",
+        metavar="X",
+        check=OFF_OR_MORE,
+    )
 
     def __post_init__(self) -> None:
-        values = {"--" + field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
-        # the comparison fails for NaN too
-        wrong = {flag: value for flag, value in values.items() if not 0 <= value < math.inf}
-        if wrong:
-            raise UsageError("; ".join(f"{flag}: {value}, expected 0 (off) or more" for flag, value in wrong.items()))
-        beyond = {flag: value for flag, value in values.items() if isinstance(value, int) and value > MOST}
-        if beyond:
-            raise UsageError("; ".join(f"{flag}: {value}, expected at most {MOST}" for flag, value in beyond.items()))
+        check_fields(self)
+        counts = {flag_of(name): getattr(self, name) for name in ("attention_stop", "attention_window")}
+        if beyond := [f"{flag}: {count}, expected at most {MOST}" for flag, count in counts.items() if count > MOST]:
+            raise UsageError("; ".join(beyond))
 
     def step_limits(self, text_lengths: Tensor, frames_per_step: int, max_steps: int) -> Tensor:
         """Return the limits in decoder steps (B,) for texts of these lengths (B,), rounded up to whole steps."""

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.errors import UsageError
 from common.layers import at_least_float32, length_mask
+from common.options import Check, check_fields, option
 from tacotron2.model import Tacotron2Output
 
 # B batch, S symbols, T frames, M mels, K decoder steps
@@ -18,21 +18,32 @@ from tacotron2.model import Tacotron2Output
 
 @dataclass(frozen=True, kw_only=True)
 class Tacotron2LossConfig:
-    """Options of the criterion and the defaults of their flags."""
+    """Options of the criterion. Raises UsageError for values out of range, each by its flag."""
 
-    mask_padding: bool = False
+    mask_padding: bool = False  # this one and the next are flags of the model
     n_frames_per_step: int = 1
-    guided_attention_weight: float = 0.0
-    guided_attention_sigma: float = 0.4
-    guided_attention_decay: float = 1.0
+    guided_attention_weight: float = option(
+        0.0,
+        "weight of the guided attention loss, which penalises attention far from the diagonal; about 100 helps with little "
+        "data; 0: off",
+        metavar="W",
+        check=Check(lambda weight: weight >= 0, "0 or more"),
+    )
+    guided_attention_sigma: float = option(
+        0.4,
+        "width of the diagonal band, as a share of the clip",
+        metavar="S",
+        check=Check(lambda sigma: sigma > 0, "more than 0"),
+    )
+    guided_attention_decay: float = option(
+        1.0,
+        "factor on the weight of guided attention after each iteration; 1: constant",
+        metavar="D",
+        check=Check(lambda decay: 0 < decay <= 1, "a factor in (0, 1]"),
+    )
 
     def __post_init__(self) -> None:
-        if not self.guided_attention_weight >= 0:  # NaN fails this as well
-            raise UsageError(f"--guided-attention-weight: {self.guided_attention_weight}, expected 0 or more")
-        if not self.guided_attention_sigma > 0:
-            raise UsageError(f"--guided-attention-sigma: {self.guided_attention_sigma}, expected more than 0")
-        if not 0 < self.guided_attention_decay <= 1:
-            raise UsageError(f"--guided-attention-decay: {self.guided_attention_decay}, expected a factor in (0, 1]")
+        check_fields(self)
 
 
 class Tacotron2Targets(NamedTuple):

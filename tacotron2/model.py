@@ -110,8 +110,8 @@ class Tacotron2(nn.Module):
         """Free running: text (B, S), text_lengths (B,) -> frames, lengths, alignments; padding has no effect on an item.
 
         The run ends when every item has stopped, or after max_steps decoder steps (max_decoder_steps of the config by default).
-        The decoder's guard may stop or cut items before; an item as long as its frame_limits did not stop. With `draws` an item's
-        dropout is its own; otherwise it comes from PyTorch's generator, for the whole batch.
+        The decoder's guard may stop or cut items earlier; an item as long as its frame_limits did not stop. With `draws` each item
+        has its own dropout; otherwise PyTorch's generator draws it for the whole batch.
         """
         memory = self.encoder(self.embedding(text), text_lengths, mask_padding=True)
         decoded = self.decoder.infer(memory, text_lengths, max_steps, draws)

@@ -1,7 +1,7 @@
-"""Plots, sounds and numbers of a validation of Tacotron 2: one clip with teacher forcing, and some free running.
+"""Plots, sounds and numbers from validating Tacotron 2: one clip with teacher forcing, and a few free running.
 
 Teacher forcing hides failures: with true frames as input, attention can look right although free running fails. So each validation
-also runs the first clips of the validation list free.
+also lets the first clips of the validation list run freely.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from common.spec import Preview
 from tacotron2.data_function import Tacotron2Batch
 from tacotron2.model import Tacotron2, Tacotron2Inference, Tacotron2Output
 
-SOUND_ITERATIONS = 30  # half the iterations of inference, enough to follow the progress of training
-FREE_CLIPS, PLOTTED_CLIPS = 8, 2  # clips that run free, and those with plots and sounds
-PATIENCE = 2  # limit of free running, in lengths of the longest true clip
+SOUND_ITERATIONS = 30  # half as many as in inference, enough to follow the training
+FREE_CLIPS, PLOTTED_CLIPS = 8, 2  # clips that run freely, and how many of them get plots and sounds
+PATIENCE = 2  # longest free run, as a multiple of the longest true clip
 
 
 def preview(model: Tacotron2, batch: Tacotron2Batch, outputs: Tacotron2Output, stft: TacotronSTFT) -> Preview:
-    """Preview the batch's first clip with teacher forcing, and its first clips free running."""
+    """Preview the batch's first clip with teacher forcing and its first few clips free running."""
     forced, free = _teacher_forced(model, batch, outputs, stft), _free_running(model, batch, stft)
     return Preview(forced.figures | free.figures, forced.sounds | free.sounds, forced.scalars | free.scalars)
 
@@ -50,7 +50,7 @@ def _teacher_forced(model: Tacotron2, batch: Tacotron2Batch, outputs: Tacotron2O
 
 
 def _free_running(model: Tacotron2, batch: Tacotron2Batch, stft: TacotronSTFT) -> Preview:
-    """Run the first clips free: attention focus, length relative to the true length, share of clips that stop by themselves."""
+    """Let the first clips run freely: attention focus, length relative to the true one, share of clips that stop by themselves."""
     text, text_lengths = batch.text[:FREE_CLIPS], batch.text_lengths[:FREE_CLIPS]
     true_lengths = batch.mel_lengths[:FREE_CLIPS]
     r = model.config.n_frames_per_step

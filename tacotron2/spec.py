@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from common.audio.stft import TacotronSTFT
 from common.errors import UsageError
-from common.options import from_options
-from common.spec import AcousticInference, ModelSpec, Options, Preview, TrainingDefaults
-from tacotron2.advice import advise
+from common.options import from_options, given_fields
+from common.spec import AcousticInference, Advice, ModelSpec, Options, Preview, TrainingDefaults
 from tacotron2.arg_parser import add_tacotron2_arguments, add_tacotron2_training_arguments
 from tacotron2.config import Tacotron2Config, Tacotron2TrainingConfig
-from tacotron2.data_function import TextMelDataset, encode, find_dropped, pieces, spell, unspoken
+from tacotron2.data_function import (
+    Tacotron2Batch,
+    TextMelDataset,
+    encode,
+    find_dropped,
+    pieces,
+    sentence_ends,
+    spell,
+    unspoken,
+)
 from tacotron2.fast.table import WAYS
 from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
-from tacotron2.model import Tacotron2
+from tacotron2.model import Tacotron2, Tacotron2Output
 from tacotron2.text import alphabet_of
-from tacotron2.text.sentences import sentence_ends
 from tacotron2.transfer import transfer
 
 
@@ -26,7 +34,7 @@ def config_from_options(options: Options) -> dict[str, Any]:
 
     Raises UsageError where --n-symbols is too small for the alphabet, or not the size of one from a file.
     """
-    config = {field.name: options[field.name] for field in fields(Tacotron2Config) if field.name in options}
+    config = given_fields(Tacotron2Config, options)
     if "symbols" not in options:  # only some flags are known, and the alphabet is not among them
         return config
     symbols, default = options["symbols"], Tacotron2Config.n_symbols
@@ -35,7 +43,7 @@ def config_from_options(options: Options) -> dict[str, Any]:
         if rows < size:
             raise UsageError(
                 f"--n-symbols: {rows}, expected at least {size}, the size of the built-in alphabet; "
-                "a smaller one comes with --symbols-file"
+                "a smaller one needs --symbols-file"
             )
         return config
     if rows not in (size, default):
@@ -49,23 +57,84 @@ def make_loss(options: Options) -> Tacotron2Loss:
 
 
 def use_guard(model: Tacotron2, options: Options) -> None:
-    """Let a model run freely by the rules that the options describe. Raises UsageError where they cannot be followed."""
+    """Set the rules of free running. Raises UsageError for values that cannot work."""
     model.decoder.guard = from_options(DecodingGuard, options)
 
 
+def show(model: Tacotron2, batch: Tacotron2Batch, outputs: Tacotron2Output, stft: TacotronSTFT) -> Preview:
+    """Pictures, sounds and numbers of a validation."""
+    from tacotron2.preview import preview  # a step needs no pictures
+
+    return preview(model, batch, outputs, stft)
+
+
 def prepare_training(model: Tacotron2, options: Options) -> None:
-    """Set on a model how it is to be trained; validations run freely too. Raises UsageError for what cannot be."""
+    """Set a model's options of training, and the rules of free running for validations. Raises UsageError for wrong values."""
     use_guard(model, options)
     training = from_options(Tacotron2TrainingConfig, options)
     model.decoder.drop_frame_rate = training.drop_frame_rate
     model.encoder.p_dropout = model.postnet.p_dropout = training.p_convolution_dropout
 
 
-def preview(*outputs: Any) -> Preview:
-    """Preview a validation batch. Imported only here, because inference needs no pictures."""
-    from tacotron2 import preview
+FEW_MINUTES = 20  # below, a warm start trains the decoder alone
+FEW_WEIGHTS = 15_000_000  # the paper's model has 28 million, the embedded voice's 7
+GUIDED = {"guided_attention_weight": 100.0, "guided_attention_decay": 0.9995}
+LIGHT_DROPOUT = {"p_convolution_dropout": 0.1}  # docs/own-voice.md measures it against the published 0.5
+# A small model, as in the quickstart, since the paper's has 28 million weights.
+SMALL = {
+    "symbols_embedding_dim": 256,
+    "encoder_embedding_dim": 256,
+    "encoder_n_convolutions": 3,
+    "prenet_dim": 128,
+    "attention_rnn_dim": 256,
+    "attention_dim": 64,
+    "decoder_rnn_dim": 256,
+    "postnet_embedding_dim": 128,
+    "p_attention_dropout": 0.0,
+    "p_decoder_dropout": 0.0,
+    **LIGHT_DROPOUT,
+}
+# Limits free runs in reports: a model that does not stop by itself yet would run for minutes.
+LIMIT = {"max_frames_per_symbol": 20.0}
 
-    return preview.preview(*outputs)
+
+def advise(minutes: float, weights: int, gpu: bool) -> Advice:
+    """Choose settings for an amount of data: to fine-tune a model with that many weights, or to train from scratch for 0."""
+    advice = _fine_tuning(minutes, weights) if weights else _from_nothing(minutes, gpu)
+    return advice._replace(options=advice.options | LIMIT)
+
+
+def _from_nothing(minutes: float, gpu: bool) -> Advice:
+    if minutes < 60:
+        options = {"batch_size": 16, "epochs": 300, "learning_rate": 2e-3, "n_frames_per_step": 3, **GUIDED, **SMALL}
+        return Advice(
+            options,
+            f"{minutes:.0f} min of speech are too few for a large model: a small one, guided attention, 3 frames a step",
+        )
+    frames = {"n_frames_per_step": 2} if minutes < 600 or not gpu else {}
+    options = {
+        "batch_size": 48 if gpu else 16,
+        "epochs": 250 if minutes < 600 else 500,
+        "learning_rate": 1e-3,
+        **frames,
+        **GUIDED,
+    }
+    return Advice(
+        options | ({} if gpu else SMALL), "enough data for a model of its own; guided attention aligns it sooner"
+    )
+
+
+def _fine_tuning(minutes: float, weights: int) -> Advice:
+    is_small = weights < FEW_WEIGHTS
+    scale, light = (5, LIGHT_DROPOUT) if is_small else (1, {})  # a small model takes, and needs, a higher rate
+    if minutes < FEW_MINUTES:
+        frozen = {"freeze": ["^embedding", "^encoder"]}
+        options = {"batch_size": 8, "epochs": 200, "learning_rate": scale * 1e-4, "warmup_steps": 50, **frozen, **light}
+        return Advice(
+            options, f"few words in {minutes:.0f} min of speech: the reading of the text stays, the voice is trained"
+        )
+    options = {"batch_size": 16, "epochs": 150, "learning_rate": scale * 2e-4, "warmup_steps": 100, **light}
+    return Advice(options, f"{minutes:.0f} minutes suffice to train all weights of the warm start")
 
 
 SPEC = ModelSpec(
@@ -86,7 +155,7 @@ SPEC = ModelSpec(
     make_dataset=TextMelDataset,
     check_clips=TextMelDataset.check_clips,
     make_loss=make_loss,
-    preview=preview,
+    preview=show,
     prepare_training=prepare_training,
     fast_ways=WAYS,
     advise=advise,

@@ -13,21 +13,22 @@ from tacotron2.text import alphabet_of
 # S symbols of the old alphabet, N of the new one, E channels of an embedded symbol
 
 EMBEDDING = "embedding.weight"
-LISTED_SYMBOLS = 8  # new symbols that the message names
+LISTED_SYMBOLS = 8  # new symbols listed in the message
 
 
 def transfer(start: WarmStart) -> tuple[dict[str, Tensor], str]:
-    """Adapt the weights to this run's alphabet; also return a message on the embedding's rows, "" if nothing changed.
+    """Adapt the weights to this run's alphabet; also return a message about the embedding's rows, "" if nothing changed.
 
-    Rows (S, E) become rows (N, E). A symbol of both alphabets keeps its row. A letter that the old alphabet has only in the other
-    case takes that row. All other rows start as in this run's model. Raises DataError if rows and old alphabet differ in number.
+    Rows (S, E) become rows (N, E). A symbol in both alphabets keeps its row, and a letter that the old alphabet has only in the
+    other case takes that row. All other rows start as in this run's model. Raises DataError if the old alphabet and its rows differ
+    in number.
     """
     old, new = (alphabet_of(options.get("symbols")).symbols for options in (start.stored, start.options))
     if old == new or EMBEDDING not in start.weights:
         return start.weights, ""
     rows, fresh = start.weights[EMBEDDING], start.model.state_dict()[EMBEDDING]
     if rows.shape[1:] != fresh.shape[1:]:
-        return start.weights, ""  # other layers differ in size too, and loading names them all
+        return start.weights, ""  # other layers differ in size too; loading will name them all
     if len(rows) != len(old):
         raise DataError(
             f"{EMBEDDING}: {len(rows)} rows, expected {len(old)}, one for each symbol of the checkpoint's alphabet; "
@@ -35,7 +36,7 @@ def transfer(start: WarmStart) -> tuple[dict[str, Tensor], str]:
         )
     places = {symbol: i for i, symbol in enumerate(old)}
     same_case = {i: places[symbol] for i, symbol in enumerate(new) if symbol in places}
-    # swapcase() of a letter without case is the letter itself; of "ß" it is "SS", which is no symbol
+    # swapcase() leaves letters without case as they are; for "ß" it gives "SS", which is not a symbol
     other_case = {i: places[symbol.swapcase()] for i, symbol in enumerate(new) if symbol.swapcase() in places}
     sources = other_case | same_case
     table = fresh.detach().clone()

@@ -1,4 +1,4 @@
-"""Fixtures of every test: one thread, and random numbers that depend only on the test's name."""
+"""Fixtures of every test: one thread, and random numbers that depend only on the test's name; and the order of files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,32 @@ import zlib
 
 import pytest
 import torch
+
+# Files that take longest, which start first: a long file at the end would keep one process busy while the others wait.
+LONGEST = (
+    *(
+        "test_fast_ways",
+        "fuzz/test_targets",
+        "exports/test_targets",
+        "test_hostile_requests",
+        "test_kills",
+        "test_scale",
+    ),
+    *("test_multiproc", "test_lost_processes", "test_full_disk", "test_hostile_clients", "test_hostile_crowds"),
+    *("test_without_gpu", "test_train", "test_page", "test_speed", "test_training_features"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, then all others with slow tests; `--dist loadfile` hands files out in this order."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        name = item.path.with_suffix("").as_posix()
+        first = next((number for number, ending in enumerate(LONGEST) if name.endswith(ending)), len(LONGEST))
+        return first, item.path not in slow
+
+    items.sort(key=place)  # stable: the order within a file stays
 
 
 @pytest.fixture(autouse=True)

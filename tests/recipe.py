@@ -9,6 +9,8 @@ import io
 import os
 import runpy
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,8 +24,11 @@ import pytest
 import torch
 
 from common.run.nvlog import read_log
+from tests.forks import ROOT, Fork, can_fork
 
-ROOT = Path(__file__).resolve().parent.parent
+Process = subprocess.Popen[str] | Fork
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 EVALUATORS = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
 SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # numbers of corpus clips of one and a half seconds each
 
@@ -123,10 +128,13 @@ def folder_of_tools(folder: Path, *absent: str) -> Path:
     return folder
 
 
-def start(*words: object, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start a command in the background, in its own process group."""
+def start(*argv: object, environment: Mapping[str, str] | None = None) -> Process:
+    """Start a command in the background, in a session of its own; the recipe's own commands are forked from a warm process."""
+    words, environment = tuple(map(str, argv)), ENVIRONMENT if environment is None else environment
+    if can_fork(words, environment):
+        return Fork(*words, environment=environment)
     return subprocess.Popen(
-        [str(word) for word in words],
+        words,
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -136,7 +144,49 @@ def start(*words: object, environment: Mapping[str, str] | None = None) -> subpr
     )
 
 
-def wait_for_epoch_1(process: subprocess.Popen[str], folder: Path) -> None:
+def call(*argv: object, timeout: float = 600) -> Result:
+    """Run a command in a process of its own to its end."""
+    process = start(*argv)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode is not None
+    return Result(process.returncode, out, err)
+
+
+def start_ranks(script: str, *argv: object, ranks: int = 2) -> list[Process]:
+    """Start the processes of a run without a launcher: a single one, or distributed ones that meet at a free port."""
+    if ranks == 1:
+        return [start(sys.executable, script, *argv)]
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    return [start(sys.executable, script, *argv, environment=ENVIRONMENT | meeting | rank) for rank in own]
+
+
+def start_nodes(*argv: object) -> list[Process]:
+    """Start train.py on two nodes of one process, each with a launcher, as on two machines."""
+    rendezvous = (
+        f"--nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id 9 --rdzv-endpoint localhost:{free_port()}"
+    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", *rendezvous.split()]
+    return [start(*launcher, "train.py", *argv) for _ in range(2)]
+
+
+def children(pid: int) -> list[int]:
+    """List the live child processes of a process that runs."""
+    listing = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listing.read_text().split()] if listing.exists() else []
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def wait_for_epoch_1(process: Process, folder: Path) -> None:
     """Wait until a training into `folder` has logged the first step of epoch 1."""
     log, deadline = folder / "nvlog.json", time.monotonic() + 200
     while not (log.exists() and '"step": [1, 0]' in log.read_text()):

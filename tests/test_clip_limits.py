@@ -10,8 +10,7 @@ import soundfile
 import torch
 
 from common.audio.stft import AudioConfig
-from common.data.clip_limits import mel_seconds
-from common.data.mels import save_mel
+from common.data.mels import mel_seconds, save_mel
 from common.errors import DataError, UsageError
 from data_functions import get_dataset
 from tests.recipe import flags, run

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.run.nvlog import read_log
-from tests.recipe import flags, start, wait_for_epoch_1
-from tests.test_scale import ENVIRONMENT
+from tests.recipe import ENVIRONMENT, flags, start, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
 FAKETIME = sorted(Path("/usr/lib").glob("**/libfaketime.so.1"))

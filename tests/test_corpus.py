@@ -218,16 +218,3 @@ def test_errors_name_missing_tools_with_their_packages(tmp_path: Path) -> None:
     assert result.stderr == (
         "error: festival and oggenc not found: run `apt-get install festival festvox-us-slt-hts vorbis-tools` first\n"
     )
-
-
-def test_licence_and_readme_describe_the_corpus() -> None:
-    licence, readme = (ROOT / "corpus/LICENSE").read_text(), (ROOT / "corpus/README.md").read_text()
-    for text in (
-        "Carnegie Mellon University",
-        "Nagoya Institute of Technology",
-        "University of Edinburgh",
-        "synthetic",
-    ):
-        assert text in licence
-    assert readme.split("\n\n")[1].startswith("Synthetic speech")
-    assert make_corpus.APT_PACKAGES in readme

@@ -19,9 +19,11 @@ import data_functions
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.spec import Key
+from common.training.options import DataConfig
 from data_functions import get_dataset, get_loader
 
 RATE = 22050
+CPU = Dist(0, 0, 1, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -37,8 +39,7 @@ def options(tmp_path):
 def test_a_bad_clip_is_a_one_line_error_in_any_process(options, tmp_path, workers):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     soundfile.write(tmp_path / "2.wav", np.zeros((RATE, 2)), RATE)  # after the check of all clips
-    dist = Dist(0, 0, 1, torch.device("cpu"))
-    batches = iter(get_loader(dataset, options | {"num_workers": workers}, dist, training=False))
+    batches = iter(get_loader(dataset, DataConfig(num_workers=workers), 0, CPU, training=False))
     assert next(batches).names == (f"{tmp_path}/0.wav",)
     assert next(batches).audio.shape == (1, 4000)
     with pytest.raises(DataError, match="2 channels") as error:
@@ -66,7 +67,7 @@ def test_a_fault_in_a_worker_is_not_called_a_lost_worker(options, tmp_path):
         raise RuntimeError("a fault in the code")
 
     dataset.collate = fail
-    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
     with pytest.raises(RuntimeError, match="a fault in the code"):
         next(iter(loader))
 
@@ -92,7 +93,7 @@ def test_a_lost_connection_to_a_worker_that_has_ended_is_named(options, tmp_path
     monkeypatch.setattr(data_functions, "LOST_AFTER", 5.0 if error is DataError else 0.2)
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     dataset.collate = lambda items: batch
-    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
     with pytest.raises(error, match=r"(worker has ended \(ConnectionResetError|Connection reset)"):
         next(iter(loader))
 
@@ -101,7 +102,7 @@ def test_a_worker_that_ends_in_a_later_epoch_is_named(options, tmp_path):
     dataset, calls = get_dataset("WaveGlow", options, tmp_path / "list.txt"), itertools.count(1)
     collate = dataset.collate
     dataset.collate = lambda items: _Dying() if next(calls) > len(dataset) else collate(items)  # counted in the worker
-    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
     assert len(list(loader)) == len(dataset)
     with pytest.raises(DataError, match=r"worker has ended \(ConnectionResetError"):
         list(loader)
@@ -111,7 +112,7 @@ def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monk
     monkeypatch.setattr(data_functions, "LOST_AFTER", 4.0)
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
     dataset.collate = lambda items: _Failing()
-    loader = get_loader(dataset, options | {"num_workers": 1}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    loader = get_loader(dataset, DataConfig(num_workers=1), 0, CPU, training=False)
     batches = iter(loader)
     other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(2.0,))
     other.start()
@@ -122,5 +123,5 @@ def test_the_end_of_another_process_is_not_a_lost_worker(options, tmp_path, monk
 
 def test_a_loader_yields_the_batches_of_the_dataset(options, tmp_path):
     dataset = get_dataset("WaveGlow", options, tmp_path / "list.txt")
-    loader = get_loader(dataset, options | {"num_workers": 0}, Dist(0, 0, 1, torch.device("cpu")), training=False)
+    loader = get_loader(dataset, DataConfig(num_workers=0), 0, CPU, training=False)
     assert torch.equal(next(iter(loader)).audio, dataset.collate([dataset[Key(0, 0)]]).audio)

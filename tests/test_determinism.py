@@ -14,8 +14,7 @@ import torch
 from common import precision
 from common.checkpoint.files import load_checkpoint
 from common.errors import UsageError
-from tests.recipe import ROOT, flags, run, start, succeed, train_tiny_model
-from tests.test_scale import ENVIRONMENT, LAUNCHER
+from tests.recipe import ENVIRONMENT, LAUNCHER, ROOT, flags, run, start, succeed, train_tiny_model
 from tests.test_train import differences, losses
 
 slow = pytest.mark.slow

@@ -1,17 +1,12 @@
-"""A user's mistake ends with one error message, a hint, and exit code 2 (usage) or 1 (data), but no traceback.
-
-Ctrl-C ends with exit code 130 and no traceback either.
-"""
+"""A user's mistake ends with one error message, a hint, and exit code 2 (usage) or 1 (data); Ctrl-C with 130. No traceback."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +18,7 @@ from common.checkpoint.files import load_checkpoint
 from common.errors import exit_on_user_error
 from common.run.interrupt import StopRequest
 from common.training import loop as engine
-from tests.recipe import MODELS, ROOT, SHARED, flags, run, start, succeed, train_tiny_model, wait_for_epoch_1
+from tests.recipe import MODELS, ROOT, SHARED, call, flags, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
 
@@ -220,16 +215,13 @@ REASONS = {
 
 
 @pytest.mark.parametrize("fault", [*REASONS, "model"])
-def test_a_broken_checkpoint_to_resume_is_an_error(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
-    message = stderr_of(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", broken[fault]))
+def test_a_broken_checkpoint_is_an_error(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
+    path = broken[fault]
+    message = stderr_of(1, "train.py", *training(tmp_path / "out", "--checkpoint-path", path))
     reason = REASONS.get(fault, "not this model's weights")
-    assert message.startswith(f"error: {broken[fault]}: {reason}")
-
-
-@pytest.mark.parametrize("fault", [*REASONS, "model"])
-def test_a_broken_checkpoint_for_inference_is_an_error(tmp_path: Path, broken: dict[str, Path], fault: str) -> None:
-    message = stderr_of(1, "inference.py", *speech(tmp_path), "--waveglow", broken[fault])
-    assert message.startswith(f"error: {broken[fault]}: {REASONS.get(fault, 'WaveGlow config: unknown keys')}")
+    assert message.startswith(f"error: {path}: {reason}")
+    message = stderr_of(1, "inference.py", *speech(tmp_path), "--waveglow", path)
+    assert message.startswith(f"error: {path}: {REASONS.get(fault, 'WaveGlow config: unknown keys')}")
     assert fault != "model" or message.endswith("is it a checkpoint of WaveGlow?")
 
 
@@ -304,19 +296,14 @@ def test_a_blank_line_between_phrases_is_an_error(tmp_path: Path) -> None:
     ]
 
 
-def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path) -> None:
-    lines = stderr_of(1, "inference.py", *speech(tmp_path, "One.", "Two }", "♥♥", "{HH AA9}")).splitlines()
+@pytest.mark.parametrize("before", ["", "This is a sentence of some length, and others follow. " * 4], ids=["", "long"])
+def test_errors_name_the_lines_of_invalid_phrases(tmp_path: Path, before: str) -> None:
+    phrases = [f"{before}One.", f"{before}Two }}", "♥♥", "{HH AA9}"]
+    lines = stderr_of(1, "inference.py", *speech(tmp_path, *phrases)).splitlines()
     assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:", ":4:"]
-    assert "'}' at character 5" in lines[0]
+    assert f"'}}' at character {len(before) + 5}" in lines[0]
     assert "'♥♥' holds nothing to speak" in lines[1]
     assert "no ARPAbet symbol 'AA9'" in lines[2]
-
-
-def test_errors_name_the_lines_of_mistakes_in_long_phrases(tmp_path: Path) -> None:
-    long = "This is a sentence of some length, and others follow. " * 4
-    lines = stderr_of(1, "inference.py", *speech(tmp_path, f"{long}One.", f"{long}Two }}", "♥♥")).splitlines()
-    assert [line.split("phrases.txt")[1].split(" ")[0] for line in lines] == [":2:", ":3:"]
-    assert f"'}}' at character {len(long) + 5}" in lines[0]
 
 
 # Where the results go: code 1.
@@ -348,31 +335,17 @@ def test_a_read_only_output_folder_is_an_error(tmp_path: Path) -> None:
         (["-m", "common.data.mels", "--audio-filelist", "a", "--mel-filelist", "b"], 1, "error: a: no such file"),
     ],
 )
-def test_errors_of_a_real_process(words: list[str], code: int, message: str) -> None:
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == code
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+def test_errors_of_a_process_of_its_own(words: list[str], code: int, message: str) -> None:
+    done = call(sys.executable, *words)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err and "Traceback" not in done.err
 
 
 # Ctrl-C: code 130.
 
 
-@pytest.fixture
-def ctrl_c_enabled() -> Iterator[None]:
-    """Let child processes react to Ctrl-C, even if a shell's & disabled it for the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_enabled")
 def test_ctrl_c_during_inference(tmp_path: Path) -> None:
-    words = [sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**6]
-    process = subprocess.Popen(
-        list(map(str, words)), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = start(sys.executable, "inference.py", *speech(tmp_path), "--max-decoder-steps", 10**6)
     try:
         log = tmp_path / "speech" / "nvlog.json"
         deadline = time.monotonic() + 120
@@ -387,10 +360,8 @@ def test_ctrl_c_during_inference(tmp_path: Path) -> None:
     assert {path.name for path in log.parent.iterdir()} - {"inference.jsonl"} == {"nvlog.json"}
 
 
-@pytest.mark.usefixtures("ctrl_c_enabled")
 def test_ctrl_c_in_a_terminal_does_not_end_loader_processes_before_training_has_saved(tmp_path: Path) -> None:
-    words = [sys.executable, "train.py", *training(tmp_path), "--epochs", 10**5, "--num-workers", 1]
-    process = start(*words)
+    process = start(sys.executable, "train.py", *training(tmp_path), "--epochs", 10**5, "--num-workers", 1)
     try:
         wait_for_epoch_1(process, tmp_path)
         os.killpg(process.pid, signal.SIGINT)  # a terminal signals every process of a run

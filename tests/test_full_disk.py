@@ -19,8 +19,7 @@ from common.data.pictures import save_figure
 from common.errors import DataError
 from common.files import TEMPORARY
 from common.run.nvlog import read_log
-from tests.recipe import ROOT, flags, train_tiny_model
-from tests.test_scale import ENVIRONMENT
+from tests.recipe import Result, call, flags, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 MEGABYTE = 2**20
@@ -44,15 +43,14 @@ def fill(disk: Path, free: int) -> None:
     (disk / "filler").write_bytes(bytes(state.f_bavail * state.f_frsize - free))
 
 
-def call(script: str, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, script, *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+def command(script: str, *argv: object) -> Result:
+    return call(sys.executable, script, *argv)
 
 
-def assert_one_error(done: subprocess.CompletedProcess[str], message: str) -> None:
-    assert done.returncode == 1, done
-    assert re.search(message, done.stderr), done.stderr
-    assert done.stderr.count("error: ") == 1 and "Traceback" not in done.stderr, done.stderr
+def assert_one_error(done: Result, message: str) -> None:
+    assert done.code == 1, done
+    assert re.search(message, done.err), done.err
+    assert done.err.count("error: ") == 1 and "Traceback" not in done.err, done.err
 
 
 def assert_no_half_files(folder: Path) -> None:
@@ -94,16 +92,16 @@ def test_a_write_on_a_full_disk_leaves_the_old_file(disk: Path, name: str) -> No
     assert path.stat().st_size > 100_000
 
 
-@pytest.mark.parametrize("free", [0, 20_000, 200_000, 1_500_000])
-@pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
+@pytest.mark.parametrize(
+    ("model", "free"), [("Tacotron2", 0), ("Tacotron2", 200_000), ("WaveGlow", 20_000), ("WaveGlow", 1_500_000)]
+)
 def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> None:
     """The log, the curves or a checkpoint may be the first to meet the end of the disk."""
-    words = [*flags(model, disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
-    first = call("train.py", *words, "--epochs", 1)
-    assert first.returncode == 0, first.stderr
+    argv = [*flags(model, disk), "--epochs-per-checkpoint", 1, "--epochs-per-validation", 1]
+    succeed("train.py", *argv, "--epochs", 1)
     whole = {path.name: path.read_bytes() for path in disk.glob("checkpoint_*_0.pt")}
     fill(disk, free)
-    done = call("train.py", *words, "--epochs", 400, "--resume-from-last")
+    done = command("train.py", *argv, "--epochs", 400, "--resume-from-last")
     assert_one_error(
         done, rf"^error: {disk}\S*: cannot (write|be written|move|be renamed).*\(No space left on device\)"
     )
@@ -112,42 +110,39 @@ def test_training_on_a_disk_that_fills_up(disk: Path, model: str, free: int) -> 
     read_log(disk / "nvlog.json")
     (disk / "filler").unlink()
     newest = max(load_checkpoint(path)["epoch"] for path in disk.glob("checkpoint_*_[0-9]*.pt"))
-    again = call("train.py", *words, "--epochs", newest + 2, "--resume-from-last", "--keep-checkpoints", 1)
-    assert again.returncode == 0, again.stderr
-    assert f"resuming at epoch {newest + 1}" in again.stdout
+    again = succeed("train.py", *argv, "--epochs", newest + 2, "--resume-from-last", "--keep-checkpoints", 1)
+    assert f"resuming at epoch {newest + 1}" in again
 
 
-@pytest.mark.parametrize("free", [0, 5_000, 30_000, 60_000])
+@pytest.mark.parametrize("free", [0, 5_000, 60_000])
 def test_inference_on_a_disk_that_fills_up(disk: Path, tmp_path: Path, free: int) -> None:
     """Log, record, sounds or pictures; --resume finishes the run."""
     phrases = tmp_path / "phrases.txt"
     phrases.write_text("Two.\n" * 12)
-    words = ["-i", phrases, "-o", disk, "--cpu", "--seed", 1, "-bs", 1, "--tacotron2", train_tiny_model("Tacotron2")]
-    words += ["--waveglow", train_tiny_model("WaveGlow")]
+    argv = ["-i", phrases, "-o", disk, "--cpu", "--seed", 1, "-bs", 1, "--tacotron2", train_tiny_model("Tacotron2")]
+    argv += ["--waveglow", train_tiny_model("WaveGlow")]
     fill(disk, free)
-    assert_one_error(call("inference.py", *words), rf"^error: {disk}\S*: .*\(No space left on device\)")
+    assert_one_error(command("inference.py", *argv), rf"^error: {disk}\S*: .*\(No space left on device\)")
     assert_no_half_files(disk)
     (disk / "filler").unlink()
-    again = call("inference.py", *words, "--resume")
-    assert again.returncode == 0, again.stderr
+    succeed("inference.py", *argv, "--resume")
     assert len(list(disk.glob("*.wav"))) == len(list(disk.glob("*.png"))) == 12
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "inference"])
-def test_a_read_only_folder_is_one_error(disk: Path, tmp_path: Path, command: str) -> None:
+def test_a_read_only_folder_is_one_error(disk: Path, tmp_path: Path) -> None:
     """Mounted read-only, since permissions do not bind root."""
     phrases = tmp_path / "phrases.txt"
     phrases.write_text("Two.\n")
     voice = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow"), "--cpu"]
     training = flags("WaveGlow", tmp_path / "lists")
     training[training.index("-o") + 1] = str(disk)
-    commands: dict[str, list[object]] = {
-        "train": ["train.py", *training, "--epochs", 1],
-        "resume": ["train.py", *training, "--epochs", 2, "--resume-from-last"],
-        "inference": ["inference.py", "-i", phrases, "-o", disk, *voice],
-    }
-    if command == "resume":
-        assert call("train.py", *training, "--epochs", 1).returncode == 0
+    succeed("train.py", *training, "--epochs", 1)
+    fresh = [str(disk / "fresh") if word == str(disk) else word for word in training]
+    commands: list[list[object]] = [
+        ["train.py", *fresh, "--epochs", 1],
+        ["train.py", *training, "--epochs", 2, "--resume-from-last"],
+        ["inference.py", "-i", phrases, "-o", disk, *voice],
+    ]
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-    script, *words = commands[command]
-    assert_one_error(call(str(script), *words), rf"^error: {disk}\S*: cannot .*\(Read-only file system\)")
+    for script, *argv in commands:
+        assert_one_error(command(str(script), *argv), rf"^error: {disk}\S*: cannot .*\(Read-only file system\)")

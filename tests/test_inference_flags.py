@@ -14,7 +14,7 @@ from common.errors import UsageError
 from common.run.nvlog import NvLog, read_log
 from tacotron2.spec import SPEC
 from tacotron2.text import text_to_sequence
-from tests.recipe import ROOT, clips, flags, read_steps, run, succeed, train_tiny_model
+from tests.recipe import clips, flags, read_steps, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def samples(folder: Path) -> np.ndarray:
     return wavfile.read(folder / "audio_0.wav")[1] / 32768
 
 
-def test_levels_of_the_files(tmp_path: Path) -> None:
+def test_levels_of_the_files_and_a_flag_without_effect(tmp_path: Path) -> None:
     quiet = ["--waveglow", train_tiny_model("WaveGlow"), "-s", 0.2, "--max-decoder-steps", 3]
     for mode in ("none", "peak", "loudness"):
         succeed("inference.py", *words(tmp_path / mode, *quiet, "--normalize", mode))
@@ -42,7 +42,8 @@ def test_levels_of_the_files(tmp_path: Path) -> None:
     np.testing.assert_allclose(peak * np.abs(none).max(), none, atol=2e-4)
     assert np.abs(loudness).max() <= 1
     assert np.sqrt((loudness**2).mean()) == pytest.approx(min(0.1, np.sqrt((peak**2).mean())), rel=1e-3)
-    succeed("inference.py", *words(tmp_path / "default", *quiet))
+    printed = succeed("inference.py", *words(tmp_path / "default", *quiet, "--precompute"))
+    assert "note: --precompute has no effect here" in printed
     assert np.array_equal(samples(tmp_path / "default"), none)
 
 
@@ -102,19 +103,6 @@ def test_a_log_of_strange_lines_is_no_training_log(tmp_path: Path) -> None:
     with NvLog(path) as log:
         log.parameters({"model_name": "WaveGlow"})
     assert inference.is_training_log(path)
-
-
-@pytest.mark.parametrize("script", ["inference.py", "evaluate.py"])
-def test_precompute_is_a_flag_without_effect(tmp_path: Path, script: str, capsys) -> None:
-    if script == "inference.py":
-        assert "note: --precompute has no effect here" in succeed(script, *words(tmp_path, *QUIET, "--precompute"))
-        return
-    clips(tmp_path)
-    lines = ["-i", tmp_path / "validation.txt", "--dataset-path", ROOT, "-o", tmp_path / "report", "--lines", 1]
-    models = ["--tacotron2", train_tiny_model("Tacotron2"), "--vocoder", "griffin-lim"]
-    models += ["--max-decoder-steps", 8, "--cpu"]
-    out = succeed(script, *lines, *models, "--without", "asr", "mos", "likeness", "--precompute")
-    assert "note: --precompute has no effect here" in out
 
 
 def test_levels_out_of_the_list_are_refused() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from common.checkpoint.files import load_checkpoint
-from tests.recipe import ROOT, SHORT_CLIPS, flags, read_steps, start, succeed, wait_for_epoch_1
+from tests.recipe import ROOT, SHORT_CLIPS, flags, read_steps, start, start_ranks, succeed, wait_for_epoch_1
 from tests.test_faults_in_training import command
 
 pytestmark = pytest.mark.slow
@@ -51,35 +50,28 @@ def test_a_clip_deleted_in_mid_run_ends_it_after_a_save(tmp_path: Path, part: st
     assert "resuming" in succeed("train.py", *flags("WaveGlow", tmp_path), *words)
 
 
-def test_two_processes_save_together_when_one_cannot_read_a_clip(tmp_path: Path) -> None:
-    words = command(tmp_path, *own_clips(tmp_path), "-bs", 1)
-    process = start(sys.executable, "-m", "multiproc", "--nproc", 2, *words[1:])
-    wait_for_epoch_1(process, tmp_path)
-    victim = next((tmp_path / "clips").glob("training_*"))
-    victim.unlink()
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == 1
-    assert f"error: {victim}: no such audio file" in err and "Traceback" not in err
-    assert "a clip cannot be read: saved" in out
-    assert load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"] > 2
-
-
-@pytest.mark.parametrize("clips", [2, 1], ids=["one each", "one for both"])
-def test_sharded_processes_save_together_when_one_cannot_read_a_clip_of_validation(tmp_path: Path, clips: int) -> None:
-    """All processes run each forward together. With one clip, the second process runs it too and discards the result."""
+@pytest.mark.parametrize(
+    ("part", "clips"), [("training", 2), ("validation", 2), ("validation", 1)], ids=["training", "each", "both"]
+)
+def test_two_processes_save_together_when_one_cannot_read_a_clip(tmp_path: Path, part: str, clips: int) -> None:
+    """Sharded processes run each forward of a validation together; with one clip, the second one discards its result."""
     own = own_clips(tmp_path)
-    held_out = tmp_path / "own_validation.txt"
-    held_out.write_text("".join(f"{line}\n" for line in held_out.read_text().splitlines()[:clips]))
-    words = command(tmp_path, *own, "-bs", 1, "--shard", "--epochs-per-validation", 1, "--timeout-minutes", 1)
-    process = start(sys.executable, "-m", "multiproc", "--nproc", 2, *words[1:])
-    wait_for_epoch_1(process, tmp_path)
-    victim = Path(held_out.read_text().splitlines()[-1].split("|")[0])  # the second process's, if there are two
+    rows = tmp_path / "own_validation.txt"
+    rows.write_text("".join(f"{line}\n" for line in rows.read_text().splitlines()[:clips]))
+    rows = tmp_path / f"own_{part}.txt"
+    victim = Path(
+        rows.read_text().splitlines()[-1].split("|")[0]
+    )  # of validation, the second process's, if there are two
+    sharding = ["--shard", "--epochs-per-validation", 1] if part == "validation" else []
+    argv = command(tmp_path, *own, "-bs", 1, *sharding, "--timeout-minutes", 1)[1:]
+    processes = start_ranks(*argv)
+    wait_for_epoch_1(processes[0], tmp_path)
     victim.unlink()
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == 1
-    assert f"error: {victim}: no such audio file" in err and "Traceback" not in err
-    assert "a clip cannot be read: saved" in out
+    outs, errs = zip(*(process.communicate(timeout=200) for process in processes), strict=True)
+    assert [process.returncode for process in processes] == [1, 1]
+    assert f"error: {victim}: no such audio file" in "".join(errs) and "Traceback" not in "".join(errs)
+    assert "a clip cannot be read: saved" in outs[0]
     checkpoint = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
     trained = [step for step, data in read_steps(tmp_path / "nvlog.json") if "train_iter_time" in data]
-    assert checkpoint["iteration"] == len(trained)
-    assert checkpoint["epoch_complete"]
+    assert checkpoint["iteration"] == len(trained) > 2
+    assert checkpoint["epoch_complete"] == (part == "validation")

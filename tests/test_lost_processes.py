@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from common.checkpoint.files import load_checkpoint
-from tests.recipe import flags, read_steps, start, succeed, wait_for_epoch_1
-from tests.test_scale import ENVIRONMENT, LAUNCHER, children, free_port
+from tests.recipe import children, flags, read_steps, start_nodes, start_ranks, succeed, wait_for_epoch_1
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,62 +26,54 @@ def rank_of(process: int) -> int:
     return next(int(word.removeprefix(b"RANK=")) for word in words if word.startswith(b"RANK="))
 
 
-def trained_steps(folder: Path) -> int:
-    return sum(len(step) == 2 for step, _ in read_steps(folder / "nvlog.json"))
-
-
 def kill_all(*processes: int) -> None:
     for process in processes:
         if Path(f"/proc/{process}").exists():
             os.kill(process, signal.SIGKILL)
 
 
+def stored_iteration(folder: Path) -> int:
+    return load_checkpoint(folder / "checkpoint_WaveGlow_last.pt")["iteration"]
+
+
 @pytest.mark.parametrize("hung", [0, 1])
 def test_a_process_that_hangs_is_named_and_the_main_one_saves(tmp_path: Path, hung: int) -> None:
-    words = [*flags("WaveGlow", tmp_path), *ENDLESS, *SHORT]
-    launch = start(*LAUNCHER, "train.py", *words, environment=ENVIRONMENT)
-    wait_for_epoch_1(launch, tmp_path)
-    by_rank = {rank_of(process): process for process in children(launch.pid)}
-    os.kill(by_rank[hung], signal.SIGSTOP)
-    before = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"]
-    _out, err = launch.communicate(timeout=300)
-    assert launch.returncode == 1
-    named = (
-        f"error: process {hung} of 2 did not answer for 0.1 minutes (--timeout-minutes): stopped, waiting for a disk"
-    )
-    assert named in err and "Traceback" not in err
-    after = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["iteration"]
+    processes = start_ranks("train.py", *flags("WaveGlow", tmp_path), *ENDLESS, *SHORT)
+    try:
+        wait_for_epoch_1(processes[0], tmp_path)
+        processes[hung].send_signal(signal.SIGSTOP)
+        before = stored_iteration(tmp_path)
+        _, err = processes[1 - hung].communicate(timeout=300)
+    finally:
+        kill_all(*(process.pid for process in processes))
+    assert processes[1 - hung].returncode == 1
+    named = f"process {hung} of 2 did not answer for 0.1 minutes (--timeout-minutes): stopped, waiting for a disk"
+    # The store is lost with the main process, so that the other one cannot tell which process hangs.
+    assert ("error: " + named if hung else "did not answer for 0.1 minutes") in err and "Traceback" not in err
+    after = stored_iteration(tmp_path)
     if hung == 0:  # the main process alone can save
         assert after == before
         return
     assert re.search(rf"; saved {tmp_path}/checkpoint_WaveGlow_\d+\.pt; add --resume-from-last", err)
-    assert before < after == trained_steps(tmp_path)
+    assert before < after == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))
     epoch = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")["epoch"]
-    words = [*flags("WaveGlow", tmp_path), "-bs", 1, "--epochs", epoch + 1, "--resume-from-last"]
-    assert f"resuming in epoch {epoch}" in succeed("train.py", *words)
+    argv = [*flags("WaveGlow", tmp_path), "-bs", 1, "--epochs", epoch + 1, "--resume-from-last"]
+    assert f"resuming in epoch {epoch}" in succeed("train.py", *argv)
 
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_machine_ends_the_run_on_the_others(tmp_path: Path, lost: int) -> None:
     """Two launchers stand for two machines; one and its process are killed, with the store of the meeting place or without."""
-    meeting = f"localhost:{free_port()}"
-    rendezvous = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "9"]
-    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--rdzv-endpoint", meeting, "train.py"]
-    words = [*flags("WaveGlow", tmp_path), *ENDLESS, *SHORT]
-    launches = [start(*command, *words, environment=ENVIRONMENT) for _ in range(2)]
+    nodes = start_nodes(*flags("WaveGlow", tmp_path), *ENDLESS, *SHORT)
     try:
-        wait_for_epoch_1(launches[0], tmp_path)
-        by_rank = {rank_of(children(launch.pid)[0]): launch for launch in launches}
+        wait_for_epoch_1(nodes[0], tmp_path)
+        by_rank = {rank_of(children(node.pid)[0]): node for node in nodes}
         kill_all(by_rank[lost].pid, *children(by_rank[lost].pid))
         _, err = by_rank[1 - lost].communicate(timeout=200)
     finally:
-        kill_all(*(process for launch in launches for process in (launch.pid, *children_if_any(launch.pid))))
+        kill_all(*(process for node in nodes for process in (node.pid, *children(node.pid))))
     assert by_rank[1 - lost].returncode == 1
     # A launcher that loses the store ends its process, sometimes before that one has found the loss.
     found = r"error: (process \d of 2|another process of this run) ended for the reason above, or with a machine"
     assert re.search(found, err) or "RendezvousConnectionError" in err
     load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-
-
-def children_if_any(process: int) -> list[int]:
-    return children(process) if Path(f"/proc/{process}/task").exists() else []

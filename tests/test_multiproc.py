@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +14,19 @@ from torch.distributed.run import parse_args
 
 from common.checkpoint.files import load_checkpoint
 from multiproc import torchrun_arguments
-from tests.recipe import ROOT, flags, read_steps, skip_without_evaluators, start, succeed, wait_for_epoch_1
+from tests.recipe import (
+    LAUNCHER,
+    call,
+    flags,
+    read_steps,
+    skip_without_evaluators,
+    start,
+    start_ranks,
+    succeed,
+    wait_for_epoch_1,
+)
 
 pytestmark = pytest.mark.slow
-
-LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def launch(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [*LAUNCHER, *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,20 @@ def test_what_torchrun_is_told(words: str, gpus: int, processes: str, nodes: str
 
 @pytest.fixture(scope="module")
 def both_ways(tmp_path_factory) -> dict[str, Path]:
-    """A tiny WaveGlow trained by two processes on two clips each, stopped by resuming, and by one on four."""
+    """A tiny WaveGlow trained by two processes on two clips each, stopped and resumed, and by one on four."""
     folder = tmp_path_factory.mktemp("both")
     for epochs in (1, 3):
-        done = launch("train.py", *flags("WaveGlow", folder / "two", 8), "--epochs", epochs, "--resume-from-last")
-        assert done.returncode == 0, done.stderr
+        train_in_two(*flags("WaveGlow", folder / "two", 8), "--epochs", epochs, "--resume-from-last")
     succeed("train.py", *flags("WaveGlow", folder / "one", 8), "-bs", 4, "--epochs", 3)
     return {name: folder / name for name in ("one", "two")}
+
+
+def train_in_two(*argv: object, code: int = 0) -> list[str]:
+    """Train in two processes that must exit with this code; return what each wrote to stderr."""
+    processes = start_ranks("train.py", *argv)
+    errors = [process.communicate(timeout=400)[1] for process in processes]
+    assert [process.returncode for process in processes] == [code, code], errors
+    return errors
 
 
 def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: dict[str, Path]) -> None:
@@ -77,8 +83,7 @@ def test_two_processes_train_as_one_with_batches_of_twice_the_size(both_ways: di
 def test_one_of_two_processes_lets_the_model_speak_and_both_go_on(tmp_path: Path) -> None:
     skip_without_evaluators()
     evaluating = ["--evaluate-every", 1, "--evaluate-lines", 1, "--best-by", "mos", "--epochs-per-validation", 1]
-    done = launch("train.py", *flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)
-    assert done.returncode == 0, done.stderr
+    train_in_two(*flags("Tacotron2", tmp_path, 8), *evaluating, "--epochs", 2)
     found = [data["evaluation_mos"] for _, data in read_steps(tmp_path / "nvlog.json") if "evaluation_mos" in data]
     assert len(found) == 2  # each once
     best = load_checkpoint(tmp_path / "checkpoint_Tacotron2_best.pt")
@@ -103,45 +108,53 @@ def test_the_log_of_two_processes_is_that_of_one(both_ways: dict[str, Path]) -> 
 
 
 def test_a_mistake_that_all_processes_make(tmp_path: Path) -> None:
-    done = launch("train.py", *flags("WaveGlow", tmp_path, training=1))
-    assert done.returncode == 1
-    assert "1 clips, expected at least one for each of 2 processes: lower the number of processes" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.strip().endswith("ended with exit code 1, for the reason above")
+    for error in train_in_two(*flags("WaveGlow", tmp_path, training=1), code=1):
+        assert "1 clips, expected at least one for each of 2 processes: lower the number of processes" in error
+        assert "Traceback" not in error
 
 
 def test_a_process_that_fails_alone_ends_the_others(tmp_path: Path) -> None:
-    words = flags("WaveGlow", tmp_path, 8)
+    argv = flags("WaveGlow", tmp_path, 8)
     path = tmp_path / "training.txt"
     rows = path.read_text().splitlines()
     broken = tmp_path / "broken.wav"
     soundfile.write(broken, np.zeros(20_000), 22050)
     os.truncate(broken, 30_000)  # its header is whole
     path.write_text("\n".join([f"{broken}|one", *rows[1:]]) + "\n")
-    start = time.monotonic()
-    done = launch("train.py", *words, "--epochs", 3)
-    assert time.monotonic() - start < 120
-    assert done.returncode == 1
-    assert f"error: {broken}: cut short" in done.stderr
-    assert "error: another process of this run cannot read a clip, for the reason it gave" in done.stderr
-    assert "Traceback" not in done.stderr
+    errors = "".join(train_in_two(*argv, "--epochs", 3, code=1))
+    assert f"error: {broken}: cut short" in errors
+    assert "error: another process of this run cannot read a clip, for the reason it gave" in errors
+    assert "Traceback" not in errors
 
 
-def test_a_usage_error_has_its_own_code(tmp_path: Path) -> None:
-    done = launch("train.py", *flags("WaveGlow", tmp_path), "--epoch", 3)
-    assert done.returncode == 2
-    assert "train.py: error: unrecognized arguments: --epoch 3" in done.stderr
+@pytest.mark.parametrize(
+    ("statement", "code", "message"),
+    [
+        ("sys.exit(2)", 2, "ended with exit code 2, for the reason above"),
+        (
+            "os.kill(os.getpid(), 9) if os.environ['RANK'] == '1' else time.sleep(60)",
+            1,
+            "error: process 1 was ended by",
+        ),
+        ("print(sys.argv)", 0, ""),
+    ],
+)
+def test_the_launcher_ends_with_the_code_of_the_first_process_to_fail(
+    tmp_path: Path, statement: str, code: int, message: str
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"import os, sys, time\n{statement}\n")
+    done = call(*LAUNCHER, script, "--flag")
+    assert done.code == code and message in done.err and "Traceback" not in done.err, done
+    assert done.out.count("'--flag'") == (0 if code else 2)
 
 
 def test_ctrl_c_in_a_terminal_saves_once(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path, 8), "--epochs", "100000"]
-    process = start(*LAUNCHER, "train.py", *words, environment=ENVIRONMENT)
+    process = start(*LAUNCHER, "train.py", *flags("WaveGlow", tmp_path, 8), "--epochs", "100000")
     try:
-        log = tmp_path / "nvlog.json"
         wait_for_epoch_1(process, tmp_path)
-        os.killpg(
-            process.pid, signal.SIGINT
-        )  # a terminal signals the launcher and both processes, then the launcher them again
+        # A terminal signals the launcher and both processes, then the launcher signals them again.
+        os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=90)
     finally:
         if process.poll() is None:
@@ -149,4 +162,4 @@ def test_ctrl_c_in_a_terminal_saves_once(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert f"saved {tmp_path}/checkpoint_WaveGlow_" in out
     saved = load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")
-    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(log))
+    assert saved["iteration"] == sum(len(step) == 2 for step, _ in read_steps(tmp_path / "nvlog.json"))

@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from common.checkpoint.files import load_checkpoint
-from tests import recipe
-from tests.recipe import flags, read_steps, succeed, wait_for_epoch_1
+from tests.recipe import (
+    LAUNCHER,
+    children,
+    flags,
+    read_steps,
+    start,
+    start_nodes,
+    start_ranks,
+    succeed,
+    wait_for_epoch_1,
+)
 
 pytestmark = pytest.mark.slow
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
 EPOCHS = ["--epochs", "3"]
 
 
-def start(*words: object) -> subprocess.Popen[str]:
-    """Start a launch in the background, with one thread a process."""
-    return recipe.start(*words, environment=ENVIRONMENT)
-
-
-def wait_for_success(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """Wait for exit code 0; return stdout and stderr."""
-    try:
-        out, err = process.communicate(timeout=400)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, err
-    return out, err
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
+def train_together(*argv: object) -> str:
+    """Train in two processes that must succeed; return the main one's stdout."""
+    processes = start_ranks("train.py", *argv)
+    outs = []
+    for process in processes:
+        outs.append(process.communicate(timeout=400))
+        assert process.returncode == 0, outs[-1]
+    return outs[0][0]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -69,24 +61,19 @@ def single_process(tmp_path_factory) -> Path:
 def two_processes(tmp_path_factory) -> Path:
     """Train the same model in two processes, with batches of two."""
     folder = tmp_path_factory.mktemp("two_processes")
-    wait_for_success(start(*LAUNCHER, "train.py", *flags("WaveGlow", folder, 8), *EPOCHS))
+    train_together(*flags("WaveGlow", folder, 8), *EPOCHS)
     return folder
-
-
-def children(pid: int) -> list[int]:
-    """List the live child processes of a process."""
-    listing = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in listing.read_text().split()]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
 def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path: Path, two_processes: Path) -> None:
     """Kill one after the first step of epoch 1; the launcher restarts all processes from the checkpoint of epoch 0."""
-    words = [*flags("WaveGlow", tmp_path, 8), *EPOCHS, "--epochs-per-checkpoint", "1"]
-    process = start(*LAUNCHER, "--max-restarts", "2", "train.py", *words)
+    argv = [*flags("WaveGlow", tmp_path, 8), *EPOCHS, "--epochs-per-checkpoint", "1"]
+    process = start(*LAUNCHER, "--max-restarts", "2", "train.py", *argv)
     wait_for_epoch_1(process, tmp_path)
     os.kill(children(process.pid)[1], signal.SIGKILL)
-    out, _ = wait_for_success(process)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
     assert "checkpoint_WaveGlow_last.pt: resuming at epoch 1" in out
     final, expected = weights(tmp_path), weights(two_processes)
     assert all(torch.equal(final[name], value) for name, value in expected.items())
@@ -96,23 +83,21 @@ def test_a_killed_process_leads_to_the_weights_of_an_uninterrupted_run(tmp_path:
 
 def test_two_nodes_are_one_run(tmp_path: Path, single_process: Path) -> None:
     """Two launchers with one process each on this machine; they find each other as on two machines."""
-    meeting = f"localhost:{free_port()}"
-    rendezvous = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "9"]
-    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--rdzv-endpoint", meeting, "train.py"]
-    nodes = [start(*command, *flags("WaveGlow", tmp_path, 8), *EPOCHS) for _ in range(2)]
-    outs = [wait_for_success(node)[0] for node in nodes]
-    assert sorted("on 2 x cpu" in out for out in outs) == [False, True]  # the main process's node alone has a log
+    nodes = start_nodes(*flags("WaveGlow", tmp_path, 8), *EPOCHS)
+    outs = [node.communicate(timeout=400) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], outs
+    assert sorted("on 2 x cpu" in out for out, _ in outs) == [False, True]  # the main process's node alone has a log
     assert_close(tmp_path, single_process)
 
 
 @pytest.mark.parametrize("offload", [[], ["--cpu-offload"]], ids=["", "offload"])
 def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_process: Path, offload: list[str]) -> None:
     """The files are equal too: a single process resumes from the checkpoint of two."""
-    words = [*flags("WaveGlow", tmp_path, 8), "--ema-decay", "0.5"]
-    wait_for_success(start(*LAUNCHER, "train.py", *words, "--shard", *offload, "--epochs", "2"))
+    argv = [*flags("WaveGlow", tmp_path, 8), "--ema-decay", "0.5"]
+    train_together(*argv, "--shard", *offload, "--epochs", "2")
     middle = load_checkpoint(tmp_path / "checkpoint_WaveGlow_1.pt")
     assert all(type(value) is torch.Tensor for value in middle["state_dict"].values())
-    out, _ = wait_for_success(start(*LAUNCHER, "train.py", *words, "--shard", *offload, *EPOCHS, "--resume-from-last"))
+    out = train_together(*argv, "--shard", *offload, *EPOCHS, "--resume-from-last")
     assert "resuming at epoch 2" in out and "start anew" not in out
     assert_close(tmp_path, single_process)
     one = load_checkpoint(single_process / "checkpoint_WaveGlow_last.pt")
@@ -120,18 +105,18 @@ def test_sharded_training_equals_unsharded_training(tmp_path: Path, single_proce
     assert set(cut) == {*one, "ema_state_dict", "ema_updates"}
     for number, state in one["optimizer"]["state"].items():
         torch.testing.assert_close(cut["optimizer"]["state"][number]["exp_avg"], state["exp_avg"], rtol=1e-3, atol=1e-5)
-    out = succeed("train.py", *words, "-bs", 4, "--epochs", 4, "--resume-from-last")
+    out = succeed("train.py", *argv, "-bs", 4, "--epochs", 4, "--resume-from-last")
     assert "resuming at epoch 3 (random numbers start anew" in out
 
 
 def test_sharded_tacotron2_validates_a_clip_on_one_process(tmp_path: Path) -> None:
     """All processes must run the forward, or both would wait forever; BatchNorm statistics are the main process's."""
     found = {}
-    for name, words in (("whole", []), ("cut", ["--shard"])):
-        training = flags("Tacotron2", tmp_path / name, 8)
+    for name, sharding in (("whole", []), ("cut", ["--shard"])):
+        argv = flags("Tacotron2", tmp_path / name, 8)
         held_out = tmp_path / name / "validation.txt"
         held_out.write_text(held_out.read_text().splitlines()[0] + "\n")
-        wait_for_success(start(*LAUNCHER, "train.py", *training, *words, "--epochs", "1"))
+        train_together(*argv, *sharding, "--epochs", "1")
         records = [data for step, data in read_steps(tmp_path / name / "nvlog.json") if len(step) == 1]
         found[name] = [data.get("train_loss", data.get("val_loss")) for data in records]
     assert len(found["whole"]) == 2

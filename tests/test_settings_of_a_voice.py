@@ -15,8 +15,8 @@ from models import REGISTRY
 from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer, choose_checkpoints, load
 from tests.common.inference.test_draws_of_lines import SIZES
 from tests.common.inference.test_stages import CPU, FirstMels, SmallMemory, exhaust, pipeline
-from tests.common.training.test_adoption import SIZES as TACOTRON2_SIZES
-from tests.common.training.test_adoption import start_file
+from tests.common.training.test_fine_tuning import SIZES as TACOTRON2_SIZES
+from tests.common.training.test_fine_tuning import start_file
 
 AUDIO = {"sampling_rate": 8, "hop_length": 4, "filter_length": 16, "win_length": 16, "mel_fmax": 4.0}
 

@@ -14,8 +14,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import common.training.loop
+import train
 from common.checkpoint.files import load_checkpoint
+from common.run.distributed import Dist
 from common.run.nvlog import read_log
+from common.training.arguments import parse_training_arguments
+from common.training.optimization import Pace
+from models import REGISTRY
 from tests.recipe import ROOT, clips, flags, read_steps, run, start, succeed, train_tiny_model, wait_for_epoch_1
 
 pytestmark = pytest.mark.slow
@@ -107,6 +112,9 @@ def test_four_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
     assert differences(finals["at once"], finals["stopped"]) == []
     assert finals["at once"]["epoch"] == 3
     assert losses(tmp_path / "at once") == losses(tmp_path / "stopped")
+    curves = events(tmp_path / "stopped", model)  # each step once
+    assert [event.step for event in curves.Scalars("train/loss")] == list(range(1, 9))
+    assert [event.step for event in curves.Scalars("validation/loss")] == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
@@ -161,18 +169,15 @@ def test_another_batch_size_goes_on_after_the_clips_that_are_done(tmp_path: Path
     assert [len(names) for names in steps] == [3, 3]
 
 
-def test_checkpoints_when_due_and_always_the_last(tmp_path: Path) -> None:
-    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 5, "--epochs-per-checkpoint", 3)
-    wanted = [f"checkpoint_WaveGlow_{epoch}.pt" for epoch in ("0", "3", "4", "best", "last")]
+def test_checkpoints_and_validations_when_due_and_always_the_last(tmp_path: Path) -> None:
+    words = ["--epochs", 6, "--epochs-per-checkpoint", 3, "--epochs-per-validation", 2]
+    succeed("train.py", *flags("WaveGlow", tmp_path), *words)
+    wanted = [f"checkpoint_WaveGlow_{epoch}.pt" for epoch in ("0", "3", "5", "best", "last")]
     assert checkpoints(tmp_path) == wanted
     link = tmp_path / wanted[-1]
-    assert (link.is_symlink(), link.readlink()) == (True, Path("checkpoint_WaveGlow_4.pt"))
-
-
-def test_validations_when_due_and_always_the_last(tmp_path: Path) -> None:
-    succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 4, "--epochs-per-validation", 2)
+    assert (link.is_symlink(), link.readlink()) == (True, Path("checkpoint_WaveGlow_5.pt"))
     epochs = [step for step, data in read_steps(tmp_path / "nvlog.json") if len(step) == 1 and "val_loss" in data]
-    assert epochs == [(0,), (2,), (3,)]
+    assert epochs == [(0,), (2,), (4,), (5,)]
 
 
 def test_a_run_that_measures_speed_saves_nothing(tmp_path: Path, monkeypatch) -> None:
@@ -183,7 +188,7 @@ def test_a_run_that_measures_speed_saves_nothing(tmp_path: Path, monkeypatch) ->
             stopped = run("train.py", *flags("WaveGlow", tmp_path), "--epochs", 9, "--bench-class", "perf-train")
         assert stopped.code == 130
         assert "--bench-class perf-train saves nothing" in stopped.out
-    assert checkpoints(tmp_path) == []
+    assert not list(tmp_path.glob("checkpoint_*"))
 
 
 def test_nothing_left_to_train(tmp_path: Path) -> None:
@@ -192,14 +197,6 @@ def test_nothing_left_to_train(tmp_path: Path) -> None:
     out = succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 2, "--resume-from-last")
     assert "nothing left to train: 2 epochs are done; raise --epochs, now 2, to go on" in out
     assert differences(before, load_checkpoint(tmp_path / "checkpoint_WaveGlow_last.pt")) == []
-
-
-def test_resuming_appends_to_the_log(tmp_path: Path) -> None:
-    for epochs in (1, 3):
-        succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", epochs, "--resume-from-last")
-    steps = [step for step, data in read_steps(tmp_path / "nvlog.json") if "train_epoch_time" in data]
-    assert steps == [(0,), (1,), (2,)]
-    assert [step for step, _ in read_steps(tmp_path / "nvlog.json")].count(()) == 2
 
 
 def epochs_of(log: Path) -> list[tuple]:
@@ -246,31 +243,41 @@ def test_a_fresh_run_in_a_used_folder_appends_nothing(tmp_path: Path) -> None:
     assert [losses_seen(tmp_path, name) for name in ("WaveGlow", "WaveGlow_1")] == [[1, 2], [1, 2]]
 
 
-def test_a_run_from_another_folders_checkpoint_starts_a_log_of_its_own(tmp_path: Path) -> None:
+def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> None:
+    """The log begins anew, and a second start goes on from the folder's own checkpoint."""
     succeed("train.py", *flags("WaveGlow", tmp_path), "--epochs", 1, *NO_CHECKPOINTS)
-    words = ["--checkpoint-path", train_tiny_model("WaveGlow"), "--epochs", 3]
-    assert "older logs: " in succeed("train.py", *flags("WaveGlow", tmp_path), *words)
-    assert epochs_of(tmp_path / "nvlog.json") == [(2,)]
+    words = [*flags("WaveGlow", tmp_path), "--resume-from-last", "--epochs", 4]
+    words += ["--checkpoint-path", train_tiny_model("WaveGlow")]
+    first = succeed("train.py", *words)
+    assert "older logs: " in first and f"{train_tiny_model('WaveGlow')}: resuming at epoch 2" in first
+    assert epochs_of(tmp_path / "nvlog.json") == [(2,), (3,)]
+    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "best", "last")]
+    assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)
+
+
+def trained_weights(folder: Path, *words: object) -> dict[str, torch.Tensor]:
+    succeed("train.py", *flags("Tacotron2", folder), *words)
+    return load_checkpoint(folder / "checkpoint_Tacotron2_last.pt")["state_dict"]
 
 
 def test_the_seed_decides_everything(tmp_path: Path) -> None:
-    weights = {}
-    for run_name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        succeed("train.py", *flags("Tacotron2", tmp_path / run_name), "--epochs", 1, "--seed", seed)
-        weights[run_name] = load_checkpoint(tmp_path / run_name / "checkpoint_Tacotron2_last.pt")["state_dict"]
-    assert differences(weights["a"], weights["b"]) == []
-    assert len(differences(weights["a"], weights["c"])) > len(weights["a"]) / 2
+    first, second, other = (
+        load_checkpoint(train_tiny_model("Tacotron2"))["state_dict"],
+        *(trained_weights(tmp_path / str(seed), "--epochs", 2, "--seed", seed) for seed in (1, 4)),
+    )
+    assert differences(first, second) == []
+    assert len(differences(first, other)) > len(first) / 2
 
 
 def test_batchnorm_weights_start_uniform_unless_told_otherwise(tmp_path: Path) -> None:
     for words, spread in (([], True), (["--disable-uniform-initialize-bn-weight"], False)):
-        folder = tmp_path / str(spread)
-        succeed("train.py", *flags("Tacotron2", folder), "--epochs", 1, "-lr", 1e-9, *words)
-        weight = load_checkpoint(folder / "checkpoint_Tacotron2_0.pt")["state_dict"]["postnet.convolutions.0.1.weight"]
+        options, spec = parse_training_arguments([*flags("Tacotron2", tmp_path), *words], REGISTRY, "")
+        model = train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))[0].model
+        weight = model.get_parameter("postnet.convolutions.0.1.weight")
         if spread:
             assert 0 < weight.min() < 0.4 and 0.6 < weight.max() < 1
         else:
-            assert torch.allclose(weight, torch.ones(16))
+            assert torch.equal(weight, torch.ones(16))
 
 
 @BOTH
@@ -389,36 +396,17 @@ def test_tensorboard(model: str, terms: list, pictures: list, sounds: list, numb
     assert set(tags["audio"]) == {f"validation/{name}" for name in sounds}
 
 
-def test_tensorboard_has_each_step_once_after_a_resume(tmp_path: Path, monkeypatch) -> None:
-    words = [*flags("WaveGlow", tmp_path), *SEEING]
-    succeed("train.py", *words, "--epochs", 1)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 1)
-        run("train.py", *words, "--epochs", 3, "--resume-from-last")
-    succeed("train.py", *words, "--epochs", 3, "--resume-from-last")
-    seen = events(tmp_path, "WaveGlow")
-    assert [event.step for event in seen.Scalars("train/loss")] == [1, 2, 3, 4, 5, 6]
-    assert [event.step for event in seen.Scalars("validation/loss")] == [2, 4, 6]
-
-
 @BOTH
 def test_a_learning_rate_that_blows_up_ends_with_the_place_and_the_files(tmp_path: Path, model: str) -> None:
-    result = run("train.py", *flags(model, tmp_path), "--epochs", 50, "-lr", 1e30)
+    result = run("train.py", *flags(model, tmp_path), "--epochs", 50, "-lr", 1e30, "--max-skipped", 1)
     assert result.code == 1
+    assert "step skipped, 1 of at most 1 in an epoch: the " in result.out
     pattern = (
-        r"error: training stopped: the (loss|gradient norm) is (nan|inf) at epoch \d+, iteration \d \(step \d+ in all\); "
+        r"error: training stopped, after 1 skipped steps of this epoch \(--max-skipped 1\): "
+        r"the (loss|gradient norm) is (nan|inf) at epoch \d+, iteration \d \(step \d+ in all\); "
         r"the batch's files: (\S+\.ogg), (\S+\.ogg); look at these clips, or lower --learning-rate .*"
     )
     found = re.fullmatch(pattern, result.err.strip())
     assert found, result.err
     assert all(Path(found[number]).is_file() for number in (3, 4))
     assert read_log(tmp_path / "nvlog.json")[-1]["type"] == "LOG"  # the log is whole
-
-
-def test_going_on_in_another_folder_from_a_given_checkpoint(tmp_path: Path) -> None:
-    words = [*flags("WaveGlow", tmp_path), "--resume-from-last", "--epochs", 4]
-    words += ["--checkpoint-path", train_tiny_model("WaveGlow")]
-    first = succeed("train.py", *words)
-    assert f"{train_tiny_model('WaveGlow')}: resuming at epoch 2" in first
-    assert checkpoints(tmp_path) == [f"checkpoint_WaveGlow_{name}.pt" for name in ("3", "best", "last")]
-    assert "checkpoint_WaveGlow_last.pt: resuming at epoch 4" in succeed("train.py", *words)

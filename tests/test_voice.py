@@ -16,6 +16,7 @@ import models
 import synthesizer
 from common.checkpoint import __main__ as checkpoint
 from common.checkpoint.files import load_checkpoint
+from common.errors import DataError
 from common.run.nvlog import read_log
 from tests.recipe import MODELS, ROOT, Result, run, succeed, train_tiny_model
 
@@ -36,6 +37,7 @@ def clone(tmp_path: Path, monkeypatch) -> Path:
     for model, path in zip(MODELS, EMBEDDED, strict=True):
         checkpoint.convert(train_tiny_model(model), folder / path, half=True)
     monkeypatch.setattr(synthesizer, "EMBEDDED", folder / "voice")
+    monkeypatch.chdir(folder)
     return folder
 
 
@@ -47,9 +49,8 @@ def train(folder: Path, *chosen: str) -> None:
 
 
 def speak(folder: Path, *words: object) -> Result:
-    return run(
-        str(folder / "inference.py"), "-i", "phrases.txt", "-o", "spoken", "--cpu", "--seed", 0, *words, cwd=folder
-    )
+    script = str(folder / "inference.py")
+    return run(script, "-i", "phrases.txt", "-o", "spoken", "--cpu", "--seed", 0, *words, cwd=folder)
 
 
 def voice(folder: Path, *words: object) -> str:
@@ -61,23 +62,34 @@ def voice(folder: Path, *words: object) -> str:
     return str(line)
 
 
-def test_a_fresh_clone_uses_the_embedded_voice(clone: Path) -> None:
-    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"  # which is clearer than its WaveGlow
-    assert voice(clone, "--vocoder", "griffin-lim") == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
-    assert voice(clone, *WITH_ITS_OWN) == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}"
+def chosen(vocoder: str | None = None, **named: Path) -> str:
+    """Describe the checkpoints that inference.py would choose in the current folder."""
+    return synthesizer.choose_checkpoints(named, vocoder).description
 
 
-def test_a_voice_without_a_vocoder_uses_griffin_lim(clone: Path) -> None:
-    (clone / EMBEDDED[1]).unlink()
+def test_the_command_speaks_with_the_voice_that_was_chosen(clone: Path, tmp_path: Path) -> None:
+    """From any folder; through Griffin-Lim by default, which is clearer than the embedded WaveGlow."""
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
-    assert speak(clone, "--vocoder", "waveglow").code == 1  # the requested vocoder is missing
-    assert "no vocoder model" in speak(clone, *WITH_ITS_OWN).err
-
-
-def test_the_embedded_voice_is_found_from_any_folder(clone: Path, tmp_path: Path) -> None:
-    words = ["-i", clone / "phrases.txt", "-o", tmp_path / "elsewhere", "--cpu"]
-    out = succeed(str(clone / "inference.py"), *words, *WITH_ITS_OWN, cwd=tmp_path)
+    words = ["-i", clone / "phrases.txt", "-o", tmp_path / "elsewhere", "--cpu", *WITH_ITS_OWN]
+    out = succeed(str(clone / "inference.py"), *words, cwd=tmp_path)
     assert "the embedded one, clone/voice/tacotron2.safetensors and clone/voice/waveglow.safetensors" in out
+    train(clone, *MODELS)
+    assert voice(clone) == "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
+    error = speak(clone, "--tacotron2", "none.pt").err
+    assert error.startswith("error: none.pt: no such checkpoint")
+
+
+def test_the_embedded_voice(clone: Path) -> None:
+    through_griffin_lim = f"the embedded one, {EMBEDDED[0]} through griffin-lim"
+    assert chosen() == chosen("griffin-lim") == through_griffin_lim
+    assert chosen("waveglow") == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}"
+    (clone / EMBEDDED[1]).unlink()
+    assert chosen() == through_griffin_lim
+    with pytest.raises(DataError, match="no vocoder model"):
+        chosen("waveglow")
+    (clone / EMBEDDED[0]).unlink()
+    with pytest.raises(DataError, match=r"^no acoustic model: .* the embedded voice, voice/, is not here$"):
+        chosen()
 
 
 def test_half_precision_in_the_file_is_float32_in_the_models(clone: Path) -> None:
@@ -118,50 +130,43 @@ def test_the_embedded_voice_has_its_own_default_denoising_strength(clone: Path) 
 
 
 def test_checkpoints_in_output_have_priority(clone: Path) -> None:
-    train(clone, "Tacotron2", "WaveGlow")
-    trained_pair = "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
-    assert voice(clone) == trained_pair
-    own = clone / "own.pt"
-    own.write_bytes(train_tiny_model("WaveGlow").read_bytes())
-    assert voice(clone, "--waveglow", own) == "output/checkpoint_Tacotron2_last.pt and own.pt"
+    train(clone, *MODELS)
+    assert chosen() == "output/checkpoint_Tacotron2_last.pt and output/checkpoint_WaveGlow_last.pt"
+    assert chosen(waveglow=Path("own.pt")) == "output/checkpoint_Tacotron2_last.pt and own.pt"
 
 
 def test_an_acoustic_model_alone_in_output_goes_through_griffin_lim(clone: Path) -> None:
     train(clone, "Tacotron2")
     alone = "output/checkpoint_Tacotron2_last.pt"
-    assert voice(clone) == f"{alone} through griffin-lim, as output/ has no vocoder model"
-    embedded_pair = f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}; not {alone}, which is alone in output/"
-    assert voice(clone, *WITH_ITS_OWN) == embedded_pair  # models of one place do not fit the mels of another
+    assert chosen() == f"{alone} through griffin-lim, as output/ has no vocoder model"
+    assert chosen("griffin-lim") == f"{alone} through griffin-lim"
+    # models of one place do not fit the mels of another
+    unused = f"; not {alone}, which is alone in output/"
+    assert chosen("waveglow") == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}{unused}"
+    assert chosen(waveglow=Path("own.pt")) == f"{alone} and own.pt"  # a flag makes it a pair
     (clone / EMBEDDED[1]).unlink()
-    assert "no vocoder model: there is no output/checkpoint_WaveGlow_last.pt" in speak(clone, *WITH_ITS_OWN).err
-    assert voice(clone, "--waveglow", train_tiny_model("WaveGlow")).startswith(
-        f"{alone} and "
-    )  # a flag makes it a pair
+    with pytest.raises(DataError, match=r"no vocoder model: there is no output/checkpoint_WaveGlow_last\.pt"):
+        chosen("waveglow")
 
 
 def test_a_vocoder_alone_in_output_is_not_used(clone: Path) -> None:
     train(clone, "WaveGlow")
     alone = "output/checkpoint_WaveGlow_last.pt"
     unused = f"; not {alone}, which is alone in output/"
-    assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim{unused}"
-    assert voice(clone, *WITH_ITS_OWN) == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}{unused}"
-    assert voice(clone, "--tacotron2", train_tiny_model("Tacotron2")).endswith(f" and {alone}")
+    assert chosen() == f"the embedded one, {EMBEDDED[0]} through griffin-lim{unused}"
+    assert chosen("waveglow") == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}{unused}"
+    assert chosen(tacotron2=Path("own.pt")) == f"own.pt and {alone}"
     (clone / EMBEDDED[0]).unlink()
-    assert speak(clone).err.startswith("error: no acoustic model: there is no output/checkpoint_Tacotron2_last.pt")
-
-
-def test_without_a_vocoder_the_acoustic_model_of_output_is_enough(clone: Path) -> None:
-    train(clone, "Tacotron2")
-    assert voice(clone, "--vocoder", "griffin-lim") == "output/checkpoint_Tacotron2_last.pt through griffin-lim"
+    with pytest.raises(DataError, match=r"^no acoustic model: there is no output/checkpoint_Tacotron2_last\.pt"):
+        chosen()
 
 
 def test_one_flag_alone_is_an_error(clone: Path) -> None:
-    result = speak(clone, "--tacotron2", train_tiny_model("Tacotron2"))
-    assert result.code == 1
-    assert result.err.startswith(
-        "error: no vocoder model: there is no output/checkpoint_WaveGlow_last.pt; name one with"
-    )
-    assert result.err.strip().endswith("the embedded voice, voice/, speaks where no checkpoint is named")
+    ending = "the embedded voice, voice/, speaks where no checkpoint is named$"
+    with pytest.raises(
+        DataError, match=f"^no vocoder model: there is no output/checkpoint_WaveGlow_last.pt; name one with .*{ending}"
+    ):
+        chosen(tacotron2=Path("own.pt"))
 
 
 def test_pytorchs_compiler_is_not_loaded_to_build_a_model() -> None:
@@ -170,14 +175,6 @@ def test_pytorchs_compiler_is_not_loaded_to_build_a_model() -> None:
     build = f"Synthesizer.from_checkpoints({files}, device='cpu')"
     code = f"import sys; from synthesizer import Synthesizer; {build}; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
-
-
-def test_a_vocoder_alone_is_no_voice(clone: Path) -> None:
-    (clone / EMBEDDED[0]).unlink()
-    result = speak(clone)
-    assert result.code == 1
-    assert result.err.startswith("error: no acoustic model: ")
-    assert result.err.strip().endswith("the embedded voice, voice/, is not here")
 
 
 def test_the_voice_of_this_repository_reads_a_new_sentence(tmp_path: Path) -> None:

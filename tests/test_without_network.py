@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests import outside_hosts
-from tests.recipe import MODELS, ROOT, flags, skip_without_evaluators, train_tiny_model
+from tests.recipe import ROOT, flags, skip_without_evaluators, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -120,15 +120,10 @@ def test_inference(tmp_path: Path) -> None:
     assert (tmp_path / "speech" / "audio_0.wav").is_file()
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_training_with_loader_processes(tmp_path: Path, model: str) -> None:
-    run(tmp_path, "train.py", *flags(model, tmp_path / "run"), "--epochs", 1, "--num-workers", 1)
-    assert (tmp_path / "run" / f"checkpoint_{model}_last.pt").exists()
-
-
-def test_training_on_two_processes(tmp_path: Path) -> None:
-    words = [*flags("Tacotron2", tmp_path / "run"), "--epochs", 1]
+def test_training_on_two_processes_with_loader_processes(tmp_path: Path) -> None:
+    words = [*flags("Tacotron2", tmp_path / "run"), "--epochs", 1, "--num-workers", 1]
     run(tmp_path, "-m", "multiproc", "--nproc", 2, "train.py", *words)
+    assert (tmp_path / "run" / "checkpoint_Tacotron2_last.pt").exists()
 
 
 def test_evaluation(tmp_path: Path) -> None:

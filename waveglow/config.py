@@ -1,4 +1,4 @@
-"""WaveGlow's sizes, as checkpoints store them, and the checks of them."""
+"""WaveGlow's sizes as checkpoints store them, with their checks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from common.errors import DataError, UsageError
+from common.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
 class WNConfig:
     """Sizes of the network inside each flow."""
 
-    n_layers: int = 8
-    kernel_size: int = 3
-    n_channels: int = 512
+    kernel_size: int = option(3, "width of its convolutions, odd", flag="--wn-kernel-size")
+    n_channels: int = option(512, "channels; 256 is twice as fast", flag="--wn-channels")
+    n_layers: int = option(8, "number of layers; the dilation doubles with each", flag="--wn-layers")
 
     def problems(self) -> list[str]:
         """List the values that cannot work, one line per flag."""
@@ -29,6 +30,17 @@ class WNConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WaveGlowMemoryConfig:
+    """Ways to train with less memory that are off by default."""
+
+    recompute: bool = option(
+        False,
+        "recompute the flows' inner tensors in backward instead of storing them: a fraction of the memory, steps about a third "
+        "longer",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class WaveGlowConfig:
     """WaveGlow's keyword arguments, as checkpoints store them.
 
@@ -37,14 +49,18 @@ class WaveGlowConfig:
     """
 
     n_mel_channels: int = 80
-    n_flows: int = 12
-    n_group: int = 8  # samples that become the channels of one time step
-    n_early_every: int = 4  # flows between two early outputs
-    n_early_size: int = 2  # channels of each
+    n_flows: int = option(12, "steps of flow", flag="--flows")
+    n_group: int = option(8, "samples per group, which become the flow's channels; even", flag="--groups")
+    n_early_every: int = option(4, "flows between early exits", flag="--early-every")
+    n_early_size: int = option(2, "channels output at each early exit", flag="--early-size")
     WN_config: WNConfig = field(default_factory=WNConfig)
     hop_length: int = 256  # samples between two mel frames
     upsample_kernel_size: int = 1024
-    upsample_channels: int | None = None  # of the upsampled mels, each flow's condition; None: n_mel_channels
+    upsample_channels: int | None = option(
+        None,
+        "channels of the upsampled mels, each flow's condition (default: as many as the mels have); a few, with larger --groups, "
+        "train far faster",
+    )
 
     def __post_init__(self) -> None:
         if problems := self.problems():
@@ -98,7 +114,7 @@ class WaveGlowConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> WaveGlowConfig:
-        """The config of plain keys and values, WN_config a dict; keys left out take their default.
+        """Build the config from plain keys and values, WN_config a dict; missing keys take their default.
 
         Raises:
             DataError: a key that WaveGlow does not have.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,11 +13,10 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, length_problem
 from common.data.filelist import BadRows, Utterance
-from common.data.mels import check_settings, load_mel, mel_path_of
+from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_path_of
 from common.errors import DataError, UsageError
-from common.options import from_options
+from common.options import Check, check_fields, from_options, option
 from common.spec import Key, Options
 
 # Key of dither's random numbers, beside those of the segment's start; a string's hash differs from run to run.
@@ -27,23 +27,32 @@ DITHER = 1
 
 @dataclass(frozen=True, kw_only=True)
 class WaveGlowDataConfig:
-    """Options of the dataset and the defaults of their flags."""
+    """Options of the dataset. Raises UsageError for values that cannot work, each by its flag."""
 
     dataset_path: str = "./"
-    segment_length: int = 8000
+    segment_length: int = option(8000, "samples that an epoch takes from each clip")
     groups: int = 8
-    load_mel_from_disk: bool = False
-    dither: float = 0.0
-    longest_clip: float = 600.0  # seconds; a clip is read whole for each segment
+    longest_clip: float = option(
+        600.0,
+        "longest clip allowed; a longer one is an error, found before training, since each clip is read whole for a segment",
+        metavar="SECONDS",
+        check=Check(lambda limit: limit > 0, "more than 0"),
+    )
+    load_mel_from_disk: bool = option(
+        False,
+        "cut mels from those of scripts/prepare_mels.sh: FOLDER/mels/ID.pt for FOLDER/wavs/ID.wav",
+        action=argparse.BooleanOptionalAction,
+    )
+    dither: float = option(
+        0.0,
+        "standard deviation of white noise added to the audio, not to its mel; 0.0005 saves a small model, or one trained on clean "
+        "audio, from modelling inaudible noise",
+        check=Check(lambda deviation: 0 <= deviation < 1, "a standard deviation from 0 to below 1; 0.0005 is -66 dB"),
+    )
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dither < 1:
-            raise UsageError(
-                f"--dither: {self.dither}, expected a standard deviation from 0 to below 1; 0.0005 is -66 dB"
-            )
-        if not self.longest_clip > 0:  # NaN fails this as well
-            raise UsageError(f"--longest-clip: {self.longest_clip}, expected more than 0")
+        check_fields(self)
         if self.segment_length < self.groups or self.segment_length % self.groups:
             raise UsageError(f"--segment-length: {self.segment_length}, expected a multiple of --groups {self.groups}")
 

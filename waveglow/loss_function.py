@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from common.errors import UsageError
 from common.layers import at_least_float32
+from common.options import option
 from waveglow.model import WaveGlowOutput
 
 
@@ -20,7 +21,7 @@ class LossConfig:
         UsageError: a sigma that is not positive.
     """
 
-    sigma: float = 1.0  # standard deviation of the noise z
+    sigma: float = option(1.0, "standard deviation of the latent Gaussian")
 
     def __post_init__(self) -> None:
         if not self.sigma > 0:

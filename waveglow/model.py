@@ -184,7 +184,7 @@ class WaveGlow(nn.Module):
         if list(z.shape) != shape:
             raise DataError(f"z of shape {list(z.shape)}, expected {shape} for mels of shape {list(mels.shape)}")
         z = sigma * z.to(self.flow_dtype())
-        early = self.n_exits * self.n_early_size  # channels of z that left early and are still to come back
+        early = self.n_exits * self.n_early_size  # channels of z that left early and have yet to return
         x = z[:, early:]
         for i, (convinv, wn) in enumerate(zip(self.convinv[::-1], self.WN[::-1])):
             x_a, x_b = x.chunk(2, dim=1)

@@ -1,4 +1,4 @@
-"""WaveGlow's part of a validation's report: a segment vocoded from its own mels, beside the original."""
+"""Plots, sounds and numbers from validating WaveGlow: a segment vocoded from its own mels, beside the original."""
 
 from __future__ import annotations
 

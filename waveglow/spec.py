@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.audio.stft import AudioConfig
-from common.options import from_options
-from common.spec import ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
-from waveglow.advice import advise
+from common.audio.stft import AudioConfig, TacotronSTFT
+from common.options import from_options, given_fields
+from common.spec import Advice, ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
 from waveglow.arg_parser import add_waveglow_arguments, add_waveglow_training_arguments
-from waveglow.data_function import MelAudioDataset
+from waveglow.config import WaveGlowConfig, WNConfig
+from waveglow.data_function import MelAudioDataset, WaveGlowBatch
 from waveglow.denoiser import Denoiser
 from waveglow.fast.table import WAYS
 from waveglow.loss_function import LossConfig, WaveGlowLoss
-from waveglow.model import WaveGlow
+from waveglow.model import WaveGlow, WaveGlowOutput
 from waveglow.state_dict import upgrade_state_dict
 from waveglow.streaming import stream, vocode
-
-FLAGS = {  # config key: flag
-    "n_mel_channels": "n_mel_channels",
-    "n_flows": "flows",
-    "n_group": "groups",
-    "n_early_every": "early_every",
-    "n_early_size": "early_size",
-    "hop_length": "hop_length",
-    "upsample_channels": "upsample_channels",
-}
-WN_FLAGS = {"n_layers": "wn_layers", "kernel_size": "wn_kernel_size", "n_channels": "wn_channels"}
 
 
 def config_from_options(options: Options) -> dict[str, Any]:
     """The config keys whose flags are among the options."""
-    config: dict[str, Any] = {key: options[flag] for key, flag in FLAGS.items() if flag in options}
-    network = {key: options[flag] for key, flag in WN_FLAGS.items() if flag in options}
-    return config | ({"WN_config": network} if network else {})
+    network = given_fields(WNConfig, options)
+    return given_fields(WaveGlowConfig, options) | ({"WN_config": network} if network else {})
 
 
 def make_loss(options: Options) -> WaveGlowLoss:
@@ -41,16 +29,39 @@ def make_loss(options: Options) -> WaveGlowLoss:
     return WaveGlowLoss(from_options(LossConfig, options).sigma)
 
 
+def show(model: WaveGlow, batch: WaveGlowBatch, outputs: WaveGlowOutput, stft: TacotronSTFT) -> Preview:
+    """Pictures, sounds and numbers of a validation."""
+    from waveglow.preview import preview  # a step needs no pictures
+
+    return preview(model, batch, outputs, stft)
+
+
 def make_denoiser(model: WaveGlow, audio: AudioConfig) -> Denoiser:
     """A denoiser that works on the frames of the model's mels."""
     return Denoiser(model, audio.filter_length, audio.hop_length, audio.win_length)
 
 
-def preview(*outputs: Any) -> Preview:
-    """Preview a validation batch. Imported only here, because inference needs no pictures."""
-    from waveglow import preview
+# The embedded voice's sizes, which train on two cores of a CPU.
+SMALL = {"flows": 8, "groups": 32, "early_size": 8, "upsample_channels": 8, "wn_channels": 64, "wn_layers": 5}
+FEW_WEIGHTS = 15_000_000  # the published model has 268 million, the embedded voice's 3; small models take higher rates
 
-    return preview.preview(*outputs)
+
+def advise(minutes: float, weights: int, gpu: bool) -> Advice:
+    """Choose settings for fine-tuning or for training from scratch; a vocoder depends little on the minutes of data."""
+    if weights:
+        options = {
+            "batch_size": 8 if gpu else 4,
+            "epochs": 100,
+            "learning_rate": 1e-3 if weights < FEW_WEIGHTS else 2e-4,
+            "warmup_steps": 100,
+            "dither": 0.0005,
+        }
+        return Advice(options, "a vocoder of other speech needs little to follow a new speaker")
+    if gpu:
+        options = {"batch_size": 10, "epochs": 1000, "learning_rate": 1e-4, "wn_channels": 256}
+        return Advice(options, "the published recipe, with the 256 channels of its checkpoints")
+    options = {"batch_size": 4, "epochs": 200, "learning_rate": 1.5e-3, "warmup_steps": 300, "dither": 0.0005, **SMALL}
+    return Advice(options, "a CPU trains the small model several times faster")
 
 
 SPEC = ModelSpec(
@@ -70,7 +81,7 @@ SPEC = ModelSpec(
     make_dataset=MelAudioDataset,
     check_clips=MelAudioDataset.check_clips,
     make_loss=make_loss,
-    preview=preview,
+    preview=show,
     upgrade_state_dict=upgrade_state_dict,
     fast_ways=WAYS,
     advise=advise,

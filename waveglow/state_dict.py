@@ -1,4 +1,4 @@
-"""Older layouts of WaveGlow's weights, brought to today's: separate cond_layers, weight_g and weight_v, float32."""
+"""Conversion of older layouts of WaveGlow's weights to today's: separate cond_layers, weight_g and weight_v, float32."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PARAMETRIZED = {"parametrizations.weight.original0": "weight_g", "parametrizati
 
 
 def upgrade_state_dict(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """WaveGlow's state dict in today's layout and float32, from any of the layouts below or several at once.
+    """Convert WaveGlow's state dict to today's layout and float32, from any mixture of these layouts:
 
-    - one cond_layer for each WN, its rows the cond_layers one after the other;
+    - one cond_layer for each WN, with the rows of all cond_layers one after the other;
     - weight normalisation folded into `weight`;
     - weight normalisation under the names of torch.nn.utils.parametrizations.
 
@@ -51,5 +51,5 @@ def _unfold(name: str, tensor: Tensor) -> dict[str, Tensor]:
     if not match:
         return {name: tensor}
     norm = tensor.norm(dim=(1, 2), keepdim=True)
-    direction = tensor.masked_fill(norm == 0, 1.0)  # zeros have none, and any will do with g = 0
+    direction = tensor.masked_fill(norm == 0, 1.0)  # zeros have no direction, and with g = 0 any will do
     return {f"{match[1]}.weight_g": norm, f"{match[1]}.weight_v": direction}

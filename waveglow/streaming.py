@@ -1,6 +1,6 @@
-"""Audio with noise of each item's own, at once or in parts, the first one soon.
+"""Vocoding with noise drawn item by item, all at once, or in parts of which the first comes soon.
 
-A part is vocoded together with the frames around it that change it.
+A part is vocoded together with the neighbouring frames that affect it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from waveglow.model import WaveGlow
 
 # B batch, M mels, T frames, N samples, g samples in a group, G groups
 
-FIRST_FRAMES = (
-    8  # of the first part; lengths double from part to part, so that a smaller share of frames is computed twice
-)
+# Frames of the first part; lengths double from part to part, so that a smaller share of frames is computed twice.
+FIRST_FRAMES = 8
 MOST_FRAMES = 256
-N_REACHES = 2  # frames around a part, in half receptive fields of one flow; the receptive field of all flows is larger
+N_REACHES = 2  # context around a part, in half receptive fields of one flow; that of all flows together is larger
 
 
 def draw_noise(model: WaveGlow, mels: Tensor, draws: Draws | None) -> Tensor:
@@ -40,17 +39,17 @@ def vocode(model: WaveGlow, mels: Tensor, sigma: float, draws: Draws | None) -> 
 def stream(
     model: WaveGlow, mels: Tensor, sigma: float, finish: Callable[[Tensor], Tensor], draws: Draws | None = None
 ) -> Iterator[Tensor]:
-    """Vocode mels (1, M, T) into parts of the audio (1, N) of `vocode` with the same draws, nearly: far frames are left out.
+    """Vocode mels (1, M, T) into parts that join to nearly the audio (1, N) of `vocode` with the same draws.
 
     Args:
         model: plain or prepared.
         mels: log-mel frames.
         sigma: standard deviation of the noise.
-        finish: a function that postprocesses a part (1, n) with the audio around it and keeps its length.
+        finish: postprocesses a part (1, n) together with the audio around it and keeps its length.
         draws: random numbers of the item, or None for PyTorch's generator.
     """
     config, frames = model.config, mels.shape[2]
-    unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # number of frames that make whole groups
+    unit = config.n_group // math.gcd(config.hop_length, config.n_group)  # fewest frames that are whole groups
     around = _round_up(N_REACHES * config.reach + math.ceil(config.upsample_kernel_size / config.hop_length), unit)
     z = draw_noise(model, mels, draws)
     start, n_frames = 0, _round_up(FIRST_FRAMES, unit)

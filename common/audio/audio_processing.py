@@ -1,4 +1,4 @@
-"""Audio files in and out, and audio from log-mels without a vocoder (Griffin-Lim)."""
+"""Reading and writing audio files, levels of sounds, and audio from log-mels without a vocoder (Griffin-Lim)."""
 
 # B batch, N samples, F frequency bins, T frames, M mels
 
@@ -20,24 +20,30 @@ from common.audio.stft import STFT, TacotronSTFT
 from common.errors import DataError
 from common.files import atomic_write
 
-# A lossy codec rounds loud passages a little past full scale, which every player clips.
+# A lossy codec may push loud passages slightly past full scale, where every player clips.
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}
 LOSSY_PEAK = 1.5
 ROUNDS, MOMENTUM = 60, 0.99  # of Griffin-Lim
-FIRST_PART, OTHER_PARTS = 32, 256  # frames of Griffin-Lim's parts: a short one is soon ready, long ones overlap less
-PART_WINDOWS = 24  # windows on either side of a part
-CREST = 3.0  # largest magnitude of a frame over its root mean square; speech and noise have 3 to 5
+FIRST_PART, OTHER_PARTS = (
+    32,
+    256,
+)  # frames of Griffin-Lim's parts: the first is short, to be ready soon; long ones overlap less
+PART_WINDOWS = 24  # windows of context on either side of a part
+CREST = 3.0  # ratio of a frame's largest magnitude to its root mean square; 3 to 5 in speech and noise
 OGG_HEADER = 27  # bytes of a page before its segment table
 OGG_LONGEST_PAGE = OGG_HEADER + 255 + 255 * 255
-FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # ending of a file's name -> its codec at 16 bits
+FORMATS = {"wav": "PCM_16", "flac": "PCM_16", "ogg": "VORBIS"}  # file name ending -> 16-bit codec
 SAMPLE_FORMATS = ("int16", "float32")
-ENCODED_SAMPLES = 2**16  # samples that are encoded at once: libsndfile's Vorbis encoder fails on minutes of audio
-READ_SAMPLES = 2**20  # that are read at once
-STREAMED_SIZE = 0x7FFF0000  # at least; into a pipe, writers state a huge size, as that of the data is unknown yet
+ENCODED_SAMPLES = 2**16  # samples encoded at once; libsndfile's Vorbis encoder fails on minutes of audio
+READ_SAMPLES = 2**20  # samples read at once
+NORMALIZATIONS = ("none", "peak", "loudness")  # of the level of a whole sound
+FULL_SCALE = 1.0
+TARGET_RMS = 0.1  # -20 dB relative to full scale
+STREAMED_SIZE = 0x7FFF0000  # or more is what writers to a pipe state, since they do not know the size yet
 
 
 class AudioFile(NamedTuple):
-    """A file's samples (N,), float32 in [-1, 1], mixed down to mono, its rate in Hz, and its channels."""
+    """A file's samples (N,), float32 in [-1, 1] and mixed down to mono, its rate in Hz and its number of channels."""
 
     samples: Tensor
     rate: int
@@ -49,22 +55,22 @@ def load_audio(path: str | os.PathLike[str], sampling_rate: int) -> Tensor:
 
     Args:
         path: wav, flac, ogg, …
-        sampling_rate: the rate the file has to have, in Hz. Nothing is resampled.
+        sampling_rate: the rate the file must have, in Hz; nothing is resampled.
 
     Raises:
-        DataError: as read_audio has it.
+        DataError: as read_audio does.
     """
     return read_audio(path, sampling_rate).samples
 
 
 def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> AudioFile:
-    """Read a file that has to be mono and of a rate, or with None one of any rate, whose channels are mixed down.
+    """Read a mono file with the given rate or, if that is None, any file, mixing its channels down.
 
     Raises:
         DataError: a file that is missing, not audio, cut short, empty, not mono, of another rate, or whose samples
             are not numbers in [-1, 1].
     """
-    import soundfile  # here, so that models train and are measured where there is no libsndfile
+    import soundfile  # imported here, so that models can train and be measured without libsndfile
 
     name = os.fspath(path)
     with _explain_errors(name), soundfile.SoundFile(name) as file:
@@ -83,7 +89,7 @@ def read_audio(path: str | os.PathLike[str], sampling_rate: int | None) -> Audio
 
 
 def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:
-    """Return the samples that the header of a mono file of this rate promises. Raises DataError as read_audio does."""
+    """Return the number of samples that the header of a mono file with this rate states. Raises DataError as read_audio does."""
     import soundfile
 
     name = os.fspath(path)
@@ -97,21 +103,21 @@ def count_samples(path: str | os.PathLike[str], sampling_rate: int) -> int:
 
 @contextmanager
 def _explain_errors(name: str) -> Iterator[None]:
-    """Convert the errors of libsndfile for a file to DataError."""
+    """Context that turns libsndfile's errors about a file into DataError."""
     import soundfile
 
     if not os.path.isfile(name):
         raise DataError(f"{name}: no such audio file")
     try:
         yield
-    except TypeError:  # libsndfile's error for a file name that ends in .raw
+    except TypeError:  # soundfile's error for a name that ends in .raw
         raise DataError(f"{name}: not an audio file, or one without a header, expected wav, flac, ogg …") from None
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name}: not an audio file, or damaged ({error.error_string.strip()})") from None
 
 
 def _read_blocks(file: Any) -> np.ndarray:
-    """Read all samples (N, C) in blocks: a damaged header may promise more of them than the memory can hold."""
+    """Read all samples (N, C) in blocks, because a damaged header may state more than fit into memory."""
     size = max(1, READ_SAMPLES // file.channels)
     blocks = [file.read(size, dtype="float32", always_2d=True)]
     while len(blocks[-1]) == size:
@@ -141,7 +147,7 @@ def _check_header(name: str, channels: int, rate: int, expected_rate: int) -> No
 
 
 def _missing_wav_bytes(name: str) -> int:
-    """Count the bytes missing from the data chunk of a RIFF wav; libsndfile reads such a file without an error."""
+    """Count the bytes missing from the data chunk of a RIFF wav, which libsndfile reads without an error."""
     with open(name, "rb") as file:
         if file.read(12)[:4] != b"RIFF":  # RIFX, RF64
             return 0
@@ -155,7 +161,7 @@ def _missing_wav_bytes(name: str) -> int:
 
 
 def _ogg_has_an_end(name: str) -> bool:
-    """Return True if the last page of an Ogg file is complete and marked as the last (RFC 3533); libsndfile does not check it."""
+    """Return True if an Ogg file's last page is complete and marked as last (RFC 3533), which libsndfile does not check."""
     with open(name, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - OGG_LONGEST_PAGE))
         tail = file.read()
@@ -168,7 +174,7 @@ def _ogg_has_an_end(name: str) -> bool:
 
 
 def to_pcm(audio: Tensor) -> np.ndarray:
-    """Audio, clipped to [-1, 1] -> samples of 16 bits. ValueError where any is not finite."""
+    """Convert audio, clipped to [-1, 1], to 16-bit samples. Raises ValueError if any is not finite."""
     samples = audio.detach().float().cpu().numpy()
     if not np.isfinite(samples).all():
         raise ValueError("the audio has samples that are NaN or infinite")
@@ -179,13 +185,13 @@ def to_pcm(audio: Tensor) -> np.ndarray:
 def save_audio(
     path: str | os.PathLike[str], audio: Tensor, sampling_rate: int, sample_format: str = SAMPLE_FORMATS[0]
 ) -> None:
-    """Write audio (N,) as a mono file; values out of [-1, 1] are clipped. No reader gets half a file.
+    """Write audio (N,) as a mono file, atomically; values outside [-1, 1] are clipped.
 
     Args:
-        path: the file, whose name ends in one of FORMATS; its folder is made where missing.
-        audio: (N,), on any device, of any float type.
+        path: the file, with an ending from FORMATS; its folder is created if missing.
+        audio: (N,), on any device and of any float type.
         sampling_rate: in Hz.
-        sample_format: one of SAMPLE_FORMATS; float32 for wav alone. ogg, which is lossy, takes 16 bits.
+        sample_format: one of SAMPLE_FORMATS; float32 is for wav only.
 
     Raises:
         DataError: audio of another shape or with samples that are not finite; a file that cannot be written.
@@ -213,6 +219,25 @@ def save_audio(
         raise DataError(f"{target}: cannot be written ({error.strerror})") from None
 
 
+def normalize(audio: Tensor, mode: str) -> Tensor:
+    """Scale audio (N,) by a single factor; silence and audio that is not finite are returned unchanged.
+
+    Args:
+        audio: float, in or slightly beyond [-1, 1].
+        mode: "none"; "peak": the largest magnitude becomes full scale; "loudness": the root mean square becomes
+            TARGET_RMS, or less if the largest magnitude would exceed full scale.
+    """
+    if mode == "none" or not audio.numel():
+        return audio
+    peak = audio.abs().max()
+    if not 0 < peak < torch.inf:
+        return audio
+    gain = FULL_SCALE / peak
+    if mode == "loudness":
+        gain = torch.minimum(gain, TARGET_RMS / audio.square().mean().sqrt())
+    return (gain * audio).clamp(-FULL_SCALE, FULL_SCALE)  # rounding may exceed full scale by one step
+
+
 @torch.no_grad()
 def griffin_lim(
     log_mels: Tensor,
@@ -231,7 +256,7 @@ def griffin_lim(
         stft: the transform that made the mels.
         n_iters: rounds of phase estimation.
         momentum: 0 is the algorithm of Griffin and Lim (1984).
-        generator: where the random first phases come from, for a result that can be repeated.
+        generator: the source of the random initial phases, for a repeatable result.
 
     Raises:
         DataError: mels of another shape, with values that are not finite, or too short.
@@ -248,8 +273,8 @@ def griffin_lim_in_parts(
 ) -> Iterator[Tensor]:
     """Yield the audio (1, N) of griffin_lim in parts (1, n), the first one soon, to within about 1e-5 of it.
 
-    Phases of a part are estimated together with the frames around it. A round of Griffin-Lim reaches as far as windows overlap,
-    and the first rounds' influence fades: the far frames' is below rounding. Raises what griffin_lim raises.
+    A part's phases are estimated together with the frames around it. Each round of Griffin-Lim reaches only as far as windows
+    overlap, and the influence of early rounds fades, so that of far frames is below rounding. Raises what griffin_lim raises.
     """
     check_mels(log_mels, stft)
     hop, hops = stft.config.hop_length, log_mels.shape[2] - 1
@@ -269,7 +294,7 @@ def griffin_lim_in_parts(
 
 @torch.no_grad()
 def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> float:
-    """Predict the largest magnitude of audio with such log-mels (B, M, T): CREST times the root mean square of the loudest frame.
+    """Predict the peak of audio with log-mels (B, M, T): CREST times the root mean square of the loudest frame.
 
     A frame's mean square follows from its magnitudes by Parseval's theorem.
     """
@@ -291,11 +316,11 @@ def check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:
 
 
 def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) -> Tensor:
-    """Non-negative magnitudes (B, F, T) whose mels are the given ones (B, M, T); zero where no filter reaches.
+    """Find non-negative magnitudes (B, F, T) with the given log-mels (B, M, T); zero where no filter reaches.
 
-    Multiplicative updates for the Kullback-Leibler divergence (Lee and Seung, 2001, theorem 2) from the transposed
-    filters' smooth guess: 20 of them bring the mels back to 0.1 %, and land nearer to the true magnitudes than the
-    pseudo-inverse cut at zero does (16-18 % off against 24 %).
+    Starts from the transposed filters' smooth guess and applies multiplicative updates for the Kullback-Leibler divergence (Lee and
+    Seung, 2001, theorem 2). 20 of them reproduce the mels to 0.1 % and land nearer to the true magnitudes than the pseudo-inverse
+    cut at zero (16-18 % off against 24 %).
     """
     basis = stft.mel_basis.float()
     mels = log_mels.float().exp()
@@ -308,7 +333,7 @@ def mel_to_magnitude(log_mels: Tensor, stft: TacotronSTFT, n_iters: int = 20) ->
 
 
 def _draw_phases(magnitude: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Random phases in radians, of the magnitudes' shape (B, F, T)."""
+    """Draw random phases in radians, with the magnitudes' shape (B, F, T)."""
     device = magnitude.device if generator is None else generator.device
     return 2 * torch.pi * torch.rand(magnitude.shape, generator=generator, device=device).to(magnitude.device)
 
@@ -316,11 +341,11 @@ def _draw_phases(magnitude: Tensor, generator: torch.Generator | None) -> Tensor
 def retrieve_phases(
     magnitude: Tensor, phases: Tensor, stft: STFT, n_iters: int = ROUNDS, momentum: float = MOMENTUM
 ) -> Tensor:
-    """Audio (B, N) with about the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013)."""
+    """Find audio (B, N) with approximately the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013)."""
     estimate = torch.polar(magnitude, phases)
     previous = torch.zeros_like(estimate)
     for _ in range(n_iters):
-        consistent = stft.spectrum(stft.from_spectrum(estimate))  # of the spectra that audio can have, the nearest
+        consistent = stft.spectrum(stft.from_spectrum(estimate))  # the nearest spectrum that audio can have
         accelerated = consistent + momentum * (consistent - previous)
         estimate = magnitude * accelerated.sgn()
         previous = consistent

@@ -1,4 +1,4 @@
-"""Silence in audio: the ends of a clip, and clips that hold nothing else."""
+"""Silence in audio: at the ends of a clip, and clips that are nothing else."""
 
 # N samples
 
@@ -7,21 +7,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-FRAME = 0.01  # seconds over which a level is measured
-DEPTH = 40.0  # dB; a frame of a lower RMS than the loudest frame's by more than this is silence
-ROUNDS_TO_ZERO = 0.5 / 32768  # samples below this amplitude are zeros in 16 bits
+FRAME = 0.01  # seconds over which the level is measured
+DEPTH = 40.0  # dB; frames whose RMS is further than this below the loudest frame's are silence
+ROUNDS_TO_ZERO = 0.5 / 32768  # samples below this amplitude are zero in 16 bits
 
 
 def is_silent(samples: npt.NDArray[np.floating]) -> bool:
-    """Return True if all samples (N,) in [-1, 1] are zeros in 16 bits."""
+    """Return True if all samples (N,) in [-1, 1] are zero in 16 bits."""
     return not len(samples) or bool(np.abs(samples).max() < ROUNDS_TO_ZERO)
 
 
 def sound_bounds(samples: npt.NDArray[np.floating], sampling_rate: int) -> tuple[int, int]:
-    """Return the first sample, and the last + 1, of the frames that are not silence; (0, 0) for zeros alone.
+    """Return the sample range [start, end) of the frames that are not silence; (0, 0) for pure zeros.
 
-    Frames follow each other without overlap from the first sample; the last may be shorter. The threshold is relative to the
-    loudest frame, so that a clip's level has no effect.
+    Frames do not overlap and start at the first sample; the last one may be shorter. The threshold is relative to the loudest
+    frame, so a clip's level has no effect.
 
     Args:
         samples: audio (N,), N at least 1.

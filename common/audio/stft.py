@@ -1,4 +1,4 @@
-"""Short-time Fourier transform, its inverse, and the log-mel spectrogram that both models speak."""
+"""Short-time Fourier transform, its inverse, and the log-mel spectrogram that both models use."""
 
 # B batch, N samples, F frequency bins (filter_length // 2 + 1), T frames, M mels
 
@@ -15,8 +15,8 @@ from common.errors import DataError, UsageError
 from common.options import option
 
 MIN_MAGNITUDE = 1e-5  # floor under the logarithm; part of the format of the mels, hence not a flag
-MAX_RATE, MAX_FILTER, MAX_MELS = 1_000_000, 2**20, 10_000  # larger numbers are mistakes that would fill the memory
-SILENCE = float(np.log(np.float32(MIN_MAGNITUDE)))  # a log-mel of nothing
+MAX_RATE, MAX_FILTER, MAX_MELS = 1_000_000, 2**20, 10_000  # anything larger is a mistake that would exhaust memory
+SILENCE = float(np.log(np.float32(MIN_MAGNITUDE)))  # log-mel of silence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class AudioConfig:
     """The sound of a corpus and how it becomes mels: samples in `*_length`, Hz in `sampling_rate` and `mel_f*`.
 
     Raises:
-        UsageError: values that cannot work, all of them at once, each by its flag.
+        UsageError: values that cannot work, all in one message, each by its flag.
     """
 
     sampling_rate: int = option(22050, "sampling rate in Hz; audio of any other rate is refused", "-sr")
@@ -54,7 +54,7 @@ class AudioConfig:
 
 
 def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> list[str]:
-    """The reasons why frames of these lengths cannot cover the audio, one line per flag."""
+    """List why frames of these lengths cannot cover the audio, one line per flag."""
     lengths = {"filter": filter_length, "win": win_length, "hop": hop_length}
     problems = [
         f"--{name}-length {length!r}: expected a whole number of samples"
@@ -67,21 +67,21 @@ def _framing_problems(filter_length: int, hop_length: int, win_length: int) -> l
         problems.append(f"--filter-length {filter_length}: expected an even number of samples, at most {MAX_FILTER}")
     if not 2 <= win_length <= filter_length:
         problems.append(f"--win-length {win_length}: expected 2 to --filter-length {filter_length} samples")
-    # Hann windows that overlap by less than half leave samples with next to no weight, which no inverse brings back.
+    # Hann windows that overlap by less than half leave samples with almost no weight, which no inverse can recover.
     if not 1 <= hop_length <= win_length // 2:
         problems.append(f"--hop-length {hop_length}: expected 1 to half of --win-length, {win_length // 2} samples")
     return problems
 
 
 def _is_whole(value: object) -> bool:
-    """True for a whole number; a bool, which a damaged checkpoint may have in its place, is none."""
+    """Return True for a whole number, but not for a bool, which a damaged checkpoint may have in its place."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 class STFT(nn.Module):
     """Spectrum of audio and back: periodic Hann window, frames centred on multiples of the hop, edges reflected.
 
-    Audio of N samples has N // hop_length + 1 frames. Computes in float32 on any device, under autocast too.
+    Audio of N samples has N // hop_length + 1 frames. Always computes in float32, also under autocast.
 
     Raises:
         UsageError: lengths that cannot work, each by its flag.
@@ -186,7 +186,7 @@ class TacotronSTFT(nn.Module):
 
     @classmethod
     def from_config(cls, config: AudioConfig) -> TacotronSTFT:
-        """The transform of a corpus."""
+        """Build the transform of a corpus."""
         return cls(
             filter_length=config.filter_length,
             hop_length=config.hop_length,
@@ -205,7 +205,7 @@ class TacotronSTFT(nn.Module):
         """
         magnitude = self.stft.spectrum(audio).abs()
         peak = audio.detach().abs().max().item()  # host sync, once per call
-        if not peak <= 1.0:  # NaN fails this as well
+        if not peak <= 1.0:  # also true for NaN
             raise DataError(f"audio peaks at {peak:g}, expected values in [-1, 1]")
         with torch.autocast(audio.device.type, enabled=False):
             return torch.matmul(self.mel_basis.float(), magnitude).clamp(min=MIN_MAGNITUDE).log()
@@ -213,7 +213,7 @@ class TacotronSTFT(nn.Module):
 
 def mel_filters(config: AudioConfig) -> Tensor:
     """Mel filters (M, F): triangles on Slaney's scale (linear below 1 kHz, logarithmic above), each of unit area."""
-    # librosa imports numba and scipy, over a second; a run on cached mels never comes here.
+    # librosa imports numba and scipy, which takes over a second; runs on cached mels never come here.
     from librosa.filters import mel
 
     basis = mel(

@@ -21,10 +21,10 @@ from common.errors import DataError, UsageError, exit_on_user_error, printable, 
 from common.parser import Parser
 from common.precision import apex_loss_scale
 
-BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # of BatchNorm: in a state_dict, but not trainable
-RANDOM_STATES = re.compile("rng_state")  # two keys now, other names in older files
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # BatchNorm's, in a state_dict but not trainable
+RANDOM_STATES = re.compile("rng_state")  # two keys today, other names in older files
 FILE_NAME = re.compile(r"checkpoint_(.+)_(?:\d+|last|best)")
-# Layouts that differ in the names of tensors only; the published recipe reads only the first.
+# Layouts that differ only in the names of tensors; the published recipe reads the first one alone.
 WEIGHT_NORM = "weight normalisation as weight_g and weight_v"
 LAYOUTS = {
     re.compile(r"\.weight_v$"): WEIGHT_NORM,
@@ -38,7 +38,7 @@ ADDED_CONFIG = {"hop_length": 256, "upsample_kernel_size": 1024, "upsample_chann
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
-    """One tensor of a state_dict; `nan` and `infinite` count such elements."""
+    """One tensor of a state_dict, with the number of NaN and infinite elements."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,12 +49,12 @@ class Weight:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a checkpoint file; None for a missing part."""
+    """Contents of a checkpoint file; missing parts are None."""
 
     file: str
     bytes: int
     layout: str
-    remarks: list[str]  # on names of tensors and states of older libraries
+    remarks: list[str]  # about tensors' names and states of older libraries
     model: str | None  # in the file's name
     epoch: int | None
     epoch_complete: bool
@@ -66,7 +66,7 @@ class Contents:
     parts: dict[str, int]  # parameters by the first word of the names
     dtypes: dict[str, int]  # elements of each
     learning_rates: list[float] | None
-    optimizer_states: int | None  # number of weights with averages in the optimizer
+    optimizer_states: int | None  # weights with averages in the optimizer
     scaler: str | None
     random_states: dict[str, int]  # processes, by key
     other_keys: list[str]
@@ -154,7 +154,7 @@ def _random_states(checkpoint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _processes(states: Any) -> int:
-    """Count the states of generators: rows of a tensor, items of a list, or a single one."""
+    """Count the generators' states: rows of a tensor, items of a list, or a single one."""
     several = isinstance(states, (list, tuple)) or (isinstance(states, Tensor) and states.dim() > 1)
     return len(states) if several else 1
 
@@ -221,7 +221,7 @@ def _flat(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_finite(contents: Contents) -> None:
-    """Raise DataError that names the tensors with a NaN or an infinity, if there are any."""
+    """Raise DataError that names the tensors with NaN or infinite elements, if any."""
     bad = contents.not_finite
     if bad:
         named = [f"{weight.name} ({_faults(weight).strip()})" for weight in bad]
@@ -234,7 +234,7 @@ def check_finite(contents: Contents) -> None:
 def to_published(checkpoint: Mapping[str, Any], weights_only: bool) -> dict[str, Any]:
     """Convert a checkpoint to the published recipe's keys, plus `data` for inference and the counters of training.
 
-    Removes `module.` from names, converts Apex's loss scale to a scaler's state, and a single random state to a row.
+    Removes `module.` from names and converts Apex's loss scale to a scaler's state and a single random state to a row.
     """
     entries = {key: checkpoint[key] for key in DESCRIBED if key in checkpoint}
     if isinstance(entries.get("config"), Mapping):
@@ -282,7 +282,7 @@ def to_half(state_dict: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def convert(source: Path, target: Path, half: bool = False, weights_only: bool = False, force: bool = False) -> None:
-    """Write `source` to `target` in the published layout, or as safetensors by its suffix; print the missing parts."""
+    """Write `source` to `target` in the published layout, or as safetensors by its suffix, and list what is missing."""
     if target.is_dir():
         raise UsageError(f"OUT: {target} is a folder, expected a file, .pt or {SAFETENSORS}")
     if target.exists() and not force:
@@ -310,7 +310,7 @@ def convert(source: Path, target: Path, half: bool = False, weights_only: bool =
 
 
 def _notes(contents: Contents, published: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parts of a file that readers of the published layout lack."""
+    """Yield notes on what readers of the published layout will miss in a file."""
     absent = [key for key in ("config", "optimizer", "scaler") if key not in published]
     empty = [key for key, value in _random_states(published) if value is None]
     if absent:
@@ -332,22 +332,26 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         return commands.add_parser(name, help=does, description=does, allow_abbrev=False, formatter_class=HelpFormatter)
 
     kinds = f"checkpoint, .pt or {SAFETENSORS}"
-    look = command("inspect", "describe checkpoints; fails where weights are NaN or infinite")
+    look = command("inspect", "describe checkpoints; fails if weights are NaN or infinite")
     look.add_argument("file", type=Path, nargs="+", metavar="FILE", help=kinds)
     look.add_argument("--tensors", action="store_true", help="list every tensor")
-    look.add_argument("--json", action="store_true", help="all of it, tensors included, as JSON, one line a file")
-    rewrite = command("convert", f"write a checkpoint in the published layout, or as {SAFETENSORS}, weights alone")
+    look.add_argument(
+        "--json", action="store_true", help="print everything, tensors included, as one line of JSON per file"
+    )
+    rewrite = command("convert", f"write a checkpoint in the published layout, or only its weights as {SAFETENSORS}")
     rewrite.add_argument("file", type=Path, metavar="FILE", help=kinds)
-    target = f"file to write; the ending {SAFETENSORS} chooses that format"
+    target = f"file to write; the suffix {SAFETENSORS} selects that format"
     rewrite.add_argument("out", type=Path, metavar="OUT", help=target)
-    rewrite.add_argument("--half", action="store_true", help="float16 weights: half the size, widened when read")
+    rewrite.add_argument(
+        "--half", action="store_true", help="store weights in float16: half the size, widened when read"
+    )
     rewrite.add_argument("--weights-only", action="store_true", help="leave out the entries that only resuming needs")
-    rewrite.add_argument("--force", action="store_true", help="replace OUT where it exists")
+    rewrite.add_argument("--force", action="store_true", help="replace OUT if it exists")
     return parser.parse_args(argv)
 
 
 def inspect_all(paths: list[Path], tensors: bool, as_json: bool) -> None:
-    """Print the contents of each file, as text or as one line of JSON. Raises one DataError for all bad files."""
+    """Print the contents of each file as text or as one line of JSON. Raises one DataError for all bad files."""
     problems = []
     for path in paths:
         try:

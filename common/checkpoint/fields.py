@@ -1,7 +1,7 @@
-"""The entries of a checkpoint besides its tensors: the kinds of values that each may have, checked once, on loading.
+"""The entries of a checkpoint besides its tensors, and the values that each may have, checked once on loading.
 
-Every entry but the weights may be missing or None: files of the published recipe and bare weights have few. Entries that are not
-listed here may be anything.
+Every entry but the weights may be missing or None: files of the published recipe and bare weights have few. Entries not listed here
+may be anything.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ COUNTS = {"iterations", "clips", "skipped", "dropped"}  # of EpochTotals
 
 
 class Kind(NamedTuple):
-    """Values that an entry may have: a test, and a phrase for the message."""
+    """Values that an entry may have: a test, and a phrase for error messages."""
 
     accepts: Callable[[Any], bool]
     expected: str
 
 
 def is_count(value: Any) -> bool:
-    """True for a whole number of at least 0 that a tensor can have; NumPy's count too."""
+    """True for an integer of at least 0 that a tensor can hold, NumPy's included."""
     return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) <= MOST
 
 
 def is_seed(value: Any) -> bool:
-    """True for a whole number of at least 0, however large."""
+    """True for an integer of at least 0, however large."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
@@ -50,9 +50,9 @@ def is_number(value: Any) -> bool:
 
 
 def is_settings(value: Any) -> bool:
-    """True for nested dicts and lists of plain values, with names as keys: at most MOST_SETTINGS in all.
+    """True for nested dicts and lists of plain values, with strings as keys: at most MOST_SETTINGS in all.
 
-    A list counts as often as it occurs. A small file may have one list many times at every level, too many for any reader.
+    A list counts each time it occurs: a small file may repeat one list so often at every level that no reader could cope.
     """
     stack, left = [(value, 0)], MOST_SETTINGS
     while stack:
@@ -103,7 +103,7 @@ def is_scaler(value: Any) -> bool:
 
 
 def _is_scale(value: Any) -> bool:
-    """True for a factor above 0 that float32 has."""
+    """True for a positive factor within float32's range."""
     return is_number(value) and 0 < value <= torch.finfo(torch.float32).max
 
 
@@ -128,7 +128,7 @@ def is_random_states(value: Any) -> bool:
 
 
 def is_totals(value: Any) -> bool:
-    """True for numbers by name; those of COUNTS are whole."""
+    """True for numbers by name; those in COUNTS are integers."""
     return isinstance(value, Mapping) and all(
         isinstance(name, str) and (is_count(number) if name in COUNTS else is_number(number))
         for name, number in value.items()
@@ -136,7 +136,7 @@ def is_totals(value: Any) -> bool:
 
 
 def is_best(value: Any) -> bool:
-    """True for the best validation: its loss, epoch, validations since then, measure, its own and the lowest validation loss."""
+    """True for the record of the best validation: loss, epoch, validations since then, measure, its own and the lowest loss."""
     tests = {
         "loss": is_number,
         "tie": is_number,
@@ -177,13 +177,13 @@ MAY_BE_NONE = {"launch", "optimizer", "scaler", "amp", *(name for name, kind in 
 
 
 def without_empty(checkpoint: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return a checkpoint without the entries of KINDS that are None, which some readers would take for values."""
+    """Return a checkpoint without entries of KINDS that are None, which some readers would take for values."""
     absent = {name for name in KINDS if checkpoint.get(name) is None} - MAY_BE_NONE
     return {key: value for key, value in checkpoint.items() if key not in absent}
 
 
 def problems(checkpoint: Mapping[Any, Any]) -> Iterator[str]:
-    """Yield a sentence for each entry of a checkpoint that is of another kind than KINDS has."""
+    """Yield a sentence for each entry of a checkpoint that is not of its kind in KINDS."""
     for name, kind in KINDS.items():
         value = checkpoint.get(name)
         if value is not None and not kind.accepts(value):

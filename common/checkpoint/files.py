@@ -1,7 +1,7 @@
-"""Checkpoints: written whole or not at all, and read, old layouts included, without running code from them.
+"""Checkpoints, old layouts included: written whole or not at all, and read without running code from them.
 
-Files are OUT/checkpoint_{model}_{epoch}.pt, and the link OUT/checkpoint_{model}_last.pt points at the newest. A
-.safetensors file contains weights alone, with the entries of DESCRIBED as JSON in its metadata.
+Files are OUT/checkpoint_{model}_{epoch}.pt; the link OUT/checkpoint_{model}_last.pt points to the newest. A .safetensors file
+contains only weights, with the entries of DESCRIBED as JSON in its metadata.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from common.files import atomic_link, atomic_write, remove_leftovers
 NAMES_SHOWN, FAULTS_SHOWN = 4, 8
 SAFETENSORS = ".safetensors"
 DESCRIBED = ("epoch", "iteration", "seed", "config", "data")  # the entries that describe its weights
-CHECKSUM = "checksum"  # key in the metadata of a .safetensors file, of its weights and the entries of DESCRIBED
+CHECKSUM = "checksum"  # in the metadata of a .safetensors file: of its weights and the entries of DESCRIBED
 
 
 def checkpoint_path(output_dir: Path, model_name: str, epoch: int) -> Path:
@@ -47,22 +47,22 @@ def last_link(output_dir: Path, model_name: str) -> Path:
 
 
 def best_path(output_dir: Path, model_name: str) -> Path:
-    """Return the path of the weights with the lowest validation loss, or the best --best-by."""
+    """Return the path of the weights with the lowest validation loss, or with the best value of --best-by."""
     return Path(output_dir) / f"checkpoint_{model_name}_best.pt"
 
 
 def final_weights_path(output_dir: Path, model_name: str, epoch: int) -> Path:
-    """Return the path of the weights for inference that the end of a run writes beside its last checkpoint."""
+    """Return the path of the weights for inference, written at the end of a run beside its last checkpoint."""
     return checkpoint_path(output_dir, model_name, epoch).with_suffix(SAFETENSORS)
 
 
 def find_last(output_dir: Path, model_name: str) -> Path | None:
-    """Find the newest checkpoint: the link's target, or else the file of the highest epoch; None where there is none."""
+    """Find the newest checkpoint: the link's target, or else the file of the highest epoch; None without any."""
     return next(iter(find_all(output_dir, model_name)), None)
 
 
 def find_all(output_dir: Path, model_name: str) -> list[Path]:
-    """List the newest checkpoint and those of the epochs before it, the newest first."""
+    """List the newest checkpoint and those of earlier epochs, newest first."""
     link, epochs = last_link(output_dir, model_name), _epochs(output_dir, model_name)
     if not link.exists():  # follows the link: False where it dangles
         return [checkpoint_path(output_dir, model_name, epoch) for epoch in epochs]
@@ -72,7 +72,7 @@ def find_all(output_dir: Path, model_name: str) -> list[Path]:
 
 
 def prune(output_dir: Path, model_name: str, epochs: list[int], keep: int) -> list[int]:
-    """Delete the checkpoints of these epochs, in order of their saving, except the last `keep`. Returns the epochs that remain."""
+    """Delete the checkpoints of these epochs, listed in the order they were saved, except the last `keep`; return the rest."""
     for epoch in epochs[:-keep]:
         checkpoint_path(output_dir, model_name, epoch).unlink(missing_ok=True)
         final_weights_path(output_dir, model_name, epoch).unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _epochs(output_dir: Path, model_name: str, suffix: str = ".pt") -> list[int]
 
 
 def save_checkpoint(path: Path, checkpoint: Mapping[str, Any], link: Path | None = None) -> None:
-    """Write `checkpoint` to `path` and point `link` at it; a failure at any moment leaves the old file and link unchanged.
+    """Write `checkpoint` to `path` and point `link` to it; a failure at any moment leaves the old file and link unchanged.
 
     Raises DataError where the system refuses to write (disk full, no permission).
     """
@@ -135,8 +135,8 @@ def save_copy(path: Path, checkpoint: Mapping[str, Any]) -> None:
 def load_checkpoint(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
     """Read a checkpoint without running code from it. A bare state_dict is returned as {"state_dict": …}.
 
-    Raises DataError where the file is missing, damaged, cut short, no checkpoint, or pickles anything but plain data; UsageError
-    where a .safetensors file is given and the package safetensors is missing.
+    Raises DataError if the file is missing, damaged, truncated, not a checkpoint, or pickles anything but plain data; UsageError
+    for a .safetensors file without the package safetensors.
     """
     path = Path(path)
     if not path.is_file():
@@ -198,7 +198,7 @@ def _load_safetensors(path: Path, map_location: str | torch.device) -> dict[str,
 
 
 def _check_fields(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return a checkpoint without empty entries. Raises one DataError for all malformed ones."""
+    """Return a checkpoint without its empty entries. Raises one DataError for all malformed ones."""
     if faults := list(checkpoint_fields.problems(checkpoint)):
         more = f"; and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
         raise DataError(f"{path}: malformed: {'; '.join(faults[:FAULTS_SHOWN])}{more}")
@@ -207,7 +207,7 @@ def _check_fields(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _explain_write_errors(path: Path, advice: str) -> Iterator[None]:
-    """Convert an error of writing `path` to a DataError that ends in advice."""
+    """Convert an error in writing `path` to a DataError that ends with advice."""
     try:
         yield
     except OSError as error:
@@ -226,12 +226,12 @@ def _update_link(link: Path, target: Path) -> None:
 
 
 def _plain_data() -> list[Any]:
-    """List the classes besides tensors that old checkpoints contain: containers, NumPy's arrays and numbers. None runs code."""
+    """List the classes that old checkpoints contain besides tensors: containers, NumPy's arrays and numbers. None runs code."""
     containers = [OrderedDict, dict, list, tuple, set, int, float, _codecs.encode]
     dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
     array = np.empty(0).__reduce__()[0]
     number = np.float64(0).__reduce__()[0]
-    # NumPy 2 renamed its core; a file has the name of its writer's version.
+    # NumPy 2 renamed its core; a file has the name in its writer's version.
     moved = [
         (function, f"numpy.{core}.multiarray.{name}")
         for core in ("core", "_core")

@@ -1,8 +1,8 @@
-"""Tensors in files: read without running code from them, and only where every byte is the one that was written.
+"""Tensors in files, read without running code from them and only if every byte is as it was written.
 
-torch.save writes a ZIP archive, with a CRC-32 of each entry that torch.load does not check. A checksum of named tensors serves
-formats that have none, such as safetensors. Files of before PyTorch 1.6, and those written under
-torch.serialization.set_crc32_options(False), have no checksum.
+torch.save writes a ZIP archive with a CRC-32 of each entry, which torch.load does not check. A checksum of named tensors serves
+formats without one, such as safetensors. Files from before PyTorch 1.6 and those written under
+torch.serialization.set_crc32_options(False) have no checksum.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from torch import Tensor
 
 ZIP_START = b"PK\x03\x04"
 READ_AT_ONCE = 2**20  # bytes
-MOST_PLAIN = 16 * 10**6  # bytes of all that is no tensor: reading them takes a second for each megabyte or two
+MOST_PLAIN = 16 * 10**6  # bytes of everything but tensors; reading a megabyte or two of them takes a second
 PROBLEMS_SHOWN = 4
 
 
 class DamagedFileError(ValueError):
-    """Content that differs from its checksum, or tensors that cannot be in the file as they are described."""
+    """Content that differs from its checksum, or tensors whose description does not match the file."""
 
 
 def save_tensors(value: Any, file: BinaryIO) -> None:
-    """Write tensors to an open file. Raises OSError where the system refuses, in place of torch.save's RuntimeError."""
+    """Write tensors to an open file. Raises OSError where the system refuses, instead of torch.save's RuntimeError."""
     try:
         torch.save(value, file)
     except RuntimeError as error:
@@ -39,9 +39,9 @@ def save_tensors(value: Any, file: BinaryIO) -> None:
 
 
 def load_tensors(path: Path, map_location: str | torch.device = "cpu", safe: Sequence[Any] = ()) -> Any:
-    """Read a file of torch.save after a check of its checksums; `safe` lists classes allowed besides tensors and containers.
+    """Read a file of torch.save after checking its checksums; `safe` lists classes allowed besides tensors and containers.
 
-    Raises DamagedFileError, OSError, or any error that damaged bytes lead to in torch.load.
+    Raises DamagedFileError, OSError, or any error that damaged bytes cause in torch.load.
     """
     sizes = check_archive(path)
     with torch.serialization.safe_globals(list(safe)):
@@ -56,10 +56,10 @@ def load_tensors(path: Path, map_location: str | torch.device = "cpu", safe: Seq
 
 
 def check_archive(path: Path) -> Counter[int] | None:
-    """Compare each entry of a ZIP archive with its CRC-32. Returns the number of entries of each size; None for another format.
+    """Compare each entry of a ZIP archive with its CRC-32. Returns the number of entries of each size; None for other formats.
 
-    Raises DamagedFileError for an entry that differs and for values that would take minutes to read, zipfile.BadZipFile for an
-    archive cut short, OSError where the file cannot be read.
+    Raises DamagedFileError for an entry that differs and for values that would take minutes to read, zipfile.BadZipFile for a
+    truncated archive, OSError if the file cannot be read.
     """
     with path.open("rb") as file:
         if file.read(len(ZIP_START)) != ZIP_START:
@@ -95,7 +95,7 @@ def _check_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
 
 
 def named_tensors(content: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in nested containers, named by the keys that lead to them: optimizer.state.3.exp_avg."""
+    """Yield the tensors in nested containers, named by the path of keys that leads to them: optimizer.state.3.exp_avg."""
     if isinstance(content, Tensor):
         yield "tensor", content
         return
@@ -122,7 +122,7 @@ def _inner_values(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def tensor_problem(tensor: Tensor) -> str | None:
-    """Return the reason why a tensor is not a dense one whose elements are all in memory; None where it is."""
+    """Return the reason why a tensor is not a dense one with all its elements in memory; None if it is."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta":
         return "sparse, quantised, nested or without data, expected a dense tensor"
     held = tensor.untyped_storage().nbytes() // tensor.element_size()
@@ -132,7 +132,7 @@ def tensor_problem(tensor: Tensor) -> str | None:
 
 
 def _storage_problems(tensors: Mapping[str, Tensor], sizes: Counter[int]) -> list[str]:
-    """List tensors whose storage is of a size that no entry of the archive has; PyTorch would read past the entry's end."""
+    """List tensors with a storage of a size that no entry of the archive has: PyTorch would read past the entry's end."""
     storages: dict[int, tuple[str, int]] = {}
     for name, tensor in tensors.items():
         storages.setdefault(tensor.untyped_storage().data_ptr(), (name, tensor.untyped_storage().nbytes()))

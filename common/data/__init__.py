@@ -1,1 +1,1 @@
-"""Data: filelists, cached mels, and pictures of what is in them."""
+"""Data: filelists, recordings, cached mels, and pictures and reports of them."""

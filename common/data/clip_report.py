@@ -1,4 +1,4 @@
-"""Measurements of the clips of filelists, for a report of a corpus: sound, text, repetitions, outliers, unusable rows."""
+"""Measurements of a corpus's clips for its report: sound, text, repetitions, outliers, unusable rows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from common.errors import DataError
 Floats = npt.NDArray[np.float64]
 
 FULL_SCALE = 32767 / 32768  # the largest sample of 16 bits
-CLIPPED_RUN = 3  # samples at full scale in a row: one or two may be a peak that just fits
+CLIPPED_RUN = 3  # consecutive samples at full scale; one or two may be a peak that just fits
 OUTLIER_DEVIATIONS = 5.0  # in median absolute deviations
-HISTOGRAM_DEVIATIONS = 8.0  # likewise; farther values share the outermost bars, so that the others stay apart
+HISTOGRAM_DEVIATIONS = 8.0  # likewise; values farther out share the outermost bars, to keep the others apart
 
 
 class Place(NamedTuple):
-    """Place of a row: the filelist, and the line from 1."""
+    """Place of a row: filelist and line number, from 1."""
 
     filelist: str
     line: int
@@ -40,8 +40,8 @@ class Place(NamedTuple):
         return f"{self.filelist}:{self.line}"
 
 
-class Row(NamedTuple):
-    """A row that could be read, and its file under the dataset's folder."""
+class ListedClip(NamedTuple):
+    """A readable row of a filelist, and its file in the dataset's folder."""
 
     place: Place
     path: str
@@ -58,7 +58,7 @@ class Header(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """Measurements of one clip. 0 dBFS is a signal whose every sample is at full scale; nothing but zeros has -inf."""
+    """Measurements of one clip. 0 dBFS means every sample at full scale; pure silence has -inf."""
 
     duration: float  # s
     rms: float  # dBFS
@@ -67,34 +67,34 @@ class Sound(NamedTuple):
     trailing_silence: float  # s
     clipped_runs: int
     longest_run: int  # samples
-    digest: str  # of the samples: the same sound in another file or format has the same
+    digest: str  # of the samples, so the same sound has the same digest in any file or format
 
 
 class Clip(NamedTuple):
     """A usable row and its sound."""
 
-    row: Row
+    row: ListedClip
     sound: Sound
 
     @property
     def characters(self) -> int:
-        """Of the text as written."""
+        """Characters of the text as written."""
         return len(self.row.text)
 
     @property
     def words(self) -> int:
-        """Of the text as written, between white space."""
+        """Words of the text as written, separated by white space."""
         return len(self.row.text.split())
 
     @property
     def pace(self) -> float:
-        """Characters a second."""
+        """Characters per second."""
         return self.characters / self.sound.duration
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The clips of all filelists, in their order: usable clips, headers of all files that have one, problems of other rows."""
+    """The clips of all filelists, in order: usable clips, all readable headers, and the problems of the other rows."""
 
     filelists: list[str]
     clips: list[Clip]
@@ -103,12 +103,12 @@ class Survey:
 
 
 class Outliers(NamedTuple):
-    """Values far from the median of all: their indices, farthest first, and the distances in deviations."""
+    """Values far from the median: their indices, farthest first, and all distances in deviations."""
 
     median: float
     deviation: float  # median absolute
     indices: list[int]
-    deviations: Floats  # of all values
+    deviations: Floats  # for all values
 
 
 def survey(
@@ -121,16 +121,16 @@ def survey(
     """Measure every clip of some filelists, in parallel.
 
     Args:
-        filelists: rows audio|text.
-        dataset_path: the folder of the rows' paths.
-        sampling_rate: of all audio files, in Hz.
+        filelists: filelists with rows audio|text.
+        dataset_path: the folder that the rows' paths are relative to.
+        sampling_rate: the expected rate in Hz.
         unusable_texts: maps texts to the problems of those that training refuses, by index.
         workers: number of processes.
 
     Raises:
-        DataError: a filelist that is missing, empty, or one of mels. Bad rows are among the problems instead.
+        DataError: a filelist that is missing, empty, or names mels. Bad rows are listed as problems instead.
     """
-    rows: list[Row] = []
+    rows: list[ListedClip] = []
     problems: list[tuple[Place, str]] = []
     for path in filelists:
         good, bad = read_rows(path, dataset_path)
@@ -152,16 +152,16 @@ def survey(
     return Survey(names, clips, [header for header, _ in measured if header], problems)
 
 
-def read_rows(path: Path, dataset_path: Path) -> tuple[list[Row], list[tuple[Place, str]]]:
+def read_rows(path: Path, dataset_path: Path) -> tuple[list[ListedClip], list[tuple[Place, str]]]:
     """Read the rows `path|text` of a filelist, and the problems of its other lines.
 
     Raises:
-        DataError: the filelist is missing or empty, or its files are mels.
+        DataError: if the filelist is missing, empty, or names mels.
     """
     items, faults = sift_filelist(path)
     problems = [(Place(str(path), number), fault) for number, fault in faults.items()]
     rows = [
-        Row(Place(str(path), number), item.path, item.text, os.path.normpath(dataset_path / item.path))
+        ListedClip(Place(str(path), number), item.path, item.text, os.path.normpath(dataset_path / item.path))
         for number, item in items.items()
     ]
     if rows and all(row.path.endswith(".pt") for row in rows):
@@ -176,10 +176,10 @@ def _measure_files(files: list[str], sampling_rate: int, workers: int) -> list[t
 
 
 def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | str]:
-    """Return the header of an audio file, None if it has none, and its sound or the problem with it."""
+    """Return the header of an audio file (None if unreadable), and its sound or the problem with it."""
     try:
         info = soundfile.info(file)
-    except (soundfile.LibsndfileError, TypeError):  # TypeError: a headerless .raw
+    except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file without a header
         header = None
     else:
         header = Header(info.samplerate, info.channels, f"{info.format} {info.subtype}")
@@ -190,7 +190,7 @@ def measure_file(file: str, sampling_rate: int) -> tuple[Header | None, Sound | 
 
 
 def measure(samples: npt.NDArray[np.float32], sampling_rate: int) -> Sound:
-    """Measure samples (N,) in [-1, 1], N at least 1."""
+    """Measure samples (N,) in [-1, 1]; N is at least 1."""
     leading, trailing = end_silences(samples, sampling_rate)
     runs = clipped_runs(samples)
     power = np.square(samples.astype(np.float64)).mean()
@@ -219,7 +219,7 @@ def clipped_runs(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 
 def end_silences(samples: npt.NDArray[np.float32], sampling_rate: int) -> tuple[float, float]:
-    """Measure the seconds of silence at the beginning and at the end of samples (N,); all of them for zeros alone."""
+    """Measure the seconds of silence at the start and end of samples (N,); the whole length for pure zeros."""
     start, end = silence.sound_bounds(samples, sampling_rate)
     ends = (start, len(samples) - end) if end else (len(samples), len(samples))
     return ends[0] / sampling_rate, ends[1] / sampling_rate
@@ -230,7 +230,7 @@ def outliers(values: Floats) -> Outliers:
     median = float(np.median(values))
     distances = np.abs(values - median)
     deviation = float(np.median(distances))
-    # Where over half of the values are equal, all others are infinitely far.
+    # If over half of the values are equal, all others are infinitely far.
     far = np.full_like(distances, np.inf)
     deviations = np.divide(distances, deviation, out=far, where=deviation > 0)
     deviations[distances == 0] = 0
@@ -241,9 +241,9 @@ def outliers(values: Floats) -> Outliers:
 
 
 def move_into_view(values: Floats) -> tuple[Floats, int]:
-    """Return the finite values (C,), far ones moved to HISTOGRAM_DEVIATIONS from the median, and the number of moved ones.
+    """Return the finite values (C,) with far ones moved to HISTOGRAM_DEVIATIONS from the median, and the number moved.
 
-    None moves unless that halves the range of the values.
+    Nothing is moved unless that halves the range of the values.
     """
     finite = values[np.isfinite(values)]
     median = np.median(finite)
@@ -255,7 +255,7 @@ def move_into_view(values: Floats) -> tuple[Floats, int]:
 
 
 def group_by(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[list[Clip]]:
-    """Group clips that share a key, the largest group first; a clip alone is no group."""
+    """Group clips that share a key, largest group first; single clips are left out."""
     groups: dict[Hashable, list[Clip]] = defaultdict(list)
     for clip in clips:
         groups[key(clip)].append(clip)
@@ -263,7 +263,7 @@ def group_by(clips: Sequence[Clip], key: Callable[[Clip], Hashable]) -> list[lis
 
 
 def group_same_audio(clips: Sequence[Clip]) -> list[list[Clip]]:
-    """Group clips whose samples are the same though their files are not."""
+    """Group clips with identical samples in different files."""
     groups = group_by(clips, lambda clip: clip.sound.digest)
     return [group for group in groups if len({clip.row.file for clip in group}) > 1]
 

@@ -1,4 +1,4 @@
-"""Lists of utterances and of phrases: text files with one item a line. Every mistake is reported as file:line."""
+"""Lists of utterances or phrases: text files with one item per line. Every mistake is reported as file:line."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Item = TypeVar("Item")
 
 
 class Utterance(NamedTuple):
-    """A row of a filelist: a wav or mel file, relative to the dataset's folder, and its transcript."""
+    """A row of a filelist: an audio or mel file, relative to the dataset's folder, and its transcript."""
 
     path: str
     text: str
 
 
 class _RowError(ValueError):
-    """The problem of one row, without its place."""
+    """The problem of one row; its place is added later."""
 
 
 class BadRows(DataError):
-    """Problems of some items of a list, by index from 0; `lines_of` adds the name of their file."""
+    """Problems of items of a list, by index from 0; `lines_of` turns them into lines of a file."""
 
     def __init__(self, problems: Mapping[int, str]) -> None:
         super().__init__(join_problems([f"item {index + 1}: {problem}" for index, problem in problems.items()]))
@@ -35,7 +35,7 @@ class BadRows(DataError):
 
 @contextmanager
 def lines_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn BadRows about the items of a file into a DataError about its lines."""
+    """Context that turns BadRows about the items of a file into a DataError about its lines."""
     try:
         yield
     except BadRows as error:
@@ -43,10 +43,10 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read_filelist(path: str | os.PathLike[str]) -> list[Utterance]:
-    """Read the rows `path|text` of a UTF-8 file, in order: item i is line i + 1. Blank lines at the end do not count.
+    """Read the rows `path|text` of a UTF-8 file in order: item i is line i + 1. Trailing blank lines do not count.
 
     Raises:
-        DataError: the file is missing or empty, or rows are bad; all bad rows in one message.
+        DataError: if the file is missing or empty, or has bad rows, which are all listed in one message.
     """
     return _read_items(path, _parse_utterance, _missing_filelist_hint(path))
 
@@ -55,16 +55,16 @@ def sift_filelist(path: str | os.PathLike[str]) -> tuple[dict[int, Utterance], d
     """Return the good rows of a filelist and the problems of the others, both by line number from 1.
 
     Raises:
-        DataError: the file is missing or empty.
+        DataError: if the file is missing or empty.
     """
     return _sift(os.fspath(path), _parse_utterance, _missing_filelist_hint(path))
 
 
 def read_phrases(path: str | os.PathLike[str]) -> list[str]:
-    """Read the phrases of a UTF-8 file, one a line, in order: item i is line i + 1. Blank lines at the end do not count.
+    """Read the phrases of a UTF-8 file, one per line and in order: item i is line i + 1. Trailing blank lines do not count.
 
     Raises:
-        DataError: the file is missing or empty, or lines are bad; all bad lines in one message.
+        DataError: if the file is missing or empty, or has bad lines, which are all listed in one message.
     """
     return _read_items(path, _parse_phrase, "expected a text file with one phrase a line (-i)")
 
@@ -76,11 +76,11 @@ def check_files(
 
     Args:
         utterances: all rows that `read_filelist` returned, so that an item's index gives its line.
-        filelist_path: their filelist, for the message.
+        filelist_path: the filelist, for the message.
         dataset_path: the folder that the paths are relative to.
 
     Raises:
-        DataError: files are missing; all of them in one message.
+        DataError: if files are missing; all are listed in one message.
     """
     missing = [
         (line, item.path)
@@ -97,7 +97,7 @@ def check_files(
 
 
 def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], expected: str) -> list[Item]:
-    """Parse every line of a file; raise one DataError with the problems of all bad lines."""
+    """Parse every line of a file. Raises one DataError with all problems."""
     name = os.fspath(path)
     items, problems = _sift(name, parse, expected)
     if problems:
@@ -106,7 +106,7 @@ def _read_items(path: str | os.PathLike[str], parse: Callable[[str], Item], expe
 
 
 def _sift(name: str, parse: Callable[[str], Item], expected: str) -> tuple[dict[int, Item], dict[int, str]]:
-    """Parse every line of a file; return the items and the problems of bad lines, by line number from 1."""
+    """Parse every line of a file; return items and problems, both by line number from 1."""
     items: dict[int, Item] = {}
     lines = decode_lines(name, expected)
     if not lines.texts:
@@ -137,7 +137,7 @@ def _parse_utterance(row: str) -> Utterance:
 
 
 def _parse_phrase(row: str) -> str:
-    if not row:  # outputs are named by line number, so a line cannot be skipped
+    if not row:  # outputs are named by line number, so no line may be skipped
         raise _RowError("blank line, expected a phrase: remove the line")
     return row
 
@@ -154,7 +154,7 @@ def _missing_filelist_hint(path: str | os.PathLike[str]) -> str:
 
 
 def _missing_files_hint(path: str) -> str:
-    """Name the script that makes a file of LJSpeech's standard layout; "" for other corpora."""
+    """Name the script that makes a missing file of LJSpeech or the embedded corpus; "" for other corpora."""
     if path.startswith("LJSpeech-1.1/mels/"):
         return "; `bash scripts/prepare_mels.sh` makes LJSpeech's mels"
     if path.startswith("corpus/mels/"):

@@ -1,4 +1,6 @@
-"""Cached log-mels: one .pt tensor a clip, written once by this module's command and read by training.
+"""Clips as training takes them: length limits, checked before it starts, and cached log-mels, one .pt tensor per clip.
+
+Mels are written once by this module's command and read by training:
 
     python -m common.data.mels --audio-filelist filelists/clock_audio_text_train_filelist.txt \
         --mel-filelist filelists/clock_mel_text_train_filelist.txt --dataset-path ./
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -18,10 +20,10 @@ import torch
 from torch import Tensor
 
 from common.arguments import HelpFormatter, add_audio_arguments, positive
-from common.audio.audio_processing import load_audio
+from common.audio.audio_processing import count_samples, load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.checkpoint.tensors import DamagedFileError, load_tensors, save_tensors
-from common.data.filelist import check_files, read_filelist
+from common.data.filelist import BadRows, check_files, read_filelist
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import atomic_write, parse_json
 from common.options import add_fields, from_options, option
@@ -32,6 +34,7 @@ from common.parser import Parser
 MEL_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SAME_MEL = 0.05  # nats: two implementations of one transform differ by less on average, two settings by more
 SETTINGS = "audio_settings.json"  # in a folder of mels: the audio settings they were made with
+SMALL_MEL = 2**14  # bytes; smaller files are read, since little of them is the mel itself
 NO_EFFECT = {"max_wav_value"}  # on a mel
 
 
@@ -89,12 +92,12 @@ def mel_path_of(audio_path: Path) -> Path:
 
 
 def settings_of(config: AudioConfig) -> dict[str, Any]:
-    """Return the settings that affect a mel."""
+    """Return the audio settings that affect mels."""
     return {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
 
 
 def write_settings(folder: Path, config: AudioConfig) -> None:
-    """Label a folder of mels, before the first of them is written, so that no mel is ever without its settings."""
+    """Label a folder of mels with their settings. Call it before the first mel is written, so that none is ever unlabelled."""
     try:
         with atomic_write(folder / SETTINGS) as file:
             file.write(f"{json.dumps(settings_of(config), indent=1)}\n".encode())
@@ -103,12 +106,12 @@ def write_settings(folder: Path, config: AudioConfig) -> None:
 
 
 def is_labelled(folder: Path) -> bool:
-    """Return True if a folder has the settings of its mels; folders of the published recipe have none."""
+    """Return True if a folder records the settings of its mels; folders made by the published recipe do not."""
     return (folder / SETTINGS).exists()
 
 
 def check_settings(folders: Iterable[Path], config: AudioConfig) -> None:
-    """Raise DataError where the mels of a labelled folder have other settings than these."""
+    """Raise DataError if the mels of a labelled folder have settings other than these."""
     problems = []
     for folder in sorted(folder for folder in set(folders) if is_labelled(folder)):
         wanted, found = settings_of(config), _read_settings(folder / SETTINGS)
@@ -132,13 +135,57 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
+def audio_seconds(path: Path, audio: AudioConfig, shortest: int) -> float:
+    """Return the seconds of a sound file, read from its header. Raises DataError for a file that training cannot use.
+
+    Args:
+        path: the file.
+        audio: the settings it must have.
+        shortest: the smallest allowed number of samples.
+    """
+    samples = count_samples(path, audio.sampling_rate)
+    if samples < shortest:
+        raise DataError(
+            f"{path}: {samples} samples, expected at least {shortest}: drop the clip or lengthen it with silence"
+        )
+    return samples / audio.sampling_rate
+
+
+def mel_seconds(path: Path, audio: AudioConfig) -> float:
+    """Return the seconds of a stored mel; for a large file, the most its size allows. Raises what load_mel raises."""
+    size = path.stat().st_size
+    frames = load_mel(path, audio.n_mel_channels).shape[1] if size < SMALL_MEL else size / (4 * audio.n_mel_channels)
+    return frames * audio.hop_length / audio.sampling_rate
+
+
+def check_clips(paths: Iterable[Path], problem_of: Callable[[int, Path], str | None]) -> None:
+    """Raise one BadRows for all clips with a problem. `problem_of` takes a row's index and file, and may raise DataError."""
+    problems: dict[int, str] = {}
+    for index, path in enumerate(paths):
+        try:
+            problem = problem_of(index, path)
+        except DataError as error:
+            problem = str(error)
+        if problem:
+            problems[index] = problem
+    if problems:
+        raise BadRows(problems)
+
+
+def length_problem(path: Path, seconds: float, longest: float) -> str | None:
+    """Return the problem of a clip longer than `longest` seconds, otherwise None."""
+    if seconds <= longest:
+        return None
+    return f"{path}: {seconds:.1f} s, expected at most {longest:g} s (--longest-clip): cut it, or raise the limit"
+
+
 @cache
 def _transform(config: AudioConfig) -> TacotronSTFT:
     return TacotronSTFT.from_config(config)
 
 
 def prepare_mel(paths: tuple[Path, Path], config: AudioConfig) -> str | None:
-    """Make one mel from one audio file. Returns the problem with the audio, or None."""
+    """Compute the mel of one audio file. Returns the problem with the audio, or None."""
     audio_path, mel_path = paths
     try:
         save_mel(mel_path, _compute(audio_path, config))
@@ -156,9 +203,9 @@ def _is_current(audio: Path, mel: Path) -> bool:
 
 
 def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
-    """Compare the settings of the mels that are there with these, and write the settings into each folder.
+    """Check the settings of existing mels against these, and write the settings into each folder.
 
-    In a folder without settings, as the published recipe makes it, one mel is computed again and compared.
+    In a folder without settings, as the published recipe makes them, one mel is computed again and compared.
     """
     first_there = {mel.parent: (audio, mel) for audio, mel in reversed(pairs) if _is_current(audio, mel)}
     folders = {mel.parent for _, mel in pairs}
@@ -173,12 +220,12 @@ def _label(pairs: list[tuple[Path, Path]], config: AudioConfig) -> None:
 
 
 def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: int) -> list[str]:
-    """Make the mels that are not there or older than their audio, in parallel. Returns every problem.
+    """Make the mels that are missing or older than their audio, in parallel. Returns all problems.
 
     Raises:
-        DataError: mels that are there were made with other audio settings; recordings that would share a mel.
+        DataError: existing mels made with other audio settings; recordings that would share a mel.
     """
-    from common.data.parallel import run_parallel  # here, as readers of mels need no processes
+    from common.data.parallel import run_parallel  # imported here because reading mels needs no processes
 
     check_distinct(pairs)
     _label(pairs, config)
@@ -189,7 +236,7 @@ def prepare_mels(pairs: list[tuple[Path, Path]], config: AudioConfig, workers: i
 
 
 def read_pairs(audio_filelist: Path, mel_filelist: Path, dataset_path: Path) -> list[tuple[Path, Path]]:
-    """Return the audio and mel paths of two filelists whose rows correspond. Raises DataError where they do not."""
+    """Return the audio and mel paths of two filelists. Raises DataError if their rows do not correspond."""
     audio, mels = read_filelist(audio_filelist), read_filelist(mel_filelist)
     check_files(audio, audio_filelist, dataset_path)
     if [row.text for row in audio] != [row.text for row in mels]:

@@ -1,4 +1,4 @@
-"""One function on many files, on every core."""
+"""A function applied to many files on all cores."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ PARENT_CHECK = 0.5  # seconds
 
 
 def run_parallel(work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str) -> list[Done]:
-    """Return the results of `work` for each job, in order, on several processes of one thread each, with a bar."""
+    """Apply `work` to each job in several single-threaded processes, with a progress bar; return the results in order."""
     return list(stream_parallel(work, jobs, workers, title))
 
 
 def stream_parallel(
     work: Callable[[Job], Done], jobs: Sequence[Job], workers: int, title: str, unit: str = "clip", chunk: int = 8
 ) -> Iterator[Done]:
-    """Yield the results of run_parallel one by one, in order, as they are ready.
+    """Yield the results of run_parallel one by one, in order, as they become ready.
 
     Args:
-        work: a function that can be pickled.
+        work: a picklable function.
         jobs: its arguments.
-        workers: processes.
-        title: of the bar.
-        unit: a job, for the bar.
-        chunk: jobs that a process takes at once; 1 for long ones.
+        workers: the number of processes.
+        title: the progress bar's title.
+        unit: the progress bar's name for a job.
+        chunk: the number of jobs a process takes at once; 1 for long ones.
     """
     if not jobs:
         return
@@ -50,7 +50,7 @@ def _start_worker(parent: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process once its parent is gone: a killed parent cannot end it, and it would wait for jobs for ever."""
+    """End this process once its parent is gone; a killed parent cannot, and it would wait for jobs for ever."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK)
     os._exit(1)

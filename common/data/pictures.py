@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 Array = Tensor | npt.NDArray[Any]
 
 DPI = 120
-MAX_LOSSES = 2000  # points of a curve
-MAX_SYMBOL_TICKS = 80  # more characters than this are too small to read
-MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # written below a spectrogram; more than the second number stand upright
+MAX_LOSSES = 2000  # most points of a curve
+MAX_SYMBOL_TICKS = 80  # more would be too small to read
+MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # most words below a spectrogram; above the second number they stand upright
 
 
 class WordSpan(NamedTuple):
-    """A word, and the decoder steps at which attention is on it: from `start` up to, not including, `end`."""
+    """A word, and the decoder steps attending to it: from `start` up to but not including `end`."""
 
     word: str
     start: int
@@ -50,9 +50,9 @@ def plot_spectrogram(
     sampling_rate: int | None = None,
     words: Sequence[WordSpan] = (),
 ) -> Figure:
-    """Draw a log-mel spectrogram (M, T), over seconds where hop_length and sampling_rate are given, else frames.
+    """Draw a log-mel spectrogram (M, T) over seconds, or over frames without hop_length and sampling_rate.
 
-    `words`, their spans in frames, are written below it, up to 60 of them; then the axis of time is above.
+    Up to 60 `words`, with spans in frames, are written below it, which moves the time axis to the top.
     """
     figure = _new_figure(9, 3.8 if words else 3.4)
     axes = figure.add_subplot()
@@ -68,12 +68,12 @@ def plot_spectrogram(
 
 
 def word_spans(alignment: Array, symbols: Sequence[str]) -> list[WordSpan]:
-    """Find the decoder steps of each word from attention weights (T, S), whose columns are `symbols`; spaces divide words.
+    """Find the decoder steps of each word from attention weights (T, S), one column per symbol; spaces separate words.
 
-    A word without the largest weight at any step is left out.
+    Words that never have the largest weight are left out.
     """
     positions = np.asarray(_mask_outside(alignment).filled(0.0)).argmax(axis=1)
-    of_symbols = np.cumsum([symbol == " " for symbol in symbols])  # number of the word that each symbol belongs to
+    of_symbols = np.cumsum([symbol == " " for symbol in symbols])  # the word number of each symbol
     is_letter = np.array([symbol != " " for symbol in symbols])
     spans = []
     for number in range(int(of_symbols[-1]) + 1 if len(symbols) else 0):
@@ -107,7 +107,7 @@ def plot_mel_pair(
 def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title: str = "") -> Figure:
     """Draw attention weights (T, S): decoder steps across, input symbols upwards.
 
-    `symbols` are the S characters of the text; up to 80 of them are written along the axis.
+    `symbols` are the S symbols of the text, written along the axis if there are at most 80.
     """
     weights = _mask_outside(alignment).T
     count = weights.shape[0]
@@ -120,7 +120,7 @@ def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title
     axes.set_ylabel("input symbol")
     if spelled and symbols is not None:
         size = 9.0 if count <= 45 else 7.0
-        ticks = np.arange(count) + 0.3  # of the letters' baseline: centred one by one, commas would float
+        ticks = np.arange(count) + 0.3  # of the letters' baseline; centred individually, commas would float
         axes.set_yticks(ticks, [_spell(symbol) for symbol in symbols], fontsize=size, va="baseline")
         axes.tick_params(axis="y", length=0)
     figure.colorbar(image, ax=axes, label="attention weight", pad=0.01, aspect=40)
@@ -128,7 +128,7 @@ def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title
 
 
 def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
-    """Draw the stop gate over decoder steps: its target (T,), 0 and then 1, and the predicted probability (T,)."""
+    """Draw the stop gate over decoder steps: the target (T,), 0 then 1, and the predicted probability (T,)."""
     figure = _new_figure(9, 3.0)
     axes = figure.add_subplot()
     axes.plot(_mask_outside(target), drawstyle="steps-mid", color="0.45", linewidth=2, label="target")
@@ -141,7 +141,7 @@ def plot_gate(target: Array, predicted: Array, title: str = "") -> Figure:
 
 
 def plot_losses(training: Mapping[int, float], validation: Mapping[int, float], title: str = "") -> Figure:
-    """Draw losses by optimizer step: those of training as a line, thinned to 2,000 points, and those of validation as points."""
+    """Draw losses by optimizer step: training losses as a line of at most 2,000 points, validation losses as points."""
     figure = _new_figure(9, 3.4)
     axes = figure.add_subplot()
     steps = sorted(training)
@@ -175,7 +175,7 @@ def figure_pixels(figure: Figure) -> npt.NDArray[np.uint8]:
 
 
 def save_figure(path: Path, figure: Figure) -> None:
-    """Write a figure as PNG, whole or not at all. Raises DataError where the system refuses to write."""
+    """Write a figure as PNG, atomically. Raises DataError if it cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     path = Path(path)
@@ -189,7 +189,7 @@ def save_figure(path: Path, figure: Figure) -> None:
 
 @contextmanager
 def _without_glyph_warnings() -> Iterator[None]:
-    """Context in which matplotlib draws a box for a character that its font lacks, without a warning for each."""
+    """Context in which matplotlib draws a box, without a warning, for each character its font lacks."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+ .*missing from")
         yield
@@ -215,7 +215,7 @@ def _draw(
     column_width: float,
     limits: tuple[float, float],
 ) -> AxesImage:
-    """Draw a matrix, first row at the bottom; cell (r, c) covers r to r + 1 and c to c + 1 column widths."""
+    """Draw a matrix with its first row at the bottom; cell (r, c) spans r to r + 1, and c to c + 1 column widths."""
     rows, columns = values.shape
     low, high = limits
     return axes.imshow(
@@ -231,7 +231,7 @@ def _draw(
 
 
 def _write_words(axes: Axes, words: Sequence[WordSpan], seconds: float) -> None:
-    """Write words below the axis, each in the middle of its span in frames of `seconds`, and a line where it begins."""
+    """Write each word below the axis at the middle of its span, in frames of `seconds`, with a line where it begins."""
     middles = [(word.start + word.end) / 2 * seconds for word in words]
     rotation = 0 if len(words) <= MAX_WORDS_ACROSS else 90
     axes.set_xticks(middles, [word.word for word in words], rotation=rotation, fontsize=10)
@@ -246,7 +246,7 @@ def _limits(mels: list[np.ma.MaskedArray]) -> tuple[float, float]:
 
 
 def _mask_outside(values: Array) -> np.ma.MaskedArray:
-    """Return the values as a float32 array in which NaN and infinity, which a diverged run brings, are left blank."""
+    """Return the values as a float32 array with NaN and infinity, which a diverged run produces, masked out."""
     array = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, np.float32)
     return np.ma.masked_invalid(array)
 
@@ -260,5 +260,5 @@ def _time_label(hop_length: int | None, sampling_rate: int | None) -> str:
 
 
 def _spell(symbol: str) -> str:
-    """Return a symbol as a tick label: a space as a dot, ARPAbet without the mark that distinguishes it from letters."""
+    """Return a symbol's tick label: a dot for a space, ARPAbet without its leading @."""
     return "·" if symbol == " " else symbol.removeprefix("@") or symbol

@@ -1,4 +1,4 @@
-"""Recordings from anywhere: the rows that name them, the problems of each for training, and copies without these."""
+"""Recordings of any origin: the rows that name them, problems that rule them out for training, and converted copies."""
 
 # N samples, C channels
 
@@ -27,11 +27,11 @@ from common.files import atomic_write, read_lines
 
 ENDINGS = (".wav", ".flac", ".ogg")
 SETTINGS = "settings.json"  # beside copies: the settings they were made with
-MARGIN = 0.05  # seconds of silence left at either end
+MARGIN = 0.05  # seconds of silence kept at either end
 
 
 class Recording(NamedTuple):
-    """A row of a list: its number from 0, the audio file, its text."""
+    """A row of a list: its number from 0, its audio file and its text."""
 
     row: int
     path: Path
@@ -39,12 +39,12 @@ class Recording(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its copy and of its mel, without the ending."""
+        """The name, without ending, of its copy and its mel."""
         return self.path.stem
 
 
 class Rows(NamedTuple):
-    """The recordings of a list, and the problems of its rows, by their numbers from 0."""
+    """The recordings of a list, and the problems of its rows by number, from 0."""
 
     recordings: list[Recording]
     problems: dict[int, str]
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Treatment:
-    """Treatment of recordings: the rate in Hz, whether others are converted to it, whether silent ends are cut."""
+    """How to treat recordings: the rate in Hz, whether to convert other rates to it, whether to cut silent ends."""
 
     sampling_rate: int = AudioConfig.sampling_rate
     resample: bool = False
@@ -60,7 +60,7 @@ class Treatment:
 
 
 class Clip(NamedTuple):
-    """Result of a check of a recording: its rate in Hz, its channels, and the first and last + 1 of the samples to keep."""
+    """A checked recording: its rate in Hz, its channels, and the range of samples to keep."""
 
     rate: int
     channels: int
@@ -69,14 +69,14 @@ class Clip(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The length of the samples to keep."""
+        """The length to keep."""
         return (self.end - self.start) / self.rate
 
 
 def read_layout(folder: Path) -> Rows:
     """Read folder/metadata.csv, rows `id|raw text|normalised text` or `id|text`; audio is folder/wavs/ID.wav, .flac or .ogg.
 
-    Where there is a normalised text it is taken. Raises DataError if metadata.csv is missing, empty or not UTF-8.
+    The normalised text is used if there is one. Raises DataError if metadata.csv is missing, empty or not UTF-8.
     """
     recordings, problems = [], {}
     for row, fields in enumerate(_read_fields(folder / "metadata.csv")):
@@ -96,7 +96,7 @@ def read_layout(folder: Path) -> Rows:
 
 
 def read_list(path: Path, dataset_path: Path) -> Rows:
-    """Read rows `path|text`; paths start at the list's own folder or, where none of the files is there, at `dataset_path`.
+    """Read rows `path|text`; paths are relative to the list's own folder or, if no file is there, to `dataset_path`.
 
     Raises DataError if the list is missing, empty or not UTF-8.
     """
@@ -115,7 +115,7 @@ def read_list(path: Path, dataset_path: Path) -> Rows:
 
 
 def _read_fields(path: Path) -> list[list[str]]:
-    """Split every line of a UTF-8 file into its fields; blank lines at the end do not count."""
+    """Split every line of a UTF-8 file into its fields; trailing blank lines do not count."""
     return [[field.strip() for field in line.split("|")] for line in read_lines(path)]
 
 
@@ -140,21 +140,21 @@ def _check_rows(recordings: list[Recording], problems: dict[int, str]) -> Rows:
 
 
 def add_problem(problems: dict[int, str], row: int, problem: str) -> None:
-    """Add a problem of a row to its others."""
+    """Add a problem to a row's others."""
     problems[row] = f"{problems[row]}; {problem}" if row in problems else problem
 
 
 def read_mono(path: Path, treatment: Treatment) -> tuple[np.ndarray, Clip]:
     """Return the samples (N,) of a recording at its own rate, float32 in [-1, 1], mixed down to mono, and its properties.
 
-    Raises DataError as read_audio does; with `treatment.resample` any rate and any number of channels will do.
+    Raises what read_audio raises; with `treatment.resample`, any rate and number of channels is accepted.
     """
     audio = read_audio(path, None if treatment.resample else treatment.sampling_rate)
     return audio.samples.numpy(), Clip(audio.rate, audio.channels, 0, len(audio.samples))
 
 
 def check_clip(path: Path, treatment: Treatment) -> Clip | str:
-    """Return the properties of a recording and the samples to keep, or the problem with it."""
+    """Return the properties of a recording and the range to keep, or the problem with it."""
     try:
         samples, clip = read_mono(path, treatment)
     except DataError as error:
@@ -169,7 +169,7 @@ def check_clip(path: Path, treatment: Treatment) -> Clip | str:
 
 
 def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Clip]:
-    """Return the clips of all good recordings by row; adds the problems of others to the rows' problems."""
+    """Return the clips of all good recordings by row, and add the problems of the others to the rows' problems."""
     there = [recording for recording in rows.recordings if os.path.isfile(recording.path)]
     check = partial(check_clip, treatment=treatment)
     found = run_parallel(check, [recording.path for recording in there], workers, "checking")
@@ -183,18 +183,18 @@ def check_clips(rows: Rows, treatment: Treatment, workers: int) -> dict[int, Cli
 
 
 def needs_copies(clips: Iterable[Clip], treatment: Treatment) -> bool:
-    """Return True if any recording has to be converted or trimmed."""
+    """Return True if any recording must be converted or trimmed."""
     return treatment.trim_silence or any((c.rate, c.channels) != (treatment.sampling_rate, 1) for c in clips)
 
 
 def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
-    """Make the 16-bit copy of a recording that is trained on. Returns the problem with it, or None."""
+    """Make the 16-bit copy of a recording for training. Returns the problem with it, or None."""
     source, clip, target = job
     rate = treatment.sampling_rate
     try:
         samples = read_mono(source, treatment)[0][clip.start : clip.end]
         if clip.rate != rate:
-            # soxr comes with librosa; its "high quality" is exact to 20 bits, and the copy has 16
+            # soxr, a dependency of librosa, is exact to 20 bits at "high quality", and the copy has 16
             samples = librosa.resample(samples, orig_sr=clip.rate, target_sr=rate, res_type="soxr_hq")
         save_audio(target, torch.from_numpy(samples), rate)
     except DataError as error:
@@ -203,10 +203,10 @@ def convert(job: tuple[Path, Clip, Path], treatment: Treatment) -> str | None:
 
 
 def convert_clips(jobs: Sequence[tuple[Path, Clip, Path]], treatment: Treatment, folder: Path, workers: int) -> int:
-    """Make the copies that are not in `folder`, or older than their recording, or made otherwise. Returns their number.
+    """Make the copies that are missing in `folder`, older than their recording, or made with other settings. Returns their number.
 
     Raises:
-        DataError: recordings that changed since they were checked, or copies that cannot be written, all of them.
+        DataError: recordings that changed since they were checked, or copies that cannot be written; all are listed.
     """
     labelled = _label(folder, treatment, [source for source, _, _ in jobs])
     todo = [job for job in jobs if not _is_current(job[2], labelled, job[0])]
@@ -217,7 +217,7 @@ def convert_clips(jobs: Sequence[tuple[Path, Clip, Path]], treatment: Treatment,
 
 
 def _label(folder: Path, treatment: Treatment, sources: Sequence[Path]) -> Path:
-    """Write the sources and settings of the copies, unless the file has them: copies older than it were made otherwise."""
+    """Write the sources and settings of the copies if they changed; copies older than this file were made with others."""
     path = folder / SETTINGS
     common = os.path.commonpath([source.resolve().parent for source in sources])
     settings = asdict(treatment) | {"trim_db": silence.DEPTH, "margin": MARGIN, "recordings": common}
@@ -240,9 +240,9 @@ def _is_current(copy: Path, *sources: Path) -> bool:
 
 
 def choose_held_out(names: Sequence[str], validation: float) -> set[str]:
-    """Choose the clips for validation, a number of them or a share below 1: those whose names have the lowest hashes.
+    """Choose the clips for validation, a number or a share below 1: those whose names have the lowest hashes.
 
-    Clips that come or go later change few of the others' places. Raises DataError if none would be left for training.
+    So adding or removing clips later moves few others. Raises DataError if none would be left for training.
     """
     count = max(1, round(validation * len(names))) if validation < 1 else int(validation)
     if count >= len(names):
@@ -251,7 +251,7 @@ def choose_held_out(names: Sequence[str], validation: float) -> set[str]:
 
 
 def changes(clips: Mapping[str, Clip], treatment: Treatment) -> list[str]:
-    """Describe the changes of clips, each with its number of clips."""
+    """Describe the changes made to clips, each with its number of clips."""
     rates = Counter(clip.rate for clip in clips.values() if clip.rate != treatment.sampling_rate)
     phrases = [f"{count} resampled from {rate} Hz" for rate, count in sorted(rates.items())]
     mixed = sum(clip.channels > 1 for clip in clips.values())

@@ -1,6 +1,6 @@
-"""The report of a corpus as a picture: durations, characters a second, levels and silences of its clips.
+"""A corpus report as a picture: durations, pace, levels and silences of the clips.
 
-Agg only and imported late, as in common.data.pictures.
+matplotlib is used as in common.data.pictures: Agg only, imported late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BINS = 40
-BARS_END = 0.84  # of the height of a histogram; above is its legend
+BARS_END = 0.84  # share of a histogram's height; the legend is above
 PLAIN, DARK, FIRST, SECOND = "#4C78A8", "0.25", "#E45756", "#F2A93B"  # bars and dots, lines, the two kinds of outliers
 
 
@@ -31,7 +31,7 @@ def plot_clips(clips: Sequence[Clip], title: str) -> Figure:
     characters = np.array([clip.characters for clip in clips], float)
     paces = characters / durations
     figure = Figure(figsize=(13, 7.6), dpi=DPI, layout="constrained")
-    figure.suptitle(title, fontsize=13, parse_math=False)  # a filelist may be called $x$
+    figure.suptitle(title, fontsize=13, parse_math=False)  # a filelist's name may contain $x$
     axes = figure.subplot_mosaic(
         [["duration", "pace", "level"], ["scatter", "scatter", "silence"]], height_ratios=(1, 1.35)
     )
@@ -64,7 +64,7 @@ def _draw_histogram(axes: Axes, values: Floats, far: Outliers, label: str) -> No
 
 def _draw_levels(axes: Axes, clips: Sequence[Clip]) -> None:
     rms, peak = _finite([clip.sound.rms for clip in clips]), _finite([clip.sound.peak for clip in clips])
-    if len(rms):  # else nothing but zeros, which has no level
+    if len(rms):  # pure silence has no level
         edges = _edges(np.concatenate([rms, peak]))
         _bars(axes, rms, edges, f"RMS, median {np.median(rms):.1f}")
         _outline(axes, peak, edges, f"peak, median {np.median(peak):.1f}")
@@ -72,7 +72,7 @@ def _draw_levels(axes: Axes, clips: Sequence[Clip]) -> None:
 
 
 def _draw_scatter(axes: Axes, durations: Floats, characters: Floats, by_duration: Outliers, by_pace: Outliers) -> None:
-    size = float(np.clip(12000 / len(durations), 5, 26))  # pt²: thousands of clips must not run together
+    size = float(np.clip(12000 / len(durations), 5, 26))  # pt²; small enough to keep thousands of clips apart
     ends = np.array([0, durations.max() * 1.04])
     reach = OUTLIER_DEVIATIONS * by_pace.deviation
     axes.plot(ends, ends * by_pace.median, color=DARK, linewidth=1, label=f"{by_pace.median:.1f} characters a second")
@@ -99,7 +99,7 @@ def _draw_scatter(axes: Axes, durations: Floats, characters: Floats, by_duration
     axes.set_title("duration against characters", pad=24)
     axes.set(xlabel="duration (s)", ylabel="characters of the text")
     axes.set(xlim=(0, ends[1]), ylim=(0, characters.max() * 1.08))
-    # above the axes: no corner of them is sure to be free of clips
+    # above the axes, because any corner inside may have clips
     axes.legend(
         loc="lower center",
         bbox_to_anchor=(0.5, 1),
@@ -116,7 +116,7 @@ def _draw_silences(axes: Axes, clips: Sequence[Clip]) -> None:
     leading = np.array([clip.sound.leading_silence for clip in clips])
     trailing = np.array([clip.sound.trailing_silence for clip in clips])
     values_in_view, moved = move_into_view(np.concatenate([leading, trailing]))
-    # a bin holds whole frames of measurement, and they lie in its middle
+    # each bin holds whole measurement frames, centred in it
     width = silence.FRAME * max(1, np.ceil(values_in_view.max() / BINS / silence.FRAME))
     edges = np.arange(-0.5, np.ceil(values_in_view.max() / width) + 1) * width
     _bars(axes, values_in_view[: len(leading)], edges, f"beginning, median {np.median(leading):.2f}")
@@ -133,7 +133,7 @@ def _finite(values: Sequence[float]) -> Floats:
 
 
 def _edges(values: Floats) -> Floats:
-    """Return the borders of BINS bins; around a single value a bin's width of room, where numpy would take a whole unit."""
+    """Return the borders of BINS bins, with little room around a single value, where numpy would add a whole unit."""
     low, high = float(values.min()), float(values.max())
     room = 0.0 if high > low else max(abs(low) * 0.05, 0.05)
     return np.linspace(low - room, high + room, BINS + 1)
@@ -144,7 +144,7 @@ def _bars(axes: Axes, values: Floats, edges: Floats, label: str = "") -> None:
 
 
 def _outline(axes: Axes, values: Floats, edges: Floats, label: str) -> None:
-    """Draw a histogram that leaves the bars behind it in sight."""
+    """Draw a histogram that leaves the bars behind it visible."""
     axes.hist(
         values, bins=edges.tolist(), histtype="stepfilled", facecolor=SECOND + "40", edgecolor=SECOND, label=label
     )

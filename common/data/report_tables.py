@@ -1,4 +1,4 @@
-"""The report of a corpus as text: tables and histograms of the measurements of common.data.clip_report."""
+"""A corpus report as text: tables and histograms of the measurements in common.data.clip_report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from common.data.clip_report import (
 from common.errors import shorten
 from common.tables import text_table
 
-WORST = 10  # rows of a table that names clips
+WORST = 10  # most rows of a table of clips
 LONG_TEXT = 200  # characters
 LONG_CLIP, SHORT_CLIP = 11.0, 0.3  # s
 BAR = 40  # characters of a histogram's longest bar
@@ -35,12 +35,12 @@ SHOWN_TEXT = 60  # characters
 
 
 def describe(found: Survey, cleaners: Sequence[str], dropped: Callable[[str], list[str]]) -> str:
-    """Write the whole report of a survey, with the number of unusable rows but not their problems.
+    """Write the report of a survey, with the number of unusable rows but not their problems.
 
     Args:
         found: the survey.
-        cleaners: names of the cleaners, for a title.
-        dropped: maps a text to its characters that these cleaners drop, each once.
+        cleaners: the names of the cleaners, for a title.
+        dropped: maps a text to the characters that these cleaners drop, each once.
     """
     sections = [_overview(found), *_files(found)]
     if found.clips:
@@ -54,12 +54,12 @@ def describe(found: Survey, cleaners: Sequence[str], dropped: Callable[[str], li
 
 
 def table(columns: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Indent a text table by two blanks, below the title of its section."""
+    """Indent a text table by two spaces, to stand below its section's title."""
     return indent(text_table(columns, header, rows), "  ")
 
 
 def histogram(values: Floats) -> str:
-    """Draw a bar for the number of values (C,) in each step of a round width; those far out are in the first and the last."""
+    """Draw a histogram of values (C,) with bins of a round width; far values go into the first and last bins."""
     values_in_view, moved = move_into_view(values)
     width = _round_width((values_in_view.max() - values_in_view.min()) / MOST_BINS)
     first = np.floor(values_in_view.min() / width)
@@ -78,8 +78,8 @@ def histogram(values: Floats) -> str:
 
 
 def _round_width(width: float) -> float:
-    """Return the next of 1, 2 and 5 times a power of ten."""
-    if width < 1e-9:  # one value, or rounding of one
+    """Round up to 1, 2 or 5 times a power of ten."""
+    if width < 1e-9:  # a single value, up to rounding
         return 1.0
     power = 10.0 ** np.floor(np.log10(width))
     return float(next((step * power for step in (1, 2, 5) if step * power >= width), 10 * power))
@@ -102,7 +102,7 @@ def _sums(clips: Sequence[Clip], unusable: int) -> tuple[int, int, str, int, int
 
 
 def _files(found: Survey) -> Iterator[str]:
-    """Rates, channels and formats of all headers, unusable files included."""
+    """Yield tables of rates, channels and formats of all headers, including those of unusable files."""
     for name, field in (("sampling rate (Hz)", "rate"), ("channels", "channels"), ("encoding", "encoding")):
         counts = Counter(str(getattr(header, field)) for header in found.headers)
         if counts:
@@ -120,7 +120,7 @@ def _quantities(clips: Sequence[Clip]) -> str:
         ("silence at the beginning (s)", 2, [clip.sound.leading_silence for clip in clips]),
         ("silence at the end (s)", 2, [clip.sound.trailing_silence for clip in clips]),
     )
-    # + 0.0: a peak that rounds to zero is not -0.0
+    # + 0.0, so that a peak that rounds to zero is not printed as -0.0
     rows = [
         (name, *(f"{round(v, digits) + 0.0:.{digits}f}" for v in _spread(values)))
         for name, digits, values in quantities
@@ -133,7 +133,7 @@ def _quantities(clips: Sequence[Clip]) -> str:
 
 
 def _spread(values: Sequence[float]) -> tuple[float, ...]:
-    # not interpolated: between -inf dB and a number there is nothing
+    # not interpolated, since one value may be -inf dB
     low, high = np.quantile(values, (0.05, 0.95), method="inverted_cdf")
     return min(values), low, float(np.median(values)), float(np.mean(values)), high, max(values)
 
@@ -144,7 +144,7 @@ def _histograms(clips: Sequence[Clip]) -> Iterator[str]:
 
 
 def _name_clips(title: str, found: Sequence[tuple[Clip, Sequence[Any]]], extra: Sequence[str]) -> str:
-    """Write a table of the first WORST clips of a finding, each with its measurements; one line where there is none."""
+    """Write a table of a finding's first WORST clips with their measurements; a single line if there are none."""
     if not found:
         return f"{title}: none"
     clips = "clip" if len(found) == 1 else "clips"
@@ -229,7 +229,7 @@ def _characters(clips: Sequence[Clip], cleaners: Sequence[str], dropped: Callabl
     rows = [
         (count, f"U+{ord(character):04X}", _name(character), first[character].row.place, _printable(character))
         for character, count in texts.most_common()
-    ]  # the character last: a wide or combining one would move the columns behind it
+    ]  # the character comes last, because a wide or combining one would shift the columns after it
     header = ("texts", "code point", "name", "first row", "character")
     return f"{title}: {len(texts):,} kinds\n" + table("><<<<", header, rows)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from common import arguments
-from common.audio.loudness import NORMALIZATIONS, TARGET_RMS
+from common.audio.audio_processing import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
@@ -44,11 +44,7 @@ class SynthesisConfig:
         check=NOT_NEGATIVE,
     )
     half: bool = option(False, "half precision: float16 on a GPU, bfloat16 on a CPU that supports it", flag="--fp16")
-    int8: bool = option(
-        False,
-        "on an x86 CPU, keep the acoustic model's large weights in float16 and, with VNNI instructions, run the vocoder's "
-        "products in 8 bits: faster for a few texts at once, less exact",
-    )
+    int8: bool = option(False, arguments.INT8_HELP)
     plain: bool = option(False, arguments.PLAIN_HELP)
     longest_piece: int = option(
         150,

@@ -1,4 +1,4 @@
-"""Quality of speech: texts and recordings through each stage and its anchors, all of them measured alike."""
+"""Evaluation of speech: renditions of held-out lines by each system and its anchors, all measured the same way."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from common.draws import Draws
 from common.errors import DataError
 from common.inference.stages import MelBatch, mels_from_texts, trim
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
+from common.quality import MEASURED
 from common.quality.attention import furthest, read_attention
 from common.quality.evaluators import OpinionScore
 from common.quality.likeness import likeness
@@ -26,16 +27,15 @@ from common.quality.words import Errors, character_errors, word_errors
 
 # B batch, S symbols, T frames, M mels, N samples, K decoder steps
 
-MEASURED = ("asr", "mos", "likeness")  # can be left out: each needs packages or time
-BATCH = 8  # lines of a batch
-# A text was read to its end when attention came within so many symbols of it: final points are skipped over.
+BATCH = 8  # lines per batch
+# A text counts as read to its end once attention comes this close to it: final punctuation may be skipped.
 LAST_SYMBOLS = 4
-LONGEST_RATIO = 3  # a clip that never stopped is compared so many times as far as its recording goes
+LONGEST_RATIO = 3  # a clip that never stopped is compared up to this multiple of its recording's length
 COUNTED: dict[str, Callable[[str, str], Errors]] = {"wer": word_errors, "cer": character_errors}
 
 
 class HeldOutLine(NamedTuple):
-    """A line to synthesise: its text, the recording (N,) if there is one, and the text as it is read aloud if that is known."""
+    """A line to synthesise: its text, its recording (N,) if there is one, and the text as read aloud, if known."""
 
     text: str
     recording: Tensor | None
@@ -43,7 +43,7 @@ class HeldOutLine(NamedTuple):
 
 
 class Rendition(NamedTuple):
-    """A system's output for a line: audio (N,), values measured so far, and pictures by name."""
+    """A system's output for a line: audio (N,), the values measured so far, and pictures by name."""
 
     audio: Tensor
     values: dict[str, float]
@@ -53,7 +53,7 @@ class Rendition(NamedTuple):
 class Evaluators:
     """A recogniser, a predictor of opinion scores and a comparison with recordings, loaded once.
 
-    Raises DataError that names each missing package and the command that installs it.
+    Raises DataError naming a missing package and the command that installs it.
     """
 
     def __init__(self, measures: Sequence[str] = MEASURED) -> None:
@@ -76,7 +76,9 @@ class Evaluators:
             recording = item.recording.numpy()
             values["duration_ratio"] = len(audio) / len(recording)
             if self.compare is not None and rendition.audio is not item.recording:
-                longest = LONGEST_RATIO * len(recording)  # warping takes memory by the product of both
+                longest = LONGEST_RATIO * len(
+                    recording
+                )  # warping needs memory proportional to the product of both lengths
                 values |= self._compare(audio[:longest], recording, rate)
         pictures = {name: picture.numpy() for name, picture in rendition.pictures.items()}
         return Line(item.text, audio, transcript, values, counts, pictures)
@@ -88,7 +90,7 @@ class Evaluators:
 
 
 def fewest_errors(count: Callable[[str, str], Errors], item: HeldOutLine, transcript: str) -> Errors:
-    """Count errors against the text as written and as read aloud; return the lower count: spellings of a transcript vary."""
+    """Count errors against the text as written and as read aloud and return the lower count, since transcripts' spelling varies."""
     counts = [count(text, transcript) for text in (item.text, item.spoken_form) if text]
     return min(counts, key=lambda errors: errors.rate)
 
@@ -101,21 +103,21 @@ def evaluate_system(
     evaluators: Evaluators,
     rate: int,
 ) -> System:
-    """Measure a system on all lines, under a progress bar: most of an evaluation's time passes here."""
+    """Measure a system on all lines. Shows a progress bar, because most of an evaluation's time is spent here."""
     pairs = list(zip(renditions, items, strict=True))
     bar = tqdm(pairs, desc=f"evaluate {name}", unit="line", leave=False, disable=None)
     return System(name, [evaluators(rendition, item, rate) for rendition, item in bar], speed)
 
 
 def recordings(items: Sequence[HeldOutLine]) -> list[Rendition]:
-    """Return the first anchor: the recordings themselves. Raises DataError where a line has none."""
+    """Return the first anchor, the recordings themselves. Raises DataError if a line has none."""
     return [Rendition(recording_of(item), {}, {}) for item in items]
 
 
 def renditions_from_true_mels(
     items: Sequence[HeldOutLine], vocoder: Vocoder, audio: AudioConfig, device: torch.device, seed: int
 ) -> tuple[list[Rendition], float]:
-    """Vocode the recordings' own mels (copy-synthesis). Returns the renditions, and seconds of audio per second of work."""
+    """Vocode the recordings' own mels (copy synthesis). Returns the renditions, and the seconds of audio per second of work."""
     stft = TacotronSTFT.from_config(audio)
     mels = [stft.mel_spectrogram(recording_of(item)[None])[0] for item in items]
     renditions: list[Rendition] = []
@@ -142,9 +144,9 @@ def renditions_from_texts(
     half: bool,
     seed: int,
 ) -> dict[str, tuple[list[Rendition], float]]:
-    """Synthesise texts free running, once, each in one piece, and vocode the mels by each vocoder; by the vocoders' names.
+    """Synthesise each text once, free running and in one piece, and vocode the mels with each vocoder; returned by vocoder name.
 
-    A line's random numbers depend on the seed and on its place among the items alone.
+    A line's random numbers depend only on the seed and its place among the items.
     """
     outputs: dict[str, tuple[list[Rendition], float]] = {name: ([], 0.0) for name in vocoders}
     for numbers, batch in _batches([item.text for item in items], "synthesise"):
@@ -163,7 +165,7 @@ def renditions_from_texts(
 
 
 def describe_items(batch: MelBatch) -> Iterator[tuple[dict[str, float], dict[str, Tensor]]]:
-    """Yield measures of each item's attention and of where it stopped, and its mel and alignment."""
+    """Yield each item's measures of attention and of where it stopped, and its mel and alignment."""
     for i, finished in enumerate(batch.finished):
         frames, steps, symbols = int(batch.lengths[i]), max(1, int(batch.steps[i])), int(batch.text_lengths[i])
         alignment = batch.alignments[i, :steps, :symbols].float().cpu()
@@ -174,7 +176,7 @@ def describe_items(batch: MelBatch) -> Iterator[tuple[dict[str, float], dict[str
 
 
 def recording_of(item: HeldOutLine) -> Tensor:
-    """Return the recording (N,) of a line. Raises DataError where it has none."""
+    """Return the recording (N,) of a line. Raises DataError if it has none."""
     if item.recording is None:
         raise DataError(f"no recording of {item.text!r}, expected one")
     return item.recording

@@ -30,7 +30,7 @@ OTHERS_WRITTEN = "the other lines are written"
 
 
 def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMPLE_FORMATS[0]) -> str:
-    """Save the sound of a text, and return a message about it. Raises DataError as save_audio does."""
+    """Save the sound of a text and return a message about it. Raises what save_audio raises."""
     save_audio(path, speech.audio, speech.sampling_rate, sample_format)
     warning = "" if speech.finished else "  (never stopped by itself: cut at the decoder's limit)"
     pieces = f"  ({speech.pieces} pieces)" if speech.pieces > 1 else ""
@@ -38,9 +38,9 @@ def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMP
 
 
 class Live:
-    """Writes sound to a pipe or file as it is made: samples of 16 bits, low byte first, one channel, no header.
+    """Writes sound to a pipe or file as it is made: mono, 16-bit little-endian samples without a header.
 
-    A pipe waits here until someone reads it. Where the reader leaves, the rest is not written, and `left` is True.
+    Opening a pipe waits for its reader. If the reader leaves, the rest is not written and `left` becomes True.
 
     Raises:
         DataError: a path that cannot be written to; sound that is not finite.
@@ -48,7 +48,7 @@ class Live:
 
     def __init__(self, path: Path) -> None:
         self.path, self.left = path, False
-        self.first: float | None = None  # time.perf_counter() when the first sound had been written
+        self.first: float | None = None  # time.perf_counter() after the first sound was written
         try:
             self.file = path.open("wb", buffering=0)
         except OSError as error:
@@ -80,21 +80,23 @@ class Live:
 
 
 class EarlierRun(NamedTuple):
-    """An older run's seed (None where there is none), and by line its file and its digest."""
+    """An earlier run's seed (None if there was no run), and the file and digest of each finished line."""
 
     seed: int | None
     files: dict[int, tuple[str, str]]
 
 
 class Manifest:
-    """Appends the finished lines of this process. Raises DataError where the file cannot be written or is no regular file.
+    """Record of this process's finished lines, appended one by one.
+
+    Raises DataError if the file cannot be written or is not a regular file.
 
     Args:
         folder: the output folder.
-        suffix: that of the output files, so that runs with different ones do not share a record.
+        suffix: the output files' suffix, so that runs with different ones do not share a record.
         settings: the digest of the settings.
-        seed: of all lines.
-        rank: number of this process.
+        seed: the seed of all lines.
+        rank: the number of this process.
     """
 
     def __init__(self, folder: Path, suffix: str, settings: str, seed: int, rank: int = 0) -> None:
@@ -104,7 +106,7 @@ class Manifest:
             folder.mkdir(parents=True, exist_ok=True)
             self.file = open_to_append(self.path)
             if self.path.stat().st_size:
-                self.file.write(b"\n")  # ends a record that a killed run left without its end
+                self.file.write(b"\n")  # ends a line that a killed run left unfinished
         except OSError as error:
             raise self._unwritable(error) from None
         self._append({"settings": settings, "seed": seed})
@@ -131,7 +133,7 @@ class Manifest:
 
 
 def read_finished(folder: Path, suffix: str) -> EarlierRun:
-    """Read the records of earlier runs, of all their processes; files that are gone or of another size do not count."""
+    """Read the records of earlier runs, from all their processes; files that are missing or changed in size do not count."""
     seed, files = None, {}
     for record in _records(_manifests(folder, suffix)):
         if isinstance(record.get("seed"), int):
@@ -146,24 +148,27 @@ def read_finished(folder: Path, suffix: str) -> EarlierRun:
 
 
 def is_finished(line: Line, name: str, settings: str, finished: EarlierRun) -> bool:
-    """True where an earlier run wrote this line to a file of this name, with the same text, seed and settings."""
+    """True if an earlier run wrote this line to a file with this name, with the same text, seed and settings."""
     return finished.files.get(line.number) == (name, line_digest(line, settings))
 
 
 def remove_manifests(folder: Path, suffix: str) -> None:
-    """Remove the records of earlier runs, before a run that does not resume."""
+    """Remove the records of earlier runs; called before a run that does not resume."""
     for path in _manifests(folder, suffix):
         path.unlink(missing_ok=True)
 
 
 def settings_digest(settings: Mapping[str, Any], checkpoints: Sequence[Path]) -> str:
-    """Digest settings and the identity of checkpoint files: path, bytes and time of the last change."""
+    """Digest settings and the identity of checkpoint files: path, size, and time of the last change.
+
+    The time tells a checkpoint that was trained again in place from the one before, which has the same path and size.
+    """
     stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in checkpoints]
     return _digest([settings, stats])
 
 
 def line_digest(line: Line, settings: str) -> str:
-    """Digest all that a line's audio depends on."""
+    """Digest everything a line's audio depends on."""
     return _digest([settings, *line])
 
 
@@ -178,9 +183,9 @@ def _manifests(folder: Path, suffix: str) -> list[Path]:
 
 
 def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the objects of files, without lines that a killed run cut short."""
+    """Yield the records of files, skipping lines that a killed run cut short."""
     for path in paths:
-        if not path.is_file():  # a pipe would block; Manifest refuses it
+        if not path.is_file():  # reading a pipe would block; Manifest refuses it
             continue
         try:
             lines = path.read_bytes().splitlines()
@@ -189,7 +194,7 @@ def _records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
         for line in lines:
             try:
                 record = parse_json(line)
-            except ValueError:  # of JSON or of UTF-8
+            except ValueError:  # not JSON, or not UTF-8
                 continue
             if isinstance(record, dict):
                 yield record

@@ -1,4 +1,4 @@
-"""Vocoders: mels to audio, at once or in parts, with the seconds that it took."""
+"""Vocoders: mels to audio, at once or in parts, with timings."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from common.spec import Denoiser, ModelSpec, VocoderInference
 
 # B batch, T frames, M mels, N samples
 
-MIN_FRAMES = 8  # shorter clips are lengthened with silence: a transform's window has to fit
-END_FRAMES = 1  # silence that each clip ends with, alone and in a batch
-GPU_FRAMES = 32  # on a GPU clips are lengthened to a multiple, so that many are of one length
+MIN_FRAMES = 8  # shorter clips are padded with silence so that a transform's window fits
+END_FRAMES = 1  # silence appended to each clip, alone or in a batch
+GPU_FRAMES = 32  # on a GPU, clips are padded to a multiple so that many share a length
 
-Numbers = dict[str, float]  # rates and seconds, by their keys in the log
+Numbers = dict[str, float]  # rates and seconds by their log keys
 AudioAndNumbers = tuple[Tensor, Numbers]
 
 
 class LoadedModel(NamedTuple):
-    """A model ready to infer, the data options it was trained with, and its file, if it has one."""
+    """A model ready for inference, the data options of its training, and its file, if any."""
 
     spec: ModelSpec
-    model: Any  # the spec's class, or a fast way of it
+    model: Any  # the spec's class, or one of its fast ways
     options: dict[str, Any]
     path: Path | None = None
 
 
 def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioConfig:
-    """Return the audio settings of both models. Raises DataError where one's mels do not fit the other."""
+    """Return the audio settings of both models. Raises DataError if they differ."""
     audio = from_options(AudioConfig, acoustic.options)
     others = from_options(AudioConfig, vocoding.options) if vocoding else audio
     differences = [
@@ -58,7 +58,7 @@ def common_audio(acoustic: LoadedModel, vocoding: LoadedModel | None) -> AudioCo
 class Vocoder(Protocol):
     """Mels (B, M, T), silent past their lengths (B,) in frames -> audio (B, N), and numbers for the log.
 
-    An item's audio up to its length does not depend on the other items. Without draws its noise does, if it has any.
+    An item's audio up to its length does not depend on the other items, except for its noise if there are no draws.
     """
 
     def __call__(self, mels: Tensor, lengths: Tensor, draws: Draws | None = None) -> AudioAndNumbers: ...
@@ -69,11 +69,11 @@ class Vocoder(Protocol):
         """Yield the audio of one item (1, M, T) in parts (n,), up to its length; return all of it (1, N)."""
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> Vocoder:
-        """Return a vocoder of the same model with another seed, deviation of its noise and strength of its denoiser."""
+        """Return a vocoder with the same model and another seed, noise deviation and denoiser strength."""
 
 
 def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
-    """Return a call's result and its seconds, the device's work included."""
+    """Return a call's result and the seconds it took, including the device's work."""
     precision.synchronize(device)
     start = time.perf_counter()
     result = call()
@@ -82,7 +82,7 @@ def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float
 
 
 class NeuralVocoder:
-    """A vocoder model and its denoiser; no denoiser where `strength` is 0."""
+    """A vocoder model with its denoiser; no denoiser if `strength` is 0."""
 
     def __init__(
         self, loaded: LoadedModel, audio: AudioConfig, device: torch.device, half: bool, sigma: float, strength: float
@@ -140,7 +140,7 @@ class NeuralVocoder:
         return torch.cat(parts, dim=1), self._numbers(lengths, total - denoising, denoising)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> NeuralVocoder:
-        """Return a vocoder of the same model with other settings; its noise comes from each call's draws, not from the seed."""
+        """Return a vocoder with the same model and other settings; the noise comes from each call's draws, not from the seed."""
         other = copy.copy(self)
         other.sigma, other.strength = sigma, strength
         if strength > 0 and other.denoiser is None:
@@ -152,7 +152,7 @@ class NeuralVocoder:
 
     @torch.inference_mode()
     def _advance(self, steps: Iterator[Tensor]) -> Tensor | None:
-        """Return the next part, computed in the modes of inference, which the consumer of the parts does not run in."""
+        """Return the next part, computed in inference mode, which must not be on while the consumer of the parts runs."""
         with precision.autocast(self.device, self.half):
             return next(steps, None)
 
@@ -169,7 +169,7 @@ class NeuralVocoder:
 
 
 class GriffinLimVocoder:
-    """No model: phases are estimated from the mels alone. The first phases are the same for every clip and batch."""
+    """Griffin-Lim, without a model: estimates phases from the mels. Initial phases are the same for every clip and batch."""
 
     def __init__(self, audio: AudioConfig, device: torch.device, seed: int) -> None:
         self.stft, self.device, self.seed = TacotronSTFT.from_config(audio).to(device), device, seed
@@ -199,7 +199,7 @@ class GriffinLimVocoder:
         return torch.cat(parts, dim=1), self._numbers(lengths, total)
 
     def with_settings(self, seed: int, sigma: float, strength: float) -> GriffinLimVocoder:
-        """Return the same transform with first phases of another seed; it has neither noise nor a denoiser."""
+        """Return the same transform with initial phases of another seed; there is no noise and no denoiser to set."""
         other = copy.copy(self)
         other.seed = seed
         return other
@@ -217,7 +217,7 @@ class GriffinLimVocoder:
         return nn.utils.rnn.pad_sequence(sounds, batch_first=True)
 
     def _clips(self, mels: Tensor, lengths: Tensor) -> list[Tensor]:
-        """Return each item's mels (1, M, t); n + 1 frames make n hops of sound."""
+        """Return each item's mels (1, M, t), with n + 1 frames for n hops of sound."""
         padded = F.pad(mels, (0, 1), value=SILENCE)
         return [mel[None, :, : max(MIN_FRAMES, int(n)) + 1] for mel, n in zip(padded, lengths, strict=True)]
 
@@ -230,19 +230,19 @@ class GriffinLimVocoder:
 
 
 def limit(audio: Tensor, peak: float) -> Tensor:
-    """Scale audio down by a peak above 1 and clip it to [-1, 1]. The peak is predicted: a stream's is unknown until its end."""
+    """Divide audio by its predicted peak if that exceeds 1, and clip to [-1, 1]. A stream's true peak is unknown until its end."""
     return (audio / max(1.0, peak)).clamp(-1, 1)
 
 
 def clips_of_one_length(mels: Tensor, lengths: Tensor) -> Iterator[tuple[list[int], Tensor]]:
-    """Yield the clips of mels (B, M, T) with lengths (B,), each as long as it is alone: item numbers and mels (b, M, t).
+    """Yield groups of clips of one length from mels (B, M, T) with lengths (B,): item numbers and mels (b, M, t).
 
-    A model's receptive field reaches past a clip's end, so that a longer neighbour's padding would change the clip. On a CPU, where
-    a batch gains nothing, clips go one by one; on a GPU those of one length, rounded up to a multiple, go together.
+    A model's receptive field reaches past a clip's end, so padding to a longer neighbour would change the clip. On a CPU, where
+    batching gains nothing, clips run one by one; on a GPU, clips whose length rounds up to the same multiple run together.
     """
     on_cpu = mels.device.type == "cpu"
     multiple = 1 if on_cpu else GPU_FRAMES
-    frames = [max(MIN_FRAMES, length + END_FRAMES) for length in lengths.tolist()]  # host sync, once a batch
+    frames = [max(MIN_FRAMES, length + END_FRAMES) for length in lengths.tolist()]  # host sync, once per batch
     frames = [count + -count % multiple for count in frames]
     padded = F.pad(mels, (0, max(0, max(frames) - mels.shape[2])), value=SILENCE)
     groups: dict[int, list[int]] = {}

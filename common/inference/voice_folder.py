@@ -1,4 +1,4 @@
-"""The folder of a voice: a checkpoint for each of its models and, as studio.train writes it, config.json."""
+"""Voice folders: a checkpoint for each model and, as studio.train writes it, config.json."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from common.inference.config import GRIFFIN_LIM
 from common.spec import ModelSpec
 
 ENDINGS = (".safetensors", ".pt", ".pth")
-CONFIG = "config.json"  # optional: {"name": …, "vocoder": …}, and notes for people
+CONFIG = "config.json"  # optional: {"name": …, "vocoder": …} and notes for readers
 
 
 def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, Path]:
-    """Find the checkpoints of a voice, by the flags of their models. Raises DataError where it has no acoustic model."""
+    """Find the checkpoints of a voice, by the flags of their models. Raises DataError if there is no acoustic model."""
     found = {spec.flag: path for spec in specs if (path := find_checkpoint(folder, spec))}
     acoustic = [spec for spec in specs if spec.role == "acoustic"]
     if not any(spec.flag in found for spec in acoustic):
@@ -30,16 +30,16 @@ def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, P
 
 
 def find_checkpoint(folder: Path, spec: ModelSpec) -> Path | None:
-    """Return a model's file in a folder: STEM.safetensors, STEM.pt, or the best or last checkpoint of a training."""
+    """Return a model's file in a folder: STEM.safetensors, STEM.pt, or a training run's best or last checkpoint."""
     names = [f"{spec.file_stem}{ending}" for ending in ENDINGS]
     names += [f"checkpoint_{spec.name}_{kind}.pt" for kind in ("best", "last")]
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def default_vocoder(folder: Path, specs: Collection[ModelSpec]) -> str:
-    """Return the vocoder of a voice: the one that config.json names, else the first with a checkpoint, else Griffin-Lim.
+    """Return the vocoder of a voice: the one in config.json, otherwise the first with a checkpoint, otherwise Griffin-Lim.
 
-    Raises DataError for one that the folder lacks.
+    Raises DataError if config.json names one that the folder lacks.
     """
     own = [spec.flag for spec in specs if spec.role == "vocoder" and find_checkpoint(folder, spec)]
     named = read_config(folder).get("vocoder", next(iter(own), GRIFFIN_LIM))
@@ -49,12 +49,12 @@ def default_vocoder(folder: Path, specs: Collection[ModelSpec]) -> str:
 
 
 def voice_name(folder: Path) -> str:
-    """Return the name of a voice: config.json's, else the folder's."""
+    """Return the name of a voice, from config.json or the folder."""
     return str(read_config(folder).get("name") or folder.resolve().name)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json; {} where there is none. Raises DataError for a file that is no JSON object."""
+    """Read config.json, {} if there is none. Raises DataError if it is not a JSON object."""
     path = folder / CONFIG
     try:
         config = parse_json(path.read_text(encoding="utf-8"))

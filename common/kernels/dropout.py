@@ -1,4 +1,4 @@
-"""Masks of dropout for many steps at once, from few random draws."""
+"""Dropout masks for many steps at once, from few random draws."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 def draw_keep_mask(shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
-    """True for each number that dropout keeps, with probability 1 - p; a CPU takes p to the nearest 1/65536.
+    """True for each number that dropout keeps, with probability 1 - p; on a CPU p is rounded to the nearest 1/65536.
 
-    On a CPU four numbers share one random draw of 64 bits: uniform floats take three times as long, and Bernoulli's generator nine.
+    On a CPU four numbers share one 64-bit random draw: uniform floats take three times as long, Bernoulli's generator nine times.
     """
     if device.type != "cpu":
         return torch.rand(shape, device=device) >= p

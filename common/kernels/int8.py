@@ -1,6 +1,6 @@
 """Products of many rows with a weight, both in 8 bits: twice bfloat16's rate on an x86 CPU with VNNI instructions.
 
-oneDNN takes unsigned levels times signed weights, adds the products exactly, and writes the sums in a float type.
+oneDNN multiplies unsigned levels with signed weights, adds the products exactly, and writes the sums in a float type.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from common.kernels import private_ops
 from common.kernels.private_ops import Int8Input
 
 # R rows, I inputs, O outputs, k kernel size
-MIN_ROWS = 64  # outputs of a Convolution at once: for fewer oneDNN arranges the weight anew in each call
+MIN_ROWS = 64  # outputs of a Convolution at once: with fewer, oneDNN rearranges the weight in each call
 CACHE_ROWS = 2304  # rows whose float32 numbers stay in the CPU's cache while they are rounded
-LARGEST = 127  # levels on either side of 0, of a weight and of x alike
+LARGEST = 127  # levels on either side of 0, of weights and inputs alike
 ZERO = 128  # the level of x = 0
 # Next to 1.5 * 2^23 a float32 number has no fraction: its last bits are the nearest integer's.
 TO_LEVEL = torch.tensor([1.5 * 2**23 + ZERO])
@@ -51,7 +51,7 @@ def quantise(x: Tensor, padding: int = 0) -> Levels:
 
 
 def even_parts(rows: Tensor) -> tuple[Tensor, ...]:
-    """Split rows into parts of about equal size that a cache holds, the first one the longest: a short part costs as many calls."""
+    """Split rows into parts of about equal size that fit a cache, the longest first; short parts would cost as many calls."""
     return rows.tensor_split(max(math.ceil(len(rows) / CACHE_ROWS), 1))
 
 
@@ -60,7 +60,7 @@ def write_levels(x: Tensor, step: float, levels: Tensor, scratch: Tensor, times:
 
     Overwrites the scratch, float32 of the same shape, which may be x itself.
     """
-    if times is None:  # copied first, as a sum of two types would make a copy of its own
+    if times is None:  # copied first: a sum of two types would allocate a copy
         torch.add(TO_LEVEL, scratch.copy_(x), alpha=1 / step, out=scratch)
     else:
         torch.addcmul(TO_LEVEL, x, times, value=1 / step, out=scratch)
@@ -80,7 +80,7 @@ def _round_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Product:
-    """x (R, I) in levels -> x @ weight.T + bias (R, O), for a weight (O, I), rounded by 1/254 of the largest of its row."""
+    """x (R, I) in levels -> x @ weight.T + bias (R, O), for a weight (O, I) rounded by at most 1/254 of each row's largest."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         self.weight = private_ops.pack_int8_linear(*_round_rows(weight))
@@ -94,7 +94,7 @@ class Product:
 class Convolution:
     """x (R, I) in levels -> the convolution with a weight (O, k, I), and bias: (R - (k - 1) * dilation, O), without padding.
 
-    An output row r reads the input rows r, r + dilation, … Weights are rounded by 1/254 of the largest of their output.
+    An output row r reads the input rows r, r + dilation, … Weights are rounded by at most 1/254 of their output's largest.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, dilation: int) -> None:

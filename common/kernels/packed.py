@@ -1,7 +1,7 @@
-"""Products of a few rows with a large weight, which a recurrence takes at every step, near the machine's rate.
+"""Products of a few rows with a large weight, as a recurrence needs at every step, at close to the machine's rate.
 
-With few rows a BLAS spends its time on arranging the weight anew in each call; oneDNN takes it arranged once. FBGEMM takes it in
-float16 as well, multiplies in float32, and so reads half the bytes, which is the cost of a single row.
+With few rows a BLAS spends most of its time rearranging the weight in each call; oneDNN takes a weight arranged once. FBGEMM also
+takes it in float16 and multiplies in float32: it reads half the bytes, and reading is what a single row costs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Product = Callable[[Tensor], Tensor]  # (R, I) -> (R, O)
 
 
 def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = False) -> Product:
-    """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a weight (O, I) that does not change and about so many rows.
+    """x (R, I) -> x @ weight.T + bias (R, O) without gradients, for a fixed weight (O, I) and about this many rows.
 
     With float16 a CPU may round a float32 weight by 2^-11 of each number. A row's result does not depend on the other rows, except
-    with F.linear. Intel's BLAS reads a float32 weight faster for one or two rows, but adds up each number of rows in another order.
+    with F.linear. Intel's BLAS reads a float32 weight faster for one or two rows, but its order of sums depends on their number.
     """
     weight = weight.detach()
     if float16 and weight.dtype == torch.float32 and reads_float16(weight.device):
@@ -36,7 +36,7 @@ def pack(weight: Tensor, rows: int, bias: Tensor | None = None, float16: bool = 
 
 
 def _packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """The packed product; oneDNN adds up a single row in another order than several, so it gets that row twice."""
+    """The packed product. oneDNN adds up a single row in another order than several, so a single row is passed twice."""
     if len(x) == 1:
         return private_ops.packed_linear(x.expand(2, -1), packed, bias)[:1]
     return private_ops.packed_linear(x, packed, bias)
@@ -48,7 +48,7 @@ def reads_float16(device: torch.device) -> bool:
 
 
 def _packs(weight: Tensor) -> bool:
-    """True where oneDNN takes a packed weight, and torch.backends.mkldnn.enabled is on."""
+    """True where oneDNN takes a packed weight and torch.backends.mkldnn.enabled is on."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.enabled:
         return False
     return private_ops.has_packed_linear(weight.dtype)

@@ -1,6 +1,6 @@
 """The only file that uses operators which PyTorch does not document.
 
-Each group has a probe that tries it once; where the probe is False, callers use documented operators.
+A group that some CPUs or versions lack has a probe, which tries it once; where it is False, callers use documented operators.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 class Processor(NamedTuple):
-    """A CPU by Linux's /proc/cpuinfo; ("AuthenticAMD", 26) is Zen 5. Empty and 0 where unknown."""
+    """A CPU as Linux's /proc/cpuinfo describes it: ("AuthenticAMD", 26) is Zen 5; empty and 0 where unknown."""
 
     vendor: str = ""
     family: int = 0
@@ -71,7 +71,7 @@ def has_amx() -> bool:
 
 @cache
 def has_packed_linear(dtype: torch.dtype) -> bool:
-    """True where oneDNN takes packed weights of this dtype; each dtype has its own conditions on the CPU."""
+    """True where oneDNN takes packed weights of this dtype; each dtype needs other instructions."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
     try:
@@ -82,7 +82,7 @@ def has_packed_linear(dtype: torch.dtype) -> bool:
 
 
 def pack_linear(weight: Tensor, rows: int) -> Tensor:
-    """Arrange a weight (O, I), for inputs of so many rows, for packed_linear."""
+    """Arrange a weight (O, I) for packed_linear with inputs of this many rows."""
     return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
 
 
@@ -139,24 +139,14 @@ def has_weight_norm() -> bool:
         return False
 
 
-# --- lists of tensors, in one kernel each on a GPU ---
+# --- lists of tensors in one kernel, by operators that every supported version has ---
 
 
 def move_towards(tensors: list[Tensor], targets: list[Tensor], share: Tensor) -> None:
     """Move each tensor, in place, towards its target by a share of the difference."""
-    if has_foreach():
-        differences = torch._foreach_sub(targets, tensors)
-        torch._foreach_mul_(differences, share.to(differences[0].dtype))
-        torch._foreach_add_(tensors, differences)
-        return
-    for tensor, target in zip(tensors, targets, strict=True):
-        tensor.add_((target - tensor).mul_(share.to(tensor.dtype)))
-
-
-@cache
-def has_foreach() -> bool:
-    """True where the operators on lists exist."""
-    return all(hasattr(torch, f"_foreach_{name}") for name in ("sub", "mul_", "add_"))
+    differences = torch._foreach_sub(targets, tensors)
+    torch._foreach_mul_(differences, share.to(differences[0].dtype))
+    torch._foreach_add_(tensors, differences)
 
 
 # --- 8-bit products on a CPU: unsigned levels around a zero point times signed levels of a weight, a step for each output ---
@@ -179,7 +169,7 @@ class Int8Input(NamedTuple):
 
 
 def pack_int8_linear(levels: Tensor, steps: Tensor) -> Int8Weight:
-    """Arrange a linear layer's weight (O, I), int8 levels with a step (O,) for each row, for any number of rows of its input."""
+    """Arrange a linear layer's weight (O, I), int8 levels with a step (O,) for each row, for inputs of any number of rows."""
     packed = torch.ops.onednn.qlinear_prepack(levels, None)
     return Int8Weight(packed, steps, torch.zeros(len(steps), dtype=torch.int64))
 
@@ -191,7 +181,7 @@ def add_int8_linear(x: Int8Input, weight: Int8Weight, bias: Tensor, total: Tenso
 
 
 def pack_int8_convolution(levels: Tensor, steps: Tensor, dilation: int, x_shape: list[int], zero: int) -> Int8Weight:
-    """Arrange a convolution's weight (O, I, 1, k), int8 levels with a step (O,) an output, for inputs (1, I, 1, R) of x_shape."""
+    """Arrange a convolution's weight (O, I, 1, k), int8 levels with a step (O,) an output, for inputs of x_shape (1, I, 1, R)."""
     geometry: Any = _geometry(dilation)
     packed = torch.ops.onednn.qconv_prepack(levels.contiguous(), steps, 1.0, zero, *geometry, x_shape)
     return Int8Weight(packed, steps, torch.zeros(len(steps), dtype=torch.int64))

@@ -1,8 +1,8 @@
-"""Recurrences over all steps of a batch with a backward written by hand: autograd's gradients at a fraction of their cost.
+"""Recurrences over all steps of a batch with a hand-written backward: autograd's gradients at a fraction of the cost.
 
-Three things differ from a loop of modules. Buffers for all steps are allocated once. The derivatives of all activations are
-computed for many steps together. Each weight's gradient is one GEMM over all steps at the end, where autograd does a small GEMM
-and an addition into a large matrix at every step.
+Three things differ from a loop over modules. Buffers for all steps are allocated once. The derivatives of activations are computed
+for many steps together. Each weight's gradient is one GEMM over all steps at the end, where autograd does a small GEMM and an
+addition into a large matrix at every step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 
 def tanh(x: Tensor, out: Tensor) -> Tensor:
-    """Hyperbolic tangent; on a CPU as 2·sigmoid(2x) - 1, to rounding, because its tanh takes several times its sigmoid."""
+    """Hyperbolic tangent; on a CPU as 2·sigmoid(2x) - 1, the same to rounding, as tanh takes several times as long as sigmoid."""
     return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1) if x.device.type == "cpu" else torch.tanh(x, out=out)
 
 

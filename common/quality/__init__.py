@@ -1,1 +1,3 @@
-"""Quality: the measures of synthesised speech that a report is made of, and how sure each of them is."""
+"""Quality: measures of synthesised speech, and reports of them with confidence intervals."""
+
+MEASURED = ("asr", "mos", "likeness")  # measures that can be left out: each needs extra packages or time

@@ -1,7 +1,7 @@
-"""Distance of speech from a recording of the same text: mel-cepstral distortion, and the pitch along the same alignment.
+"""Distance of speech from a recording of the same text: mel-cepstral distortion, and pitch differences on the same alignment.
 
-Spectral envelope and pitch are WORLD's (Morise et al. 2016): CheapTrick, and DIO refined by StoneMask, which takes a tenth of
-Harvest's time. Both clips are brought onto one time axis by dynamic time warping of their mel-cepstra.
+Spectral envelope and pitch come from WORLD (Morise et al. 2016): CheapTrick, and DIO refined by StoneMask, which takes a tenth of
+the time of Harvest. Dynamic time warping of the mel-cepstra aligns the clips.
 """
 
 # N samples, F frames, W bins of a spectrum, C mel-cepstral coefficients, P steps of the warping path
@@ -16,10 +16,10 @@ import numpy as np
 
 from common.quality.evaluators import at_rate, optional_import
 
-RATE = 16000  # Hz at which clips are compared: mels end at 8 kHz, and an empty band above would outweigh all below
+RATE = 16000  # Hz at which clips are compared; mels end at 8 kHz, and an empty band above would outweigh all below
 FRAME_PERIOD = 5.0  # milliseconds
-ORDER = 24  # of the mel-cepstrum, the custom at 16 to 24 kHz
-SHORTEST = 0.1  # seconds; shorter audio is followed by silence, since the analysis needs a frame
+ORDER = 24  # of the mel-cepstrum, customary at 16 to 24 kHz
+SHORTEST = 0.1  # seconds; shorter audio is padded with silence, since the analysis needs a frame
 DECIBEL = 10 / math.log(10)
 
 
@@ -27,8 +27,8 @@ class Likeness(NamedTuple):
     """Distance of a clip from the recording of its text.
 
     mcd: mel-cepstral distortion in dB, the mean over the warping path.
-    f0_rmse: root of the mean squared difference of pitch in Hz, over the path's steps voiced in both; nan if there are none.
-    voicing_error: share of the path's steps voiced in one and not in the other.
+    f0_rmse: root mean squared difference of pitch in Hz over the path's steps voiced in both; nan if there are none.
+    voicing_error: share of the path's steps voiced in only one of them.
     """
 
     mcd: float
@@ -37,23 +37,23 @@ class Likeness(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """Pitch (F,) in Hz, 0 where unvoiced, and mel-cepstra (F, ORDER + 1), a frame each FRAME_PERIOD."""
+    """Pitch (F,) in Hz, 0 where unvoiced, and mel-cepstra (F, ORDER + 1), one frame every FRAME_PERIOD."""
 
     f0: np.ndarray
     cepstra: np.ndarray
 
 
 def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
-    """Compare audio (N,) with a reference (N',), both in [-1, 1] at `rate` Hz. DataError where pyworld is not installed.
+    """Compare audio (N,) with a reference (N',), both in [-1, 1] at `rate` Hz. Raises DataError if pyworld is not installed.
 
     The distortion of two frames is 10/ln 10 * sqrt(2 * sum of squared differences of c1 to c24) (Kubichek 1993, "Mel-cepstral
-    distance measure for objective speech quality assessment"); c0, the level, is left out. Silence counts as it is.
+    distance measure for objective speech quality assessment"); c0, the level, is left out. Silence is not removed.
     """
     one, other = (analyse(at_rate(clip, rate, RATE), RATE) for clip in (audio, reference))
     import librosa
 
     costs, path = librosa.sequence.dtw(one.cepstra[:, 1:].T, other.cepstra[:, 1:].T, metric="euclidean")
-    ours, theirs = path.T  # the costs of the whole path add up in the last cell
+    ours, theirs = path.T  # the last cell holds the cost of the whole path
     f0, f0_reference = one.f0[ours], other.f0[theirs]
     both = (f0 > 0) & (f0_reference > 0)
     return Likeness(
@@ -93,16 +93,15 @@ def _world() -> Any:
 
 
 def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.ndarray:
-    """Mel-cepstra (F, order + 1) of power spectra (F, W), from 0 Hz to half the sampling rate, evenly spaced.
+    """Compute mel-cepstra (F, order + 1) of power spectra (F, W), evenly spaced from 0 Hz to half the sampling rate.
 
-    They are the c of log|X(w)| = c0 + sum over m of c_m cos(m v(w)), where v is the frequency as the all-pass of constant
-    `alpha` warps it (Tokuda et al. 1994). As a Fourier series in v each is an integral over v, taken here over w.
+    They are the c in log|X(w)| = c0 + sum over m of c_m cos(m v(w)), where v is the frequency warped by an all-pass with constant
+    `alpha` (Tokuda et al. 1994). As coefficients of a Fourier series in v they are integrals over v, computed here over w.
     """
     omega = np.linspace(0, np.pi, envelope.shape[1])
     slope = (1 - alpha**2) / (1 + alpha**2 - 2 * alpha * np.cos(omega))  # dv/dw
-    share = np.full(
-        len(omega), 2.0
-    )  # of a bin in the trapezoidal rule; twice, as the series is one of cosines, but for c0
+    # weight of each bin in the trapezoidal rule, doubled for the cosine series except for c0
+    share = np.full(len(omega), 2.0)
     share[[0, -1]] = 1.0
     basis = np.cos(np.outer(_warp(omega, alpha), np.arange(order + 1))) * (slope * share / (len(omega) - 1))[:, None]
     basis[:, 0] /= 2
@@ -111,7 +110,7 @@ def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.nd
 
 @cache
 def mel_warping(rate: int) -> float:
-    """Find the all-pass constant whose warping is nearest to the mel scale at `rate` Hz: 0.41 at 16 kHz, 0.455 at 22.05 kHz."""
+    """Find the all-pass constant that best matches the mel scale at `rate` Hz: 0.41 at 16 kHz, 0.455 at 22.05 kHz."""
     omega = np.linspace(0, np.pi, 1000)
     mels = np.log1p(omega / np.pi * rate / 2 / 1000)
     alphas = np.arange(0, 1, 0.001)
@@ -120,12 +119,12 @@ def mel_warping(rate: int) -> float:
 
 
 def _warp(omega: np.ndarray, alpha: float) -> np.ndarray:
-    """Return the all-pass's phase: 0 at 0, pi at pi, steep for low frequencies."""
+    """Return the phase of the all-pass: 0 at 0, pi at pi, and steep for low frequencies."""
     return omega + 2 * np.arctan2(alpha * np.sin(omega), 1 - alpha * np.cos(omega))
 
 
 class _Version(NamedTuple):
-    """The part of pkg_resources that pyworld imports, which setuptools no longer has."""
+    """The part of pkg_resources that pyworld imports; setuptools no longer has it."""
 
     project_name: str
     version: str = "unknown"

@@ -1,6 +1,6 @@
-"""A speech recogniser: Moonshine (Jeffries et al. 2024, arXiv:2410.15608), in its sizes tiny and base.
+"""A speech recogniser: Moonshine (Jeffries et al. 2024, arXiv:2410.15608), in the sizes tiny and base.
 
-The size `tiny` comes with its package. The weights of `base` are fetched once, into a folder that is named to Recogniser:
+The package includes the weights of `tiny`. Those of `base` are fetched once, into a folder that Recogniser is given:
 
     npm pack @usefulsensors/moonshine-js@0.1.14 && tar xzf usefulsensors-moonshine-js-0.1.14.tgz
     # package/dist/model/base/quantized
@@ -19,29 +19,29 @@ from common.quality.evaluators import at_rate, optional_import
 
 # N samples
 SIZES = ("tiny", "base")
-RATE = 16000  # Hz, of the recogniser's input
-PAD_BEFORE, PAD_AFTER = 0.1, 0.3  # seconds; without silence around it the recogniser drops words at the ends
-TOKENS_PER_SECOND = 10  # no one speaks faster; stops the recogniser from looping on noise
-SHORTEST = 0.1  # seconds; less is no word, and too short for the recogniser
+RATE = 16000  # Hz of the recogniser's input
+PAD_BEFORE, PAD_AFTER = 0.1, 0.3  # seconds of silence around a clip, without which words at its ends are dropped
+TOKENS_PER_SECOND = 10  # faster than anyone speaks; keeps the recogniser from looping on noise
+SHORTEST = 0.1  # seconds; anything shorter is no word and too short for the recogniser
 LONGEST = 25.0  # seconds; it was trained on clips of up to 30
 CUT_FROM, CUT_TO = 17.5, 22.5  # seconds within which a longer clip is cut
-CUT_WINDOW = 0.1  # seconds over which the level is taken that decides where
+CUT_WINDOW = 0.1  # seconds over which the level is measured to choose the cut
 
 
 class Recogniser:
-    """Moonshine with its tokenizer: audio in, text out."""
+    """Moonshine and its tokenizer: audio to text."""
 
     def __init__(self, name: str = "tiny", folder: Path | None = None, threads: int | None = None) -> None:
         """Load a size.
 
         Args:
             name: tiny or base.
-            folder: where encoder_model and decoder_model_merged are, as .ort or .onnx; None takes those that come with
-                the package, which is tiny alone.
-            threads: of the processor; None: one a core. Several processes that recognise at the same time take one each.
+            folder: folder of encoder_model and decoder_model_merged, as .ort or .onnx; None: those of the package, which has
+                only tiny.
+            threads: CPU threads; None: one per core. Processes that run side by side should take one each.
 
         Raises:
-            DataError: a package is not installed, or there are no weights.
+            DataError: if a package or the weights are missing.
         """
         with optional_import():
             import moonshine_onnx
@@ -59,7 +59,7 @@ class Recogniser:
     def __call__(self, audio: np.ndarray, rate: int) -> str:
         """Return the words in audio (N,) in [-1, 1] at `rate` Hz; "" for less than a tenth of a second.
 
-        A clip of more than 25 s is transcribed in pieces, cut where it is quietest.
+        Clips longer than 25 s are transcribed in pieces, cut where they are quietest.
         """
         texts = [self._transcribe(piece) for piece in pieces(at_rate(audio, rate, RATE))]
         return " ".join(text for text in texts if text)
@@ -73,7 +73,7 @@ class Recogniser:
 
 
 def _session(path: Path, threads: int) -> Any:
-    """Load a model in ONNX Runtime with a number of threads, which the recogniser's package cannot set."""
+    """Load a model in ONNX Runtime with a given number of threads, which the recogniser's package cannot set."""
     with optional_import():
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -82,11 +82,11 @@ def _session(path: Path, threads: int) -> Any:
 
 
 def packaged_folder(name: str) -> Path:
-    """Return the folder of the weights that the package brings. Raises DataError for another size than tiny."""
+    """Return the folder of the weights in the package. Raises DataError for any size but tiny."""
     if name != "tiny":
         raise DataError(f"the recogniser's package has no weights of the size {name}, name the folder that has them")
     with optional_import():
-        # found and not imported, which would need a microphone library
+        # located without importing it, which would need a microphone library
         return Path(str(distribution("moonshine-voice").locate_file("moonshine_voice/assets/tiny-en")))
 
 

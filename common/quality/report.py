@@ -1,4 +1,8 @@
-"""The content of a quality report: lines spoken by several systems, their measures, a table and a JSON file."""
+"""Quality reports: lines spoken by several systems, their measures with confidence intervals, and a table, JSON or page of them.
+
+Intervals are percentile bootstraps over lines (Efron and Tibshirani 1993, chapter 13). The page is one HTML file with players, mels
+and alignments, worst lines first.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ TEMPLATE = "report.html"
 class Line(NamedTuple):
     """One text from one system: its sound (N,), the recogniser's transcript, and its measures.
 
-    `values` and `counts` have keys of MEASURES, those that apply; pictures are mels (M, T) and alignments (S, K).
+    `values` and `counts` have the applicable keys of MEASURES; pictures are mels (M, T) and alignments (S, K).
     """
 
     text: str
@@ -38,7 +42,7 @@ class Line(NamedTuple):
 
 
 class System(NamedTuple):
-    """One source of sounds, on all lines; `real_time_factor` is seconds of sound per second of work, nan for recordings."""
+    """One source of sounds for all lines; `real_time_factor` is seconds of sound per second of work, nan for recordings."""
 
     name: str
     lines: list[Line]
@@ -46,13 +50,13 @@ class System(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """A column: its title, its meaning in a sentence, and the factor and decimals of its numbers."""
+    """A column: its title, its meaning, and the factor and decimals of its numbers."""
 
     title: str
     meaning: str
     factor: float
     decimals: int
-    pooled: bool = False  # errors of all lines over words of all lines, not the mean over lines
+    pooled: bool = False  # errors of all lines divided by words of all lines, instead of the mean over lines
 
 
 MEASURES: dict[str, Measure] = {
@@ -74,7 +78,7 @@ MEASURES: dict[str, Measure] = {
 
 
 class Interval(NamedTuple):
-    """A statistic of all lines, and the limits of its confidence interval; nan where the lines do not define it."""
+    """A statistic of all lines and the limits of its confidence interval; nan if the lines do not define it."""
 
     value: float
     low: float
@@ -82,13 +86,13 @@ class Interval(NamedTuple):
 
 
 def mean(values: np.ndarray) -> float:
-    """Average numbers (L,), nan left out; nan where nothing is left."""
+    """Average numbers (L,), ignoring nan; nan if nothing is left."""
     numbers = values[~np.isnan(values)]
     return float(numbers.mean()) if len(numbers) else math.nan
 
 
 def pooled_rate(pairs: np.ndarray) -> float:
-    """Divide all errors by all counts of pairs (L, 2), so that each word has the same weight; nan where all counts are 0."""
+    """Divide all errors by all counts of pairs (L, 2), so that each word has the same weight; nan if all counts are 0."""
     if not len(pairs):
         return math.nan
     errors, count = pairs.sum(axis=0)
@@ -105,10 +109,10 @@ def bootstrap(
     """Compute a statistic and its confidence interval over lines drawn from the same source (scipy.stats.bootstrap).
 
     Args:
-        values: a number a line (L,), or a pair (errors, count) a line (L, 2), resampled together. Lines with nan are left out.
+        values: a number per line (L,), or a pair (errors, count) per line (L, 2), resampled together. Lines with nan are ignored.
         statistic: maps such an array to a number: `mean`, `pooled_rate`.
         n: number of resamples, drawn with replacement.
-        seed: of the resamples; equal arguments give equal limits.
+        seed: seed of the resamples; equal arguments give equal limits.
         level: confidence level, 0 to 1.
 
     With fewer than two lines the limits are nan.
@@ -132,7 +136,7 @@ def bootstrap(
 
 
 def summary(system: System) -> dict[str, Interval]:
-    """Compute each measure of a system over its lines, with the 95 % bootstrap interval; measures of no line are left out."""
+    """Compute each measure of a system over its lines, with its 95 % bootstrap interval; measures no line has are left out."""
     return {
         key: bootstrap(values, pooled_rate if measure.pooled else mean)
         for key, measure in MEASURES.items()
@@ -141,9 +145,9 @@ def summary(system: System) -> dict[str, Interval]:
 
 
 def capped_error_rate(system: System, key: str = "wer") -> float:
-    """Pool the errors of a system's lines, each line's at most its number of words; nan where nothing is counted.
+    """Pool the errors of a system's lines, capping each line's at its number of words; nan if nothing is counted.
 
-    The usual rate counts all insertions, so that one line on which the decoder does not stop outweighs all others.
+    The usual rate counts all insertions, so a single line on which the decoder never stops would outweigh all others.
     """
     pairs = [line.counts[key].cap() for line in system.lines if key in line.counts]
     return pooled_rate(np.array(pairs, dtype=float).reshape(-1, 2))
@@ -155,26 +159,26 @@ def _values_of(system: System, key: str, measure: Measure) -> list[Any]:
 
 
 def table(systems: Sequence[System]) -> str:
-    """Write the systems as a text table, a row each: every measure with its 95 % interval."""
+    """Format the systems as a text table, one per row, each measure with its 95 % interval."""
     keys = columns_of(systems)
     header = ["system", *(MEASURES[key].title for key in keys), "x real time"]
     return text_table("<" + ">" * (len(keys) + 1), header, [format_row(system, keys) for system in systems])
 
 
 def columns_of(systems: Sequence[System]) -> list[str]:
-    """List the keys of the measures that any of the systems has, in the order of MEASURES."""
+    """List the keys of the measures that any system has, in the order of MEASURES."""
     return [key for key, measure in MEASURES.items() if any(_values_of(system, key, measure) for system in systems)]
 
 
 def format_row(system: System, keys: Sequence[str]) -> list[str]:
-    """Format a system's name, its measures of these keys and its real-time factor."""
+    """Format a system's name, the measures with these keys, and its real-time factor."""
     measured = summary(system)
     speed = "-" if math.isnan(system.real_time_factor) else f"{system.real_time_factor:.2f}"
     return [system.name, *(format_interval(measured.get(key), MEASURES[key]) for key in keys), speed]
 
 
 def format_interval(interval: Interval | None, measure: Measure) -> str:
-    """Format an interval as `12.3 [9.8, 15.1]`; `-` where there is none."""
+    """Format an interval as `12.3 [9.8, 15.1]`, or `-` if there is none."""
     if interval is None or math.isnan(interval.value):
         return "-"
     value, low, high = (f"{measure.factor * number:.{measure.decimals}f}" for number in interval)
@@ -182,14 +186,14 @@ def format_interval(interval: Interval | None, measure: Measure) -> str:
 
 
 def legend() -> str:
-    """Explain the columns, a line each."""
+    """Explain the columns, one per line."""
     width = max(len(measure.title) for measure in MEASURES.values())
     lines = [f"{measure.title:<{width}}  {measure.meaning}" for measure in MEASURES.values()]
     return "\n".join([*lines, "[low, high]: 95 % interval of a bootstrap over lines"])
 
 
 def as_json(systems: Sequence[System], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all but sounds and pictures as plain numbers and strings; nan becomes None, since JSON has no nan."""
+    """Return everything but sounds and pictures as plain numbers and strings; nan becomes None, since JSON has no nan."""
     return {
         "settings": dict(settings),
         "systems": [
@@ -215,7 +219,7 @@ def _plain(number: float) -> float | None:
 
 
 def rank_lines(system: System) -> list[int]:
-    """Order the indices of a system's lines: most wrong words first, then the lowest opinion score."""
+    """Order the indices of a system's lines by most wrong words, then by lowest opinion score."""
 
     def badness(number: int) -> tuple[float, float]:
         line = system.lines[number]
@@ -226,7 +230,7 @@ def rank_lines(system: System) -> list[int]:
 
 
 class Box(NamedTuple):
-    """One system's line on the page: its sound as Ogg and its pictures as PNG are in base64."""
+    """One system's line on the page, with its sound (Ogg) and pictures (PNG) in base64."""
 
     name: str
     ogg: str
@@ -236,7 +240,7 @@ class Box(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One line with the boxes of all systems; lines count from 1."""
+    """One line, numbered from 1, with the boxes of all systems."""
 
     line: int
     text: str
@@ -244,13 +248,13 @@ class Section(NamedTuple):
 
 
 def page(title: str, systems: Sequence[System], main_system: System, rate: int) -> str:
-    """Write the page: a table of all systems, then each line with all of them, the worst of `main_system` first.
+    """Render the page: a table of all systems, then each line with all of them, the worst of `main_system` first.
 
     Args:
-        title: of the page.
-        systems: all with the same lines.
-        main_system: sets the order of the lines.
-        rate: of the sounds, in Hz.
+        title: the title of the page.
+        systems: the systems, all with the same lines.
+        main_system: the system that determines the order of lines.
+        rate: sampling rate of the sounds in Hz.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -283,7 +287,7 @@ def _box(name: str, line: Line, rate: int) -> Box:
         for key, measure in MEASURES.items()
         if (value := line.counts[key].rate if key in line.counts else line.values.get(key)) is not None
     ]
-    # a model that stops at once has pictures without columns
+    # pictures of a model that stops at once have no columns
     pictures = {title: _png(picture) for title, picture in line.pictures.items() if picture.size}
     return Box(name, _ogg(line.sound, rate), line.transcript, pictures, numbers)
 
@@ -293,7 +297,7 @@ def _ogg(sound: Array, rate: int) -> str:
     import soundfile
 
     file = io.BytesIO()
-    samples = np.clip(sound, -1, 1) if len(sound) else np.zeros(1)  # a file needs a sample
+    samples = np.clip(sound, -1, 1) if len(sound) else np.zeros(1)  # a file needs at least one sample
     with soundfile.SoundFile(file, "w", rate, 1, format="OGG", subtype="VORBIS") as ogg:
         for start in range(0, len(samples), OGG_BLOCK):
             ogg.write(samples[start : start + OGG_BLOCK])

@@ -1,7 +1,7 @@
-"""Word and character error rates: the transcript against the reference text.
+"""Word and character error rates of a transcript against the reference text.
 
-Both sides are normalised before they are compared: lower case, no punctuation, titles, amounts and numbers as words, so
-that `6:45 p.m.` is `six forty five p m` and `Dr.` is `doctor`.
+Both are normalised first: lower case, no punctuation, and titles, amounts and numbers as words, so that `6:45 p.m.` becomes
+`six forty five p m` and `Dr.` becomes `doctor`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ TITLES = {
     "gen": "general",
 }
 SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
-LONG_NUMBER = re.compile(r"\d(?:,?\d){36,}")  # inflect's names end before 10^36: digits are read one by one
+LONG_NUMBER = re.compile(r"\d(?:,?\d){36,}")  # inflect's names end before 10^36, so digits are read one by one
 SCALE = "|".join([*SCALES, "hundred", "thousand", "million", "billion", "trillion"])
 
 
 class Errors(NamedTuple):
-    """Number of wrong words or characters, and number of those in the reference."""
+    """The number of wrong words or characters, and how many the reference has."""
 
     errors: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is never called
 
     @property
     def rate(self) -> float:
-        """Errors per word or character of the reference; above 1 where much is inserted, nan where it has none."""
+        """Errors per word or character of the reference; above 1 if much is inserted, nan if the reference is empty."""
         return self.errors / self.count if self.count else math.nan
 
     def cap(self) -> Errors:
-        """Return at most as many errors as the reference has words, which an endless line would exceed by far."""
+        """Cap the errors at the length of the reference, which an endless line would exceed by far."""
         return self._replace(errors=min(self.errors, self.count))
 
 
@@ -56,19 +56,19 @@ class Edits(NamedTuple):
 
     @property
     def errors(self) -> Errors:
-        """All three kinds of edits, and the length of the reference."""
+        """The total number of edits, and the length of the reference."""
         return Errors(self.substituted + self.deleted + self.inserted, self.unchanged + self.substituted + self.deleted)
 
 
 def word_errors(reference: str, hypothesis: str) -> Errors:
-    """Count the wrong words of a hypothesis, both sides normalised. Raises DataError where jiwer is not installed."""
+    """Count the wrong words of a hypothesis, after normalising both. Raises DataError if jiwer is not installed."""
     return word_edits(reference, hypothesis).errors
 
 
 def character_errors(reference: str, hypothesis: str) -> Errors:
-    """Count the wrong characters of a hypothesis, both sides normalised; the spaces between words count as characters.
+    """Count the wrong characters of a hypothesis, including spaces, after normalising both.
 
-    Raises DataError where jiwer is not installed.
+    Raises DataError if jiwer is not installed.
     """
     return character_edits(reference, hypothesis).errors
 
@@ -117,7 +117,7 @@ def cardinal(number: str) -> str:
 
 
 def year_or_number(digits: str) -> str:
-    """Spell `1984` as a year, any other number plainly; `2,000` keeps its comma until here and so is not a year."""
+    """Spell `1984` as a year and other numbers plainly; `2,000` still has its comma here and so is no year."""
     number = int(digits.replace(",", ""))
     if "," in digits or not 1000 < number < 3000 or 1999 < number < 2010:
         return cardinal(str(number))
@@ -148,6 +148,6 @@ def money(match: re.Match[str]) -> str:
 
 @cache
 def _inflector() -> inflect.engine:
-    import inflect  # takes over a second, and a run of train.py without an evaluation does not need it
+    import inflect  # takes over a second to import, and training without evaluation does not need it
 
     return inflect.engine()

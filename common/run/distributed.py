@@ -23,9 +23,9 @@ from common.precision import distributed_backend, pick_device
 
 COMPRESSIONS = ("none", "fp16", "bf16", "powersgd")
 HALF_HOOKS = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
-# NCCL's own 10 minutes may end a run whose main process evaluates or saves; torchrun notices a lost process by itself.
+# NCCL's default of 10 minutes may end a run whose main process evaluates or saves; torchrun notices a lost process by itself.
 TIMEOUT = timedelta(minutes=30)
-# Words of Gloo's messages; it raises plain RuntimeErrors.
+# Phrases in Gloo's messages, which come as plain RuntimeErrors.
 PEER_IS_GONE = ("closed by peer", "Connection reset by peer")
 TIMED_OUT = ("Timed out waiting", "Application timeout caused pair closure")
 ROLL_CALL, SHORT_ROLL_CALL = 10.0, 3.0  # seconds of waiting for the others, after a timeout and after a lost connection
@@ -50,10 +50,10 @@ class Dist(NamedTuple):
 
 @contextmanager
 def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOUT) -> Iterator[Dist]:
-    """Join the process group of torchrun or multiproc.py, if there is one; destroy it at the end, on GPUs only after no error.
+    """Join the process group of torchrun or multiproc.py, if any, and destroy it at the end (on GPUs, only without an error).
 
     With `always`, a single process forms a group of one. A collective fails after `timeout`. Models must go out of scope before
-    the end. Raises DataError that names the processes that ended or do not answer, instead of Gloo's traceback.
+    the end. Raises DataError that names the processes that ended or do not answer, in place of Gloo's traceback.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     device = pick_device(local_rank, cpu)
@@ -77,20 +77,20 @@ def session(cpu: bool = False, always: bool = False, timeout: timedelta = TIMEOU
         # Free DistributedDataParallel before the group. As the group's last owner, its destructor deadlocks: it holds Python's
         # global lock while it waits for Gloo's thread, which needs that lock.
         gc.collect()
-        # NCCL waits for all processes to destroy the group, and they wait for this one. The end of the process aborts it instead.
+        # NCCL waits for all processes to destroy the group while they wait for this one; the end of the process aborts it.
         if not failed or device.type == "cpu":
             torch_dist.destroy_process_group()
 
 
 class Loss(NamedTuple):
-    """A sentence on the processes without which a collective failed, and True if any process waited for them in vain."""
+    """A sentence about the processes whose absence made a collective fail, and True if any process timed out waiting."""
 
     message: str
     timed_out: bool
 
 
 def find_loss(error: BaseException, dist: Dist) -> Loss | None:
-    """Find the processes without which a collective failed; None for another error. Every process that lives has to call it."""
+    """Find the processes whose absence made a collective fail; None for other errors. All live processes must call it."""
     timed_out = any(words in str(error) for words in TIMED_OUT)
     if not (timed_out or any(words in str(error) for words in PEER_IS_GONE)):
         return None
@@ -109,12 +109,12 @@ def find_loss(error: BaseException, dist: Dist) -> Loss | None:
 
 
 def _call_roll(dist: Dist, timed_out: bool) -> dict[int, bytes]:
-    """Return the live ranks, each with b"timed out" or b"disconnected"; nothing where the store does not answer."""
+    """Return the live ranks, each with b"timed out" or b"disconnected"; none if the store does not answer."""
     wait = ROLL_CALL if timed_out else SHORT_ROLL_CALL
     present: dict[int, bytes] = {}
     caller = threading.Thread(target=_fill_roll, args=(dist, timed_out, wait, present), daemon=True)
     caller.start()
-    caller.join(2 * wait)  # a call to the store of a process that hangs does not return
+    caller.join(2 * wait)  # a call to a store whose process hangs never returns
     return dict(present)
 
 
@@ -143,7 +143,7 @@ def _rendezvous() -> tuple[torch_dist.Store, int, int]:
 
 
 def launch_id() -> str | None:
-    """Return torchrun's name of the launch, which restarts keep; None without one."""
+    """Return torchrun's name for the launch, the same after restarts; None without one."""
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's value for a launch without a name
     return None if name == "none" else name
 

@@ -1,4 +1,4 @@
-"""Stop requests by signals (Ctrl-C, SIGTERM, a closed terminal), on which a run saves; a limit of time; saving by the clock."""
+"""Stop requests by signal (Ctrl-C, SIGTERM, a closed terminal), a time limit, and saving by the clock."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOHUP = (signal.SIGHUP, signal.SIG_IGN)
 class StopRequest:
     """Context manager: the first signal sets `is_requested`; a later one ends the process at once.
 
-    SIGHUP, which a terminal sends as it closes, is left alone where it is ignored, as nohup has it.
+    SIGHUP, which a closing terminal sends, stays ignored under nohup.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    ECHO = 2.0  # seconds; within them torchrun forwards a Ctrl-C that the terminal has sent to each process already
+    ECHO = 2.0  # seconds in which torchrun may forward a Ctrl-C that the terminal has already sent to each process
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -58,7 +58,7 @@ class StopRequest:
 
 
 class SaveTimer:
-    """Timer of checkpoints by the clock."""
+    """Timer for saving checkpoints by the clock."""
 
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
@@ -70,12 +70,12 @@ class SaveTimer:
         return time.monotonic() - self._since >= 60 * self.minutes
 
     def restart(self) -> None:
-        """Start the interval anew."""
+        """Restart the interval."""
         self._since = time.monotonic()
 
 
 class TimeLimit:
-    """Limit of a run's time in minutes, from its creation on; math.inf is none. Runs end with an epoch, for a last validation."""
+    """Time limit of a run in minutes, from its creation; math.inf is none. Runs end after an epoch, with a last validation."""
 
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
@@ -83,9 +83,9 @@ class TimeLimit:
         self._longest = 0.0
 
     def is_near(self) -> bool:
-        """True where another epoch as long as the longest might not fit; call this once after the steps of each epoch.
+        """True if another epoch as long as the longest might not fit; to be called once after the steps of each epoch.
 
-        The time between two calls also has a validation, so that the last one fits too.
+        The time between two calls includes a validation, so that the last validation fits too.
         """
         now = time.monotonic()
         self._longest = max(self._longest, now - self._last)

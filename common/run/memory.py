@@ -1,4 +1,4 @@
-"""The memory of a training step: its peak, the memory available, and advice where it does not suffice."""
+"""The memory of a training step: its peak, the memory available, and advice if that is not enough."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from common.errors import DataError
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 CONTROL_GROUPS_OF_PROCESS = Path("/proc/self/cgroup")
 CPU_IN_TRACE = 0  # the number of a CPU in "Device Type" of a trace
-USABLE = 90  # per cent of the memory: code, libraries and gaps between tensors take the rest
+USABLE = 90  # per cent of the memory; code, libraries and gaps between tensors take the rest
 REQUESTED_BYTES = re.compile(r"tried to allocate (\d+) bytes")
 REQUESTED_SIZE = re.compile(r"allocate (\d[\d.]* [KMGT]iB)")
 
@@ -41,10 +41,10 @@ class StateBytes(NamedTuple):
 
 
 def state_bytes(model: nn.Module, optimizer_slots: int = 2) -> StateBytes:
-    """Count the bytes of a model's training state in this process, which no batch size changes.
+    """Count the bytes of a model's training state in this process, which do not depend on the batch size.
 
-    Adam has two slots of a parameter's size. DistributedDataParallel's buckets, as large as the gradients again, and the
-    optimizer's step counts are left out.
+    Adam has two slots of a parameter's size. The count leaves out DistributedDataParallel's buckets, which are as large as the
+    gradients, and the optimizer's step counts.
     """
     weights = sum(map(_bytes, (*model.parameters(), *model.buffers())))
     gradients = sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
@@ -58,13 +58,13 @@ def _bytes(tensor: Tensor) -> int:
 def measure_peak(device: torch.device, work: Callable[[], Any]) -> int:
     """Measure the bytes of tensors at the highest point of work(), above those alive before it.
 
-    On a CPU, count the blocks that this thread and PyTorch's own threads allocate and free during work(). Memory from before
-    that work() frees makes no difference there; on a GPU it makes room. Scratch space that libraries allocate by themselves is
-    left out. On a GPU work() runs twice, and the count behind precision.peak_memory starts anew.
+    On a CPU this counts the blocks that this thread and PyTorch's threads allocate and free during work(). Older memory that work()
+    frees makes no difference there, while on a GPU it makes room. Scratch space that libraries allocate by themselves is left out.
+    On a GPU work() runs twice, and the peak of precision.peak_memory is reset.
     """
     if precision.allocated_memory(device) is None:
         return _peak_on_cpu(work)
-    # In a first call cuBLAS takes memory that it keeps, and cuDNN's search for algorithms takes scratch space.
+    # In the first call cuBLAS takes memory that it keeps, and cuDNN's search for algorithms needs scratch space.
     work()
     before = precision.allocated_memory(device) or 0
     precision.peak_memory(device)  # resets the peak so far
@@ -106,9 +106,9 @@ def _allocations(work: Callable[[], Any]) -> list[Allocation]:
 
 
 def _keep_allocations(entry: dict[str, Any]) -> Any:
-    """Reduce one object of a trace: an allocation on the CPU, the list of events, or the few keys that these need.
+    """Reduce one object of a trace to an allocation on the CPU, the list of events, or the few keys that these need.
 
-    Called while the trace is parsed, since a step of a large model has hundreds of thousands of events.
+    Called while the trace is parsed, as a large model's step has hundreds of thousands of events.
     """
     if "traceEvents" in entry:
         return entry["traceEvents"]
@@ -120,7 +120,7 @@ def _keep_allocations(entry: dict[str, Any]) -> Any:
 
 
 def available_memory(device: torch.device) -> int:
-    """Return the bytes this process may use: all of a GPU, or the machine's memory up to the limits of process and container."""
+    """Return the bytes this process may use: a whole GPU, or the machine's memory within the limits of process and container."""
     on_gpu = precision.total_memory(device)
     if on_gpu is not None:
         return on_gpu
@@ -131,7 +131,7 @@ def available_memory(device: torch.device) -> int:
 
 
 def _container_limits() -> Iterator[int]:
-    """Yield the limits of the process's control groups and of their parents: a container's, or a cluster job's.
+    """Yield the limits of the process's control groups and their parents, such as a container's or a cluster job's.
 
     Version 2 has one hierarchy; in version 1 memory has its own (man 7 cgroups). Inside a container its own group is the root.
     """
@@ -151,7 +151,7 @@ def _container_limits() -> Iterator[int]:
 
 
 def _number_in(file: Path) -> Iterator[int]:
-    """Yield the number in a file; nothing where the file is missing or holds a word, as "max"."""
+    """Yield the number in a file; nothing if the file is missing or holds a word such as "max"."""
     try:
         text = file.read_text().strip()
     except OSError:
@@ -161,7 +161,7 @@ def _number_in(file: Path) -> Iterator[int]:
 
 
 def smaller_batch(batch_size: int, fixed_bytes: int, peak_bytes: int, available_bytes: int) -> int:
-    """Return the largest batch below batch_size that fits in 90 % of available_bytes; 0 where not even one clip fits.
+    """Return the largest batch below batch_size that fits in 90 % of available_bytes; 0 if not even one clip fits.
 
     A batch takes fixed_bytes plus equal bytes for each clip; the batch of batch_size takes peak_bytes in all.
     """
@@ -174,9 +174,9 @@ def smaller_batch(batch_size: int, fixed_bytes: int, peak_bytes: int, available_
 
 
 def split_batch(global_batch: int, largest: int) -> tuple[int, int]:
-    """Return (batch size, accumulation steps) whose product is closest to a global batch; of equally close, the larger batch.
+    """Return (batch size, accumulation steps) with the product closest to a global batch; if equally close, the larger batch.
 
-    Batches above `largest` and below half of it are left out: products of small ones come closest but waste the device.
+    Batches above `largest` and below half of it are left out: small ones come closest but waste the device.
     """
     pairs = [(batch, max(1, round(global_batch / batch))) for batch in range(largest, largest // 2, -1)]
     return min(pairs, key=lambda pair: abs(pair[0] * pair[1] - global_batch))

@@ -1,8 +1,8 @@
 """The run's log: DLLL lines in a file, readable lines on stdout, TensorBoard, and a progress bar on a terminal.
 
-One record a line, `DLLL ` and then strict JSON. JSON has no NaN or infinity, and other readers refuse
-Python's spelling of them. They are written as the strings "NaN", "Infinity" and "-Infinity", which float() in Python and
-Number() in JavaScript read. The main rank has an NvLog, the others a NullLog, so that no caller depends on the rank.
+Each line is one record: `DLLL ` and strict JSON. JSON has no NaN or infinity, and other readers refuse Python's spelling of them,
+so they are written as the strings "NaN", "Infinity" and "-Infinity", which float() in Python and Number() in JavaScript read. The
+main rank has an NvLog and the others a NullLog, so that callers need not know the rank.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ METRICS = {  # by the end of the name, so that numbers of a new model have units
 
 
 class Log:
-    """Interface of a log. This base writes nothing; NvLog overrides every method."""
+    """Interface of a log. This base class writes nothing; NvLog overrides every method."""
 
     def log(self, step: Step, data: Mapping[str, float | int | str]) -> None:
         """Record `data` at `step`: (), (epoch,), (epoch, iteration) or (epoch, iteration, val_iteration)."""
@@ -100,7 +100,7 @@ class Log:
 
 
 class NullLog(Log):
-    """The log of every rank but the main one; it writes nothing."""
+    """The log of all ranks but the main one; it writes nothing."""
 
 
 class NvLog(Log):
@@ -109,11 +109,11 @@ class NvLog(Log):
     Args:
         path: the file of DLLL records; a missing folder is created.
         tensorboard_dir: folder of TensorBoard's event files; None for no TensorBoard.
-        progress: show bars on stderr, in place of the stdout lines of single iterations (the file has them all);
-            None shows them where stdout and stderr are both a terminal, so that a piped or saved stdout is complete.
+        progress: show bars on stderr instead of a stdout line for each iteration (the file has them all). None shows bars only
+            if stdout and stderr are both terminals, so that a piped or saved stdout is complete.
         purge_step: on resuming, the first step to repeat; TensorBoard hides values logged from this step on.
 
-    Raises DataError, here and in `log`, where the file cannot be written or is no regular file.
+    Raises DataError, here and in `log`, if the file cannot be written or is not a regular file.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class NvLog(Log):
     def _writer(self) -> SummaryWriter | None:
         if self._tensorboard_dir is None:
             return None
-        # Imported at the first use: it takes a second or more, which inference and every --help would wait for.
+        # Imported at the first use: it takes a second or more, and inference and every --help would wait for it.
         from torch.utils.tensorboard import SummaryWriter
 
         self._hook = threading.excepthook
@@ -221,7 +221,7 @@ class NvLog(Log):
         return SummaryWriter(str(self._tensorboard_dir), purge_step=self._purge_step)
 
     def _pass_over_refusals(self, end: threading.ExceptHookArgs) -> None:
-        """Print no traceback of TensorBoard's thread where the system refuses to write: the writer's next call has the error."""
+        """Hide the traceback of TensorBoard's thread if the system refuses to write: the writer's next call raises the error."""
         if not (isinstance(end.exc_value, OSError) and type(end.thread).__module__.startswith("tensorboard.")):
             self._hook(end)
 
@@ -275,7 +275,7 @@ class NvLog(Log):
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Read all records of a log, with non-finite numbers as floats; a record that is still being written is left out.
+    """Read all records of a log, with non-finite numbers as floats, leaving out a record that is still being written.
 
     Raises DataError for a file that cannot be read and, as `path:line`, for the first line that is not a record.
     """
@@ -290,7 +290,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def _is_torn(line: str) -> bool:
-    """Return True if a last line without a line feed is an incomplete record, as a killed run leaves it."""
+    """Return True if a last line without a line feed is the incomplete record of a killed run."""
     return (line.startswith(PREFIX) or PREFIX.startswith(line)) and parse_line(line) is None
 
 
@@ -320,7 +320,7 @@ def _number_again(value: Any) -> Any:
 
 
 def _json_safe(value: Any) -> Any:
-    """Convert a value for strict JSON: NumPy's numbers to Python's, NaN to "NaN", a Path and other types to strings."""
+    """Convert a value to strict JSON: NumPy's numbers to Python's, NaN to "NaN", paths and other types to strings."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Real):

@@ -35,9 +35,9 @@ TAKEN = (BlockingIOError, PermissionError)  # errors of lockf where another proc
 
 @contextmanager
 def occupy(folder: Path, model_name: str) -> Iterator[None]:
-    """Lock a folder for a run of a model. A folder that is made for it and stays empty is removed.
+    """Lock a folder for a run of a model. A folder created for it that stays empty is removed again.
 
-    Raises UsageError that names the process of another run there, DataError where the folder cannot be written.
+    Raises UsageError that names the process of another run there, and DataError if the folder cannot be written.
     """
     path = folder / f".{model_name}.lock"
     absent = [place for place in (folder, *folder.parents) if not place.exists()]
@@ -71,9 +71,9 @@ def _write_owner(descriptor: int, folder: Path) -> None:
 
 
 def _lock(path: Path, model_name: str) -> int:
-    """Open and lock the file; returns its descriptor. lockf's lock does not pass to loader processes, which may live on.
+    """Open and lock the file; return its descriptor. Loader processes, which may live on, do not inherit a lock of lockf.
 
-    Where the file system has no locks, the new file itself is the lock.
+    On a file system without locks, the new file itself is the lock.
     """
     while True:
         descriptor, is_new = _open(path)
@@ -112,14 +112,14 @@ def _owner(descriptor: int) -> dict[str, Any]:
 
 
 def _may_run(owner: dict[str, Any]) -> bool:
-    """Return False if the owner is a process of this host that has ended. One without a name has just begun."""
+    """Return False if the owner was a process of this host that has ended. An owner without a name has just begun."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         return True
     try:
         os.kill(owner["pid"], 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # another user's process: it runs
         return True
     return True
 
@@ -133,10 +133,10 @@ def _in_use(path: Path, model_name: str, owner: dict[str, Any]) -> str:
 
 
 def refuse_checkpoints(folder: Path, model_name: str, resume_from_last: bool = False) -> None:
-    """Raise UsageError if a folder has checkpoints of a model, which a run that does not go on from them would replace.
+    """Raise UsageError if a folder has checkpoints of a model that a run would replace without resuming from them.
 
-    A run with --resume-from-last that was killed before its first save may have left its best weights alone. Such a file is renamed
-    and the next run begins anew. Raises DataError where the system refuses.
+    A run with --resume-from-last that was killed before its first save may have left only its best weights. Their file is renamed,
+    and the next run starts over. Raises DataError where the system refuses.
     """
     best = best_path(folder, model_name)
     found = [*find_all(folder, model_name), *([best] if best.exists() else []), *find_final_weights(folder, model_name)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError, UsageError
 from common.inference.config import DENOISING_STRENGTH, SynthesisConfig
 from common.inference.evaluation import (
-    MEASURED,
     Evaluators,
     HeldOutLine,
     Rendition,
@@ -26,22 +24,14 @@ from common.inference.evaluation import (
     renditions_from_true_mels,
 )
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder
-from common.options import from_options
+from common.quality import MEASURED
 from common.quality.report import System, capped_error_rate, summary
 from common.run import distributed
 from common.run.nvlog import Log
+from common.training.options import BEST_BY, DataConfig, EvaluationConfig
 from common.training.state import TrainState
 
 Row = TypeVar("Row")
-# Measures that select checkpoints, with the sign that makes lower better.
-BEST_BY = {
-    "loss": 1.0,
-    "wer": 1.0,  # by the capped rate; see selecting_measures
-    "mcd": 1.0,
-    "mos": -1.0,
-    "coverage": -1.0,  # these two need no package: the share of symbols that attention reads, of an acoustic model
-    "mel_distance": 1.0,  # from recordings, of a vocoder
-}
 LOGGED_AS = {"wer": "wer_capped"}  # a measure of BEST_BY: its name in the log, where another measure has its own name
 # The package-free measure that takes the place of words, by the role of the model.
 WITHOUT_PACKAGES = {"acoustic": "coverage", "vocoder": "mel_distance"}
@@ -51,57 +41,56 @@ SEED = 0  # of dropout and noise; constant, so that checkups compare
 class Checkup:
     """Synthesises and scores some validation lines on the main process, and sends the scores to the others."""
 
-    def __init__(self, args: argparse.Namespace, is_main: bool) -> None:
-        self.every, self.audio = args.evaluate_every, from_options(AudioConfig, vars(args))
+    def __init__(self, config: EvaluationConfig, data: DataConfig, audio: AudioConfig, is_main: bool) -> None:
+        assert config.evaluate_every is not None
+        self.every, self.audio = config.evaluate_every, audio
         self.items: list[HeldOutLine] = []
         self.evaluators: Evaluators | None = None
-        if not self.every:
-            return
-        rows = spread(read_filelist(args.validation_files), args.evaluate_lines)
-        if args.best_by == "mcd" and any(is_mel(row) for row in rows):
+        rows = spread(read_filelist(data.validation_files), config.evaluate_lines)
+        if config.best_by == "mcd" and any(is_mel(row) for row in rows):
             raise UsageError(
-                f"--best-by mcd: compares with recordings, and {args.validation_files} names cached mels, such as "
+                f"--best-by mcd: compares with recordings, and {data.validation_files} names cached mels, such as "
                 f"{next(row.path for row in rows if is_mel(row))}: name audio there, or choose --best-by wer or mos"
             )
         if is_main:
-            self.items = [make_held_out_line(row, args.dataset_path, self.audio) for row in rows]
-            measures = [name for name in MEASURED if name not in args.evaluate_without]
+            self.items = [make_held_out_line(row, data.dataset_path, self.audio) for row in rows]
+            measures = [name for name in MEASURED if name not in config.evaluate_without]
             # An evaluator draws random weights before it loads its own. A missing package is an error here, not after an epoch.
             with precision.separate_rng(torch.device("cpu"), SEED):
                 self.evaluators = Evaluators(measures)
 
     def due(self, epoch: int, last: bool) -> bool:
         """Return True if a checkup follows the validation after this epoch."""
-        return bool(self.every) and (last or epoch % self.every == 0)
+        return last or epoch % self.every == 0
 
-    def __call__(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
+    def __call__(self, state: TrainState, log: Log) -> dict[str, float]:
         """Synthesise, score and log. Returns the measures by name, the same on every process."""
         found = dict.fromkeys(BEST_BY, math.nan)
         if self.evaluators is not None:
-            found |= selecting_measures(self._measure(state, options, log))
+            found |= selecting_measures(self._measure(state, log))
         values = torch.tensor([found[name] if self.evaluators else 0.0 for name in BEST_BY], dtype=torch.float64)
         # Only the main process adds values other than 0.
-        sums = distributed.all_sum(values.to(state.dist.device), state.dist).tolist()
+        sums = distributed.all_sum(values.to(state.setup.dist.device), state.setup.dist).tolist()
         return dict(zip(BEST_BY, sums, strict=True))
 
     @torch.no_grad()
-    def _measure(self, state: TrainState, options: argparse.Namespace, log: Log) -> dict[str, float]:
+    def _measure(self, state: TrainState, log: Log) -> dict[str, float]:
         assert self.evaluators is not None
         state.eval_model.eval()
         try:
-            loaded = LoadedModel(state.spec, state.eval_model, vars(options))
-            with precision.separate_rng(state.dist.device, SEED):
-                outputs, speed = self._speak(loaded, state.dist.device)
+            loaded = LoadedModel(state.setup.spec, state.eval_model, state.setup.options.flat)
+            with precision.separate_rng(state.setup.dist.device, SEED):
+                outputs, speed = self._speak(loaded, state.setup.dist.device)
         except DataError as error:  # mels of an untrained model may overflow a transform
             log.say(f"no evaluation this time: {error}")
             return {}
         system = evaluate_system("checkup", self.items, outputs, speed, self.evaluators, self.audio.sampling_rate)
         found = measures_of(system)
-        if state.spec.role == "vocoder":
+        if state.setup.spec.role == "vocoder":
             found["mel_distance"] = mel_distance(outputs, self.audio)
-        log.log((state.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
-        log.scalars("evaluation", found, state.iteration)
-        self._log_audio(system, state.iteration, log)
+        log.log((state.progress.epoch,), {f"evaluation_{name}": value for name, value in found.items()})
+        log.scalars("evaluation", found, state.progress.iteration)
+        self._log_audio(system, state.progress.iteration, log)
         return found
 
     def _speak(self, loaded: LoadedModel, device: torch.device) -> tuple[list[Rendition], float]:

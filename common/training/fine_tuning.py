@@ -1,4 +1,4 @@
-"""Fine-tuning: initial weights from another run's checkpoint, whose settings a run takes where no flag names them."""
+"""Fine-tuning: initial weights from another run's checkpoint, and its settings where no flag names them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from common.checkpoint.weights import current_layout, load_weights
 from common.errors import DataError, UsageError
 from common.spec import ModelSpec, Options, WarmStart
 from common.training.optimization import select_names
+from common.training.options import TrainOptions
 from common.training.snapshot import config_difference
 
 ABSENT = object()
@@ -24,7 +25,7 @@ ABSENT = object()
 def warm_start(model: nn.Module, spec: ModelSpec, path: Path, options: Options, ignored: Sequence[str]) -> str:
     """Load a checkpoint's weights into a fresh model, except those whose names match `ignored`. Returns a sentence on the result.
 
-    Raises DataError where the other weights do not fit, UsageError for an expression without a match.
+    Raises DataError if the other weights do not fit, UsageError for an expression without a match.
     """
     checkpoint = load_checkpoint(path)
     averaged = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
@@ -55,22 +56,22 @@ def _notes(left_out: set[str], model: nn.Module, phrase: str) -> list[str]:
 
 
 def adopt_settings(
-    args: argparse.Namespace, given: Options, spec: ModelSpec, actions: Mapping[str, argparse.Action]
-) -> None:
-    """Set the options that no flag names to those of the --warm-start checkpoint: audio, text, and the model's config.
+    options: TrainOptions, given: Options, spec: ModelSpec, actions: Mapping[str, argparse.Action]
+) -> Options:
+    """Return the settings of audio, text and the model, with the --warm-start checkpoint's own where no flag names them.
 
     `given` has the options that the user names. A named size that differs from the file's is a UsageError that names both, unless
-    --ignore-layers leaves weights out. Named settings that are no size, dropout for example, replace the file's.
+    --ignore-layers leaves weights out. Named settings that are not sizes, such as dropout, replace the file's.
     """
-    source = _source(args, spec)
+    source, settings = _source(options, spec), dict(options.model)
     if not source.is_file():
-        return  # the warm start itself names the file that is missing
+        return settings  # the warm start itself names the file that is missing
     checkpoint = load_checkpoint(source)
     stored, config = checkpoint.get("data", {}), checkpoint.get("config", {})
     text_and_audio = {*spec.stored_options, *(field.name for field in fields(AudioConfig))}
-    for name in text_and_audio & set(stored) & set(vars(args)) - set(given):
-        setattr(args, name, stored[name])
-    text = {name: getattr(args, name) for name in spec.stored_options if hasattr(args, name)}
+    for name in text_and_audio & set(stored) & set(settings) - set(given):
+        settings[name] = stored[name]
+    text = {name: settings[name] for name in spec.stored_options if name in settings}
     derived = set(spec.config_from_options(text))  # the size of an alphabet follows from its symbols
     problems = []
     for name, action in actions.items():
@@ -80,17 +81,19 @@ def adopt_settings(
         if value is ABSENT or name in derived or name in text_and_audio - set(given):
             continue
         if name not in given:
-            setattr(args, name, value)
-        elif given[name] != value and _is_size(name, value, spec) and not args.ignore_layers:
-            problems.append(_conflict(action, given[name], value, args.warm_start))
+            settings[name] = value
+        elif given[name] != value and _is_size(name, value, spec) and not options.start.ignore_layers:
+            problems.append(_conflict(action, given[name], value, source))
     if problems:
         raise UsageError("\n".join(problems))
+    return settings
 
 
-def _source(args: argparse.Namespace, spec: ModelSpec) -> Path:
-    """Return the file with the settings; where a resumed run's --warm-start is gone, its own newest checkpoint."""
-    start: Path = args.warm_start
-    own = find_last(args.output, spec.name) if args.resume_from_last and not start.is_file() else None
+def _source(options: TrainOptions, spec: ModelSpec) -> Path:
+    """Return the file with the settings: where a resumed run's --warm-start is gone, its own newest checkpoint."""
+    start, resumes = options.start.warm_start, options.checkpoints.resume_from_last
+    assert start is not None
+    own = find_last(options.run.output, spec.name) if resumes and not start.is_file() else None
     return own or start
 
 
@@ -114,7 +117,7 @@ def _paths(config: Mapping[str, Any], marker: object) -> Iterator[tuple[str, ...
 
 
 def _is_size(name: str, value: Any, spec: ModelSpec) -> bool:
-    """Return True if the shapes of weights depend on a setting: an integer, or None for one that is off."""
+    """Return True if the shapes of weights depend on a setting: on an integer, or None for a size that is off."""
     return name not in spec.free_at_inference and not isinstance(value, (bool, float, str))
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,50 +19,46 @@ from common.files import atomic_write
 from common.run import memory
 from common.run.nvlog import NullLog
 from common.spec import Batch, Key
-from common.training.checkup import Checkup
 from common.training.loop import to_device, train_step
 from common.training.optimization import rate_at
+from common.training.options import DataConfig, small_step_note
 from common.training.sampler import sampler_of, steps
 from common.training.state import TrainState
 from common.training.validation import validate
+
+if TYPE_CHECKING:
+    from common.training.checkup import Checkup
 
 UNTIMED, TIMED = 2, 10  # steps; the first ones load code and fill caches
 LONGEST = 120.0  # seconds after which no further step is measured
 
 
-def describe_plan(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> list[str]:
+def describe_plan(state: TrainState, loader: DataLoader) -> list[str]:
     """List the parameters, steps, shapes of the longest batch, and memory of a step: estimated, and on a GPU measured too.
 
     Runs forward and backward on the longest clips without changing weights; every process has to call it.
     """
-    pace, dist = state.pace, state.dist
+    pace, dist, options = state.setup.pace, state.setup.dist, state.setup.options
+    data, epochs, optimization = options.data, options.run.epochs, options.optimization
     count = pace.steps_per_epoch
     weights = list(state.model.parameters())
     trained = sum(weight.numel() for weight in weights if weight.requires_grad)
     lines = [
-        f"{state.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
-        f"on {dist.world_size} x {dist.device.type}, in {_name(state.half)}",
-        f"a step: {_step(pace.global_batch, dist.world_size, args)}; {_traffic(state, trained)}",
-        f"an epoch: {count:,} steps; {args.epochs} epochs: {count * args.epochs:,} steps",
-        f"learning rate: {rate_at(state.optimization, pace, 0, 0):.3g} in the first step, "
-        f"{rate_at(state.optimization, pace, args.epochs - 1 / count, count * args.epochs - 1):.3g} in the last",
+        f"{state.setup.spec.name}: {sum(weight.numel() for weight in weights):,} parameters, {trained:,} of them trained, "
+        f"on {dist.world_size} x {dist.device.type}, in {_name(state.setup.half)}",
+        f"a step: {_step(pace.global_batch, dist.world_size, data)}; {_traffic(state, trained)}",
+        f"an epoch: {count:,} steps; {epochs} epochs: {count * epochs:,} steps",
+        f"learning rate: {rate_at(optimization, pace, 0, 0):.3g} in the first step, "
+        f"{rate_at(optimization, pace, epochs - 1 / count, count * epochs - 1):.3g} in the last",
     ]
-    longest = longest_batch(loader, args.batch_size)
+    longest = longest_batch(loader, data.batch_size)
     lines.append(f"the longest clips' batch: {_shapes(longest)}")
-    return lines + _memory(state, loader, longest, args.batch_size)
+    return lines + _memory(state, loader, longest, data.batch_size)
 
 
-def _step(global_batch: int, processes: int, args: argparse.Namespace) -> str:
-    named = f"{args.batch_size} clips x {processes} processes x {args.grad_accumulation_steps} batches"
-    return small_step_note(global_batch, processes, args) or f"{named} = {global_batch} clips"
-
-
-def small_step_note(global_batch: int, processes: int, args: argparse.Namespace) -> str:
-    """Return a phrase on a step that takes all clips because they fill no batch; "" where they do."""
-    named = args.batch_size * processes * args.grad_accumulation_steps
-    if global_batch == named:
-        return ""
-    return f"all {global_batch} clips, fewer than the {named} that the flags name; an epoch is 1 step"
+def _step(global_batch: int, processes: int, data: DataConfig) -> str:
+    named = f"{data.batch_size} clips x {processes} processes x {data.grad_accumulation_steps} batches"
+    return small_step_note(global_batch, processes, data) or f"{named} = {global_batch} clips"
 
 
 def longest_batch(loader: DataLoader, size: int) -> Batch:
@@ -97,7 +92,7 @@ def forecast(state: TrainState, batch_of: Callable[[int], Batch], batch_size: in
 
 
 def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: int) -> list[str]:
-    device = state.dist.device
+    device = state.setup.dist.device
     state_size = memory.state_bytes(state.model)
     expected = forecast(state, lambda clips: longest_batch(loader, clips), batch_size)
     average = 0 if state.average is None else memory.state_bytes(state.average).weights
@@ -116,13 +111,13 @@ def _memory(state: TrainState, loader: DataLoader, longest: Batch, batch_size: i
 
 def _peak(state: TrainState, batch: Batch) -> int:
     """Measure the peak bytes of a forward and backward above those of weights and averages."""
-    moved = to_device(batch, state.dist.device)
-    return memory.measure_peak(state.dist.device, lambda: _forward_and_backward(state, moved))
+    moved = to_device(batch, state.setup.dist.device)
+    return memory.measure_peak(state.setup.dist.device, lambda: _forward_and_backward(state, moved))
 
 
 def _forward_and_backward(state: TrainState, batch: Batch) -> None:
-    with precision.autocast(state.dist.device, state.half):
-        loss = state.criterion(state.trained(*batch.inputs), batch.targets)
+    with precision.autocast(state.setup.dist.device, state.setup.half):
+        loss = state.setup.criterion(state.trained(*batch.inputs), batch.targets)
     loss.backward()
     state.optimizer.zero_grad()
 
@@ -134,10 +129,10 @@ def size(count: float) -> str:
 
 def _traffic(state: TrainState, trained: int) -> str:
     """Describe the bytes of gradients that each process sends in a step."""
-    if state.dist.world_size == 1:
+    if state.setup.dist.world_size == 1:
         return "one process, nothing is sent"
     # A ring all-reduce sends 2 (n - 1) / n times the gradients: Patarasuk and Yuan 2009.
-    ring = 2 * (state.dist.world_size - 1) / state.dist.world_size * 4 * trained
+    ring = 2 * (state.setup.dist.world_size - 1) / state.setup.dist.world_size * 4 * trained
     return f"each process sends {size(ring)} of float32 gradients"
 
 
@@ -151,40 +146,40 @@ def _name(half: torch.dtype | None) -> str:
     return "float32" if half is None else f"{str(half).removeprefix('torch.')} and float32"
 
 
-def memory_advice(state: TrainState, args: argparse.Namespace) -> str:
+def memory_advice(state: TrainState) -> str:
     """Name a smaller --batch-size after a batch that did not fit: at most half, and small enough beside the state."""
-    device = state.dist.device
+    device, data = state.setup.dist.device, state.setup.options.data
     state_size, room = memory.state_bytes(state.model).total, memory.available_memory(device)
     used = max(precision.peak_memory(device) or 0, room)  # the failed request exceeds the memory there is
-    fitting = min(memory.smaller_batch(args.batch_size, state_size, used, room), args.batch_size // 2)
-    hint = "" if args.amp else "add --amp"
-    advice = memory.advice(args.batch_size, args.grad_accumulation_steps, fitting, hint)
+    fitting = min(memory.smaller_batch(data.batch_size, state_size, used, room), data.batch_size // 2)
+    hint = "" if state.setup.options.precision.amp else "add --amp"
+    advice = memory.advice(data.batch_size, data.grad_accumulation_steps, fitting, hint)
     return f"{advice}; the same command with --dry-run prints the needs of a step"
 
 
 def measure_run(
-    state: TrainState, training: DataLoader, validation: DataLoader, args: argparse.Namespace, checkup: Checkup
+    state: TrainState, training: DataLoader, validation: DataLoader, checkup: Checkup | None
 ) -> dict[str, Any]:
-    """Measure the memory of a clip and, where the batch fits, the seconds of ten steps; changes the weights.
+    """Measure the memory of a clip and, if the batch fits, the seconds of ten steps. Changes the weights.
 
     Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
     since 1970, after all has been loaded. report_seconds: of a validation with its checkup; 0 without --evaluate-every.
     """
-    began, device = time.time(), state.dist.device
-    expected = forecast(state, lambda clips: longest_batch(training, clips), args.batch_size)
+    began, device, batch_size = time.time(), state.setup.dist.device, state.setup.options.data.batch_size
+    expected = forecast(state, lambda clips: longest_batch(training, clips), batch_size)
     available = memory.available_memory(device)
     fits = 100 * expected.peak <= memory.USABLE * available
     step_seconds = time_steps(state, training) if fits else []
-    report_seconds = time_report(state, validation, args, checkup) if fits and args.evaluate_every else 0.0
+    report_seconds = time_report(state, validation, checkup) if fits and checkup else 0.0
     return {
-        "model": state.spec.name,
+        "model": state.setup.spec.name,
         "parameters": sum(weight.numel() for weight in state.model.parameters()),
         "device": precision.device_name(device),
         "clips": len(sampler_of(training).lengths),
-        "batch_size": args.batch_size,
-        "clips_per_step": state.pace.global_batch,
-        "steps_per_epoch": state.pace.steps_per_epoch,
-        "always": max(expected.always, expected.peak - args.batch_size * expected.activations),
+        "batch_size": batch_size,
+        "clips_per_step": state.setup.pace.global_batch,
+        "steps_per_epoch": state.setup.pace.steps_per_epoch,
+        "always": max(expected.always, expected.peak - batch_size * expected.activations),
         "clip": expected.activations,
         "available": available,
         "began": began,
@@ -202,8 +197,8 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
         for batches, _, fault in steps(loader, sampler.accumulation):
             if not batches:
                 raise fault or DataError("no clip can be read")
-            state.epoch = epoch
-            train_step(state, [to_device(batch, state.dist.device) for batch in batches])
+            state.progress.epoch = epoch
+            train_step(state, [to_device(batch, state.setup.dist.device) for batch in batches])
             seconds.append(time.perf_counter() - clock)
             clock = time.perf_counter()
             if len(seconds) == UNTIMED + TIMED or (len(seconds) > UNTIMED and clock - began > LONGEST):
@@ -211,16 +206,16 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
     return seconds[UNTIMED:]
 
 
-def time_report(state: TrainState, loader: DataLoader, args: argparse.Namespace, checkup: Checkup) -> float:
+def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> float:
     """Return the seconds of a validation with its pictures, and of its checkup."""
     clock = time.perf_counter()
     validate(state, loader, TacotronSTFT.from_config(checkup.audio), NullLog())
-    checkup(state, args, NullLog())
+    checkup(state, NullLog())
     return time.perf_counter() - clock
 
 
 def write_figures(path: Path, figures: dict[str, Any]) -> None:
-    """Write figures as JSON. Raises DataError where the system refuses."""
+    """Write figures as JSON. Raises DataError if the system refuses."""
     try:
         with atomic_write(path) as file:
             file.write(f"{json.dumps(figures, indent=1)}\n".encode())

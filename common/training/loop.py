@@ -22,11 +22,11 @@ from common.run.interrupt import SaveTimer, StopRequest
 from common.run.nvlog import Log
 from common.spec import Batch
 from common.training import sharding
-from common.training.optimization import clip_gradients, rate_at, set_rate, train_mode
+from common.training.optimization import clip_gradients, set_rate, train_mode
 from common.training.sampler import sampler_of, steps
 from common.training.state import StepResult, TrainState
 
-SMALLEST_SCALE = 1e-3  # of float16's loss scale; a stable run stays above 1
+SMALLEST_SCALE = 1e-3  # loss scale of float16 below which no overflow is plausible; a stable run stays above 1
 WARM_UP = 10  # first iterations, left out of the steady rate
 
 
@@ -90,35 +90,35 @@ def train_step(
 ) -> StepResult:
     """Run forward and backward on each batch, then one optimizer step with the mean gradient.
 
-    stop, save and fault are requests of this process; the result has those of all. Raises DataError where the loss or the gradient
-    is not finite, beyond --max-skipped.
+    stop, save and fault are requests of this process; the result combines those of all. Raises DataError if the loss or the
+    gradient is not finite and --max-skipped steps have been skipped already.
     """
     buffers = copy_statistics(state)
-    set_rate(state.optimizer, rate_at(state.optimization, state.pace, state.progress, state.iteration))
+    set_rate(state.optimizer, state.learning_rate)
     parts = [_accumulate(state, batch, len(batches), batch is batches[-1]) for batch in batches]
     terms = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
     loss = torch.stack(list(terms.values())).sum()
     state.scaler.unscale_(state.optimizer)
-    grad_norm = clip_gradients(state.model, state.optimization.grad_clip_thresh)
+    grad_norm = clip_gradients(state.model, state.setup.options.optimization.grad_clip_thresh)
     result = _reduce(state, loss, terms, grad_norm, batches, (stop, save, fault))
     if dropped := skip_if_bad(state, result, loss, batches, buffers):
-        state.iteration += 1
+        state.progress.iteration += 1
         return result._replace(dropped=dropped)
     state.scaler.step(state.optimizer)
     state.scaler.update()
     state.optimizer.zero_grad()
     if state.average is not None and math.isfinite(result.grad_norm):
         state.average.update_parameters(state.model)
-    state.iteration += 1
+    state.progress.iteration += 1
     return result
 
 
 def _accumulate(state: TrainState, batch: Batch, batches: int, last: bool) -> dict[str, Tensor]:
     """Add a batch's gradient and return the loss's terms. Only the last batch averages gradients over all processes."""
     with nullcontext() if last else sharding.accumulate_only(state.trained):
-        with precision.autocast(state.dist.device, state.half):
+        with precision.autocast(state.setup.dist.device, state.setup.half):
             outputs = state.trained(*batch.inputs)
-            terms = state.criterion.terms(outputs, batch.targets, state.iteration)
+            terms = state.setup.criterion.terms(outputs, batch.targets, state.progress.iteration)
         loss = torch.stack(list(terms.values())).sum()
         state.scaler.scale(loss / batches).backward()
     return {name: term.detach() for name, term in terms.items()}
@@ -133,27 +133,29 @@ def _reduce(
     requests: tuple[bool, bool, bool],
 ) -> StepResult:
     """Reduce the figures of a step over all processes, with one all-reduce and one host sync."""
-    device = state.dist.device
+    device = state.setup.dist.device
     means = torch.stack([loss, grad_norm.detach().to(device), *terms.values()]).float()
     items = torch.stack([batch.num_items.to(device) for batch in batches]).sum()
-    # Filled there: a copy of numbers to a GPU would be one more wait for it.
+    # Filled on the device: copying numbers to a GPU would wait for it once more.
     counts = [torch.full((1,), float(request), device=device) for request in requests]
-    values = torch.cat((means / state.dist.world_size, items[None].float(), *counts))
-    total: list[float] = distributed.all_sum(values, state.dist).tolist()  # host sync, once a step
+    values = torch.cat((means / state.setup.dist.world_size, items[None].float(), *counts))
+    total: list[float] = distributed.all_sum(values, state.setup.dist).tolist()  # host sync, once a step
     *numbers, item_sum, stops, saves, faults = total
     named = dict(zip(terms, numbers[2:], strict=True))
     return StepResult(numbers[0], named, numbers[1], item_sum, stops > 0, saves > 0, faults > 0)
 
 
 def copy_statistics(state: TrainState) -> list[Tensor]:
-    """Copy the statistics that a forward changes, where a step may be skipped."""
-    return [buffer.clone() for buffer in state.model.buffers()] if state.skipping.max_skipped else []
+    """Copy the statistics that a forward changes, if steps may be skipped."""
+    return [buffer.clone() for buffer in state.model.buffers()] if state.setup.options.skipping.max_skipped else []
 
 
 def skip_if_bad(
     state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch], statistics: Sequence[Tensor]
 ) -> str:
-    """Undo a bad step, and return a sentence about it; return "" after a good one. Every process has to call it.
+    """Undo a bad step and return a sentence about it; return "" after a good one. Every process has to call it.
+
+    A skipped step changes no weights, no averages and no statistics of BatchNorm.
 
     Args:
         state: the state before the optimizer's step.
@@ -169,9 +171,10 @@ def skip_if_bad(
     if not fault:
         return ""
     clips = ", ".join(_names(state, result, loss, batches))
-    where = f"epoch {state.epoch}, iteration {state.totals.iterations} (step {state.iteration} in all)"
+    progress = state.progress
+    where = f"epoch {progress.epoch}, iteration {progress.totals.iterations} (step {progress.iteration} in all)"
     described = f"the {fault} at {where}; the batch's files: {clips}"
-    most, done = state.skipping.max_skipped, state.totals.dropped
+    most, done = state.setup.options.skipping.max_skipped, progress.totals.dropped
     if done >= most:
         others = f", after {done} skipped steps of this epoch (--max-skipped {most})" if most else ""
         raise DataError(
@@ -188,7 +191,7 @@ def skip_if_bad(
 
 
 def _find_fault(state: TrainState, result: StepResult) -> str:
-    most = state.skipping.max_loss
+    most = state.setup.options.skipping.max_loss
     if not math.isfinite(result.loss):
         return f"loss is {result.loss}"
     if most is not None and result.loss > most:
@@ -199,18 +202,18 @@ def _find_fault(state: TrainState, result: StepResult) -> str:
 
 
 def _overflow_may_pass(state: TrainState) -> bool:
-    """Return True if the scaler skips this step and lowers its scale. At a tiny scale a gradient cannot overflow: it is NaN."""
+    """Return True if the scaler skips this step and lowers its scale. At a tiny scale no gradient overflows: it really is NaN."""
     return state.scaler.is_enabled() and state.scaler.get_scale() > SMALLEST_SCALE
 
 
 def _names(state: TrainState, result: StepResult, loss: Tensor, batches: Sequence[Batch]) -> list[str]:
-    """List the clips of the processes whose own loss is at fault, or of all where the gradient is."""
-    own, most = loss.item(), state.skipping.max_loss
+    """List the clips of the processes with a bad loss, or of all processes if only the gradient is bad."""
+    own, most = loss.item(), state.setup.options.skipping.max_loss
     exploded = most is not None and own > most
     all_at_fault = math.isfinite(result.loss) and (most is None or result.loss <= most)
     at_fault = not math.isfinite(own) or exploded or all_at_fault
     names = [name for batch in batches for name in batch.names] if at_fault else []
-    return [name for of_process in distributed.gather(names, state.dist) for name in of_process]
+    return [name for of_process in distributed.gather(names, state.setup.dist) for name in of_process]
 
 
 def train_epoch(
@@ -227,19 +230,21 @@ def _train_batches(
     state: TrainState, loader: DataLoader, log: Log, stop: StopRequest, timer: SaveTimer | None
 ) -> Ending:
     sampler = sampler_of(loader)
-    sampler.start_at(state.epoch, state.totals.clips)
+    sampler.start_at(state.progress.epoch, state.progress.totals.clips)
     train_mode(state.trained)
-    state.criterion.train()
+    state.setup.criterion.train()
     left = len(sampler) // sampler.accumulation
     clock = time.perf_counter()
     checked = False
-    for batches, waited, fault in log.progress(steps(loader, sampler.accumulation), f"epoch {state.epoch}", total=left):
-        if not checked and any_process(not batches, state.dist):
+    for batches, waited, fault in log.progress(
+        steps(loader, sampler.accumulation), f"epoch {state.progress.epoch}", total=left
+    ):
+        if not checked and any_process(not batches, state.setup.dist):
             return _fail(state, fault)
         checked = True
         if state.threads and (line := state.threads.adjust()):
             log.say(line)
-        moved = [to_device(batch, state.dist.device) for batch in batches]
+        moved = [to_device(batch, state.setup.dist.device) for batch in batches]
         result = train_step(state, moved, stop.is_requested, timer is not None and timer.due, fault is not None)
         if result.dropped:
             log.say(result.dropped)
@@ -247,7 +252,7 @@ def _train_batches(
         state.rates.append(result.items / seconds)
         _log_iteration(state, result, seconds, sampler.batches_per_epoch(), log)
         _show_iteration(state, result, waited / seconds, log)
-        state.totals.add(sampler.global_size, result, seconds, waited)
+        state.progress.totals.add(sampler.global_size, result, seconds, waited)
         left -= 1
         if result.fault:
             return _fail(state, fault)
@@ -262,20 +267,20 @@ def _fail(state: TrainState, fault: DataError | None) -> Ending:
 
 
 def fault_elsewhere() -> DataError:
-    """Return the error of a process whose clips are good, where those of another are not."""
+    """Return the error for a process that could read its clips when another process could not."""
     return DataError("another process of this run cannot read a clip, for the reason it gave")
 
 
 def _log_iteration(state: TrainState, result: StepResult, seconds: float, per_epoch: int, log: Log) -> None:
     rate = result.items / seconds
     data: dict[str, float | str] = {
-        "glob_iter/iters_per_epoch": f"{state.iteration - 1}/{per_epoch}",
+        "glob_iter/iters_per_epoch": f"{state.progress.iteration - 1}/{per_epoch}",
         "train_loss": result.loss,
         "train_items_per_sec": rate,
         "train_iter_items/sec": rate,
         "train_iter_time": seconds,
     }
-    log.log((state.epoch, state.totals.iterations), data)
+    log.log((state.progress.epoch, state.progress.totals.iterations), data)
 
 
 def _show_iteration(state: TrainState, result: StepResult, wait_share: float, log: Log) -> None:
@@ -289,15 +294,17 @@ def _show_iteration(state: TrainState, result: StepResult, wait_share: float, lo
     }
     if state.scaler.is_enabled():
         shown["loss_scale"] = state.scaler.get_scale()  # host sync; the step has synchronised already
-    peak = precision.peak_memory(state.dist.device)
+    peak = precision.peak_memory(state.setup.dist.device)
     if peak is not None:
         shown["gpu_memory_gb"] = peak / 1e9
-    log.scalars("train", shown | {f"loss_{name}": value for name, value in result.terms.items()}, state.iteration)
+    log.scalars(
+        "train", shown | {f"loss_{name}": value for name, value in result.terms.items()}, state.progress.iteration
+    )
 
 
 def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
     """Log and return the epoch's means."""
-    totals = state.totals
+    totals = state.progress.totals
     data: dict[str, float] = {
         "train_loss": totals.mean_loss,
         "train_items_per_sec": totals.items / totals.seconds,
@@ -305,7 +312,7 @@ def log_epoch(state: TrainState, log: Log) -> dict[str, float]:
         "train_epoch_time": totals.seconds,
         "train_data_wait_share": totals.waited / totals.seconds,
     }
-    if state.scaler.is_enabled() or state.skipping.max_skipped:
+    if state.scaler.is_enabled() or state.setup.options.skipping.max_skipped:
         data["train_skipped_steps"] = totals.skipped + totals.dropped
-    log.log((state.epoch,), data)
+    log.log((state.progress.epoch,), data)
     return data

@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 from common.errors import UsageError
 from common.kernels.private_ops import move_towards
 from common.layers import flatten_lstms
+from common.options import ABOVE_ZERO, NOT_NEGATIVE, Check, option
 from common.training.sharding import gather_full, shard_like
 
 OPTIMIZERS = ("fused-adam", "adam", "apex-fused-adam")
@@ -32,22 +33,68 @@ class RateFactor(NamedTuple):
     factor: float
 
 
+def pattern(text: str) -> str:
+    """An argparse type: a regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
+
+
+def rate_factor(text: str) -> RateFactor:
+    """An argparse type: REGEX=FACTOR."""
+    expression, found, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = -1.0
+    if not found or not expression or not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1")
+    return RateFactor(pattern(expression), value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptimizationConfig:
-    """Options of the optimizer and the defaults of their flags."""
+    """The optimizer, its learning rate, and the average of the weights."""
 
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    grad_clip_thresh: float | None = None
-    optimizer: str = OPTIMIZERS[0]
-    lr_scale: Sequence[RateFactor] = ()
-    lr_scaling: str = "none"
-    lr_schedule: str = SCHEDULES[0]
-    anneal_steps: Sequence[int] = ()
-    anneal_factor: float = 0.1
-    warmup_steps: int = 0
-    epochs: int = 1
-    ema_decay: float | None = None
+    optimizer: str = option(OPTIMIZERS[0], "Adam: fused into one kernel, plain, or NVIDIA Apex's", choices=OPTIMIZERS)
+    weight_decay: float = option(0.0, "L2 penalty of Adam", check=NOT_NEGATIVE)
+    grad_clip_thresh: float | None = option(
+        None,
+        "largest norm of the gradient, above which it is scaled down",
+        check=Check(lambda norm: norm > 0, "more than 0; leave it out for no clipping"),
+    )
+    ema_decay: float | None = option(
+        None,
+        "decay of a moving average of the weights, such as 0.999, which validation and inference then use",
+        metavar="DECAY",
+        check=Check(lambda decay: 0 < decay < 1, "a number in (0, 1), such as 0.999"),
+    )
+    learning_rate: float = option(1e-3, "learning rate of Adam", "-lr", check=ABOVE_ZERO)
+    lr_scaling: str = option(
+        "none",
+        "scale the learning rate with the ratio of clips per step to the default --batch-size: by its square root, or linearly",
+        choices=list(LR_SCALINGS),
+    )
+    lr_schedule: str = option(
+        SCHEDULES[0], "fall of the rate: at --anneal-steps, along a cosine to 0, or none", choices=SCHEDULES
+    )
+    anneal_steps: list[int] = option([], "epochs at which the rate falls", nargs="*", metavar="EPOCH")
+    anneal_factor: float = option(
+        0.1,
+        "factor of each fall: 0.1, or 0.3 for 1, 0.3, 0.1, 0.03 … (default: 0.3 with --amp, else 0.1)",
+        check=Check(lambda factor: 0 < factor <= 1, "a factor in (0, 1]"),
+    )
+    warmup_steps: int = option(0, "steps over which the learning rate ramps up", metavar="N", check=NOT_NEGATIVE)
+    lr_scale: list[RateFactor] = option(
+        [],
+        "factor on the learning rate of weights whose names match; the first match counts",
+        type=rate_factor,
+        nargs="+",
+        metavar="REGEX=FACTOR",
+    )
+    epochs: int = 1  # of --epochs, which the cosine spans
 
 
 class Pace(NamedTuple):
@@ -102,8 +149,8 @@ def clip_gradients(model: nn.Module, threshold: float | None) -> Tensor:
 def make_optimizer(model: nn.Module, config: OptimizationConfig) -> torch.optim.Optimizer:
     """Build Adam for the weights that are not frozen, with a group for each factor of --lr-scale.
 
-    Groups contain the names of their weights; restore_averages matches by them. Raises UsageError where Apex is requested but not
-    installed.
+    Groups contain the names of their weights, by which restore_averages matches them. Raises UsageError if Apex is requested but
+    not installed.
     """
     names = [name for name, _ in model.named_parameters()]
     select_names(names, [item.pattern for item in config.lr_scale], "--lr-scale")  # an error for one without a match
@@ -204,27 +251,6 @@ def moving_average(model: nn.Module, decay: float | None) -> AveragedModel | Non
     return average
 
 
-def pattern(text: str) -> str:
-    """An argparse type: a regular expression."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
-    return text
-
-
-def rate_factor(text: str) -> RateFactor:
-    """An argparse type: REGEX=FACTOR."""
-    expression, found, factor = text.rpartition("=")
-    try:
-        value = float(factor)
-    except ValueError:
-        value = -1.0
-    if not found or not expression or not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}, expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1")
-    return RateFactor(pattern(expression), value)
-
-
 def factor_of(name: str, factors: Sequence[RateFactor]) -> float:
     """Return the factor of the first expression that matches a weight's name, else 1."""
     return next((item.factor for item in factors if re.search(item.pattern, name)), 1.0)
@@ -244,7 +270,7 @@ def select_names(names: Iterable[str], patterns: Sequence[str], flag: str) -> se
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Exclude the weights whose names match from training. Raises UsageError where no weight remains to train."""
+    """Exclude the weights whose names match from training. Raises UsageError if no weight is left to train."""
     if not patterns:
         return
     names = select_names((name for name, _ in model.named_parameters()), patterns, "--freeze")
@@ -255,7 +281,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def train_mode(model: nn.Module) -> None:
-    """Call model.train(), except for BatchNorms with frozen weights alone: their statistics are frozen too."""
+    """Call model.train(), except for BatchNorms whose weights are all frozen: their statistics stay frozen too."""
     model.train()
     for module in model.modules():
         if isinstance(module, NORMS) and not any(weight.requires_grad for weight in module.parameters()):

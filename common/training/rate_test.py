@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOWEST, HIGHEST, STEPS = 1e-6, 1.0, 100
-BATCHES = 8  # different ones, which take turns
+BATCHES = 8  # distinct batches, used in turn
 SMOOTHING = 0.9  # of the loss's moving average, over about ten steps
 EXPLODED = 4.0  # rises of the loss over its lowest value, as multiples of its fall until then
 SAFETY = 10.0  # the suggestion is the limit over this
@@ -55,9 +54,9 @@ def growing_rates(low: float = LOWEST, high: float = HIGHEST, count: int = STEPS
 def range_test(step: Callable[[float], float], rates: Sequence[float], smoothing: float = SMOOTHING) -> RangeTest:
     """Take a step with each rate, until the loss explodes; `step` takes a rate and returns the loss before its update.
 
-    The loss after a step is that of the next one, so a rate counts by the following loss. An explosion is a loss that is not
-    finite, or a smoothed loss that has risen EXPLODED times as much as it fell. Raises DataError where the first
-    loss is not finite.
+    The effect of a step shows in the loss of the next one, so each rate is judged by the loss that follows it. A loss explodes if
+    it is not finite, or if the smoothed loss has risen EXPLODED times as much as it fell. Raises DataError if the first loss is
+    not finite.
     """
     points: list[Point] = []
     mean = weight = 0.0
@@ -87,23 +86,25 @@ def has_exploded(losses: Sequence[float]) -> bool:
     return losses[-1] - lowest > EXPLODED * fall
 
 
-def find_rate(state: TrainState, loader: DataLoader, args: argparse.Namespace) -> str:
+def find_rate(state: TrainState, loader: DataLoader) -> str:
     """Run a range test on a training state, and write its plot and its numbers to --output. Returns a sentence on the result."""
+    options = state.setup.options
 
     def loss_at(batches: list[Any], rate: float) -> float:
-        state.optimization = replace(
-            state.optimization, learning_rate=rate, lr_schedule="constant", warmup_steps=0, lr_scaling="none"
+        constant = replace(
+            options.optimization, learning_rate=rate, lr_schedule="constant", warmup_steps=0, lr_scaling="none"
         )
+        state.setup = replace(state.setup, options=replace(options, optimization=constant))
         try:
-            return train_step(state, [to_device(batch, state.dist.device) for batch in batches]).loss
+            return train_step(state, [to_device(batch, state.setup.dist.device) for batch in batches]).loss
         except DataError:  # a loss or gradient that is not finite
             return math.inf
 
     step = level_losses(loss_at, first_steps(loader, BATCHES))
     result = range_test(step, growing_rates())
-    path = plot_path(args.output, state.spec.name)
-    if state.dist.is_main:
-        write(result, path, state.spec.name)
+    path = plot_path(options.run.output, state.setup.spec.name)
+    if state.setup.dist.is_main:
+        write(result, path, state.setup.spec.name)
     return (
         f"--find-lr: the smoothed loss is lowest at a rate of {result.limit:.2g}, after {len(result.points)} steps; "
         f"a tenth of it is a safe choice: --learning-rate {result.suggestion:.2g}; {path}"
@@ -121,8 +122,8 @@ def write(result: RangeTest, path: Path, title: str) -> None:
 def level_losses(loss_at: Callable[[T, float], float], turns: Sequence[T]) -> Callable[[float], float]:
     """Return a step of a range test whose batches take turns, and whose loss does not depend on the batch.
 
-    Clips differ in length and difficulty, and so do the losses of batches, by more than a step changes them. So each batch takes a
-    step at a rate of 0 first; of later losses that first one is subtracted, and the mean of all first ones is added.
+    Clips differ in length and difficulty, so the losses of batches differ by more than a step changes them. Each batch therefore
+    takes a first step at a rate of 0; that loss is subtracted from its later ones, and the mean of all first losses is added.
     """
     bases = [loss_at(turn, 0.0) for turn in turns]
     mean = sum(bases) / len(bases)

@@ -19,8 +19,8 @@ class EpochBatches(Sampler[list[Key]]):
 
     Every process derives the same global batches from (seed, epoch) and takes its share of each. W processes with batches of b take
     the same steps as one process with batches of W·b. With accumulation = k, a global batch is k times as large and is split into k
-    consecutive batches. With bucket_batches = n, shuffled items are sorted by length within every n global batches: that reduces
-    padding. In training, fewer items than a global batch make one smaller batch of all of them; each process needs one at least.
+    consecutive batches. With bucket_batches = n, shuffled items are sorted by length within every n global batches, which reduces
+    padding. In training, fewer items than a global batch form one smaller batch of all of them; each process needs at least one.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ def sampler_of(loader: DataLoader) -> EpochBatches:
 
 
 class Step(NamedTuple):
-    """Batches of a step, the seconds spent waiting for data, and the error of the step after it, if there is one.
+    """Batches of a step, the seconds spent waiting for data, and the error of the next step, if any.
 
-    Without batches, the error is that of the first step.
+    Without batches, the error belongs to the first step.
     """
 
     batches: list[Any]
@@ -113,7 +113,11 @@ class Step(NamedTuple):
 
 
 def steps(loader: Iterable[Any], size: int) -> Iterator[Step]:
-    """Yield the steps of `size` batches each; batches that do not fill a step are left out. Raises no DataError."""
+    """Yield the steps of `size` batches each; batches that do not fill a step are left out. Raises no DataError.
+
+    Batches are loaded one step ahead: the error of a clip is known before the preceding step runs, so that all processes end
+    together after that step, and save.
+    """
     source = iter(loader)
     start = time.perf_counter()
     batches, fault = _load(source, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
@@ -31,9 +30,10 @@ from common.checkpoint.weights import current_layout, load_weights
 from common.errors import DataError, UsageError, printable
 from common.run import distributed
 from common.run.distributed import Dist
-from common.spec import ModelSpec, config_of
+from common.spec import ModelSpec, Options, config_of
 from common.training import sharding
 from common.training.optimization import restore_averages
+from common.training.options import TrainOptions
 from common.training.state import Best, EpochTotals, TrainState
 
 T = TypeVar("T")
@@ -46,27 +46,28 @@ class Start(NamedTuple):
     checkpoint: dict[str, Any]
 
 
-def stored_data_options(args: argparse.Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+def stored_data_options(settings: Options, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the options of text and audio that inference has to share with training."""
-    return {name: getattr(args, name) for name in (*(field.name for field in fields(AudioConfig)), *names)}
+    return {name: settings[name] for name in (*(field.name for field in fields(AudioConfig)), *names)}
 
 
-def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = True, alone: bool = False) -> Path:
+def save(state: TrainState, epoch_complete: bool = True, alone: bool = False) -> Path:
     """Write checkpoint_{model}_{epoch}.pt and point the `last` link at it; every process has to call it.
 
     Deletes older checkpoints of this run beyond --keep-checkpoints. With `alone`, the main process saves without the others and
     without their random numbers; the weights must not be sharded.
     """
-    path = checkpoint_path(args.output, state.spec.name, state.epoch)
-    state.saved = [*(epoch for epoch in state.saved if epoch != state.epoch), state.epoch]
-    newest = state.saved[-args.keep_checkpoints :] if args.keep_checkpoints else state.saved
-    cpu_state, gpu_state = precision.rng_states(state.dist.device)
-    rng = [(cpu_state, gpu_state)] if alone else distributed.gather((cpu_state, gpu_state), state.dist)
-    checkpoint = _describe(state, args) | {
+    setup, progress = state.setup, state.progress
+    output, keep, name = setup.options.run.output, setup.options.checkpoints.keep_checkpoints, setup.spec.name
+    path = checkpoint_path(output, name, progress.epoch)
+    progress.saved = [*(epoch for epoch in progress.saved if epoch != progress.epoch), progress.epoch]
+    cpu_state, gpu_state = precision.rng_states(setup.dist.device)
+    rng = [(cpu_state, gpu_state)] if alone else distributed.gather((cpu_state, gpu_state), setup.dist)
+    checkpoint = _describe(state) | {
         "epoch_complete": epoch_complete,
-        "epoch_totals": asdict(state.totals),
-        "best": state.best._asdict(),
-        "saved": newest,
+        "epoch_totals": asdict(progress.totals),
+        "best": progress.best._asdict(),
+        "saved": progress.saved[-keep:] if keep else progress.saved,
         "launch": distributed.launch_id(),
         "optimizer": sharding.gather_full(state.optimizer.state_dict()),
         "scaler": state.scaler.state_dict(),
@@ -74,20 +75,20 @@ def save(state: TrainState, args: argparse.Namespace, epoch_complete: bool = Tru
     if state.average is not None:
         checkpoint["ema_state_dict"] = sharding.gather_full(state.average.module.state_dict())
         checkpoint["ema_updates"] = int(state.average.n_averaged)
-    if not state.dist.is_main:
+    if not setup.dist.is_main:
         return path
     gpu_states = [gpu for _, gpu in rng if gpu is not None]
     checkpoint["random_rng_states_all"] = torch.stack([cpu for cpu, _ in rng])
     checkpoint["cuda_rng_state_all"] = torch.stack(gpu_states) if gpu_states else None
     _check_finite(checkpoint, path)
-    save_checkpoint(path, checkpoint, last_link(args.output, state.spec.name))
-    if args.keep_checkpoints:
-        state.saved = prune(args.output, state.spec.name, state.saved, args.keep_checkpoints)
+    save_checkpoint(path, checkpoint, last_link(output, name))
+    if keep:
+        progress.saved = prune(output, name, progress.saved, keep)
     return path
 
 
 def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Raise DataError for NaN or infinite weights: no run can go on from them, and older checkpoints may be deleted for them."""
+    """Raise DataError for NaN or infinite weights: no run can resume from them, and saving them may delete older checkpoints."""
     weights = [*checkpoint["state_dict"].items(), *checkpoint.get("ema_state_dict", {}).items()]
     if broken := [name for name, value in weights if not value.isfinite().all()]:
         names, step = join_first(broken), checkpoint["iteration"]
@@ -97,71 +98,73 @@ def _check_finite(checkpoint: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def save_best(state: TrainState, args: argparse.Namespace) -> None:
+def save_best(state: TrainState) -> None:
     """Write the weights that validation uses to checkpoint_{model}_best.pt; every process has to call it."""
-    checkpoint = _describe(state, args) | {"best": state.best._asdict()}
-    if state.best.by == "loss":
-        checkpoint["val_loss"] = state.best.loss
+    checkpoint = _describe(state) | {"best": state.progress.best._asdict()}
+    if state.progress.best.by == "loss":
+        checkpoint["val_loss"] = state.progress.best.loss
     checkpoint["state_dict"] = sharding.gather_full(state.eval_weights.state_dict())
-    if state.dist.is_main:
-        save_checkpoint(best_path(args.output, state.spec.name), checkpoint)
+    if state.setup.dist.is_main:
+        save_checkpoint(best_path(state.setup.options.run.output, state.setup.spec.name), checkpoint)
 
 
-def save_final_weights(state: TrainState, args: argparse.Namespace) -> None:
+def save_final_weights(state: TrainState) -> None:
     """Write the weights that inference uses to checkpoint_{model}_{epoch}.safetensors; every process has to call it.
 
     Without the package safetensors nothing is written.
     """
-    checkpoint = _describe(state, args) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
-    if state.dist.is_main and has_safetensors():
-        save_copy(final_weights_path(args.output, state.spec.name, state.epoch), checkpoint)
+    checkpoint = _describe(state) | {"state_dict": sharding.gather_full(state.eval_weights.state_dict())}
+    if state.setup.dist.is_main and has_safetensors():
+        save_copy(
+            final_weights_path(state.setup.options.run.output, state.setup.spec.name, state.progress.epoch), checkpoint
+        )
 
 
-def _describe(state: TrainState, args: argparse.Namespace) -> dict[str, Any]:
+def _describe(state: TrainState) -> dict[str, Any]:
     """Return the weights and the entries that describe them."""
+    options = state.setup.options
     return {
-        "epoch": state.epoch,
-        "iteration": state.iteration,
+        "epoch": state.progress.epoch,
+        "iteration": state.progress.iteration,
         "config": config_of(state.model),
-        "data": stored_data_options(args, state.spec.stored_options),
-        "seed": args.seed,
+        "data": stored_data_options(options.model, state.setup.spec.stored_options),
+        "seed": options.run.seed,
         "state_dict": sharding.gather_full(state.model.state_dict()),
     }
 
 
-def find(args: argparse.Namespace, model_name: str, dist: Dist) -> Start:
+def find(options: TrainOptions, dist: Dist) -> Start:
     """Load the checkpoint that the flags select, on every process; the file must be readable by all.
 
     --resume-from-last takes precedence over a start given by another flag. A launch that torchrun has restarted resumes from its
     own newest checkpoint.
     """
-    found = _newest(args, model_name) if dist.is_main else Start(None, {})
+    found = _newest(options) if dist.is_main else Start(None, {})
     path = distributed.broadcast(found.path, dist)
     if path is None or dist.is_main:
         return found
     return Start(path, load_checkpoint(path))
 
 
-def _newest(args: argparse.Namespace, model_name: str) -> Start:
-    if args.resume_from_last:
-        if found := _newest_that_loads(args.output, model_name):
+def _newest(options: TrainOptions) -> Start:
+    model_name, output, named = options.model_name, options.run.output, options.checkpoints.checkpoint_path
+    if options.checkpoints.resume_from_last:
+        if found := _newest_that_loads(output, model_name):
             return found
-        start = args.checkpoint_path or args.warm_start or "epoch 0"
-        print(printable(f"no checkpoint of {model_name} in {args.output} yet: starting at {start}"))
+        start = named or options.start.warm_start or "epoch 0"
+        print(printable(f"no checkpoint of {model_name} in {output} yet: starting at {start}"))
     elif launch := distributed.launch_id():
-        for path in find_all(args.output, model_name):
+        for path in find_all(output, model_name):
             with suppress(DataError):  # incomplete: the launch's first attempt ended while it wrote the file
                 checkpoint = load_checkpoint(path)
                 if checkpoint.get("launch") == launch:
                     return Start(path, checkpoint)
                 break
-    if args.checkpoint_path:
-        return Start(args.checkpoint_path, load_checkpoint(args.checkpoint_path))
-    return Start(None, {})
+    return Start(named, load_checkpoint(named)) if named else Start(None, {})
 
 
 def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
-    """Load the newest readable checkpoint, and warn of newer ones that are not. Raises DataError where none is readable."""
+    """Load the newest readable checkpoint, and warn of unreadable newer ones. Raises DataError if none is readable."""
     faults: list[str] = []
     for path in find_all(folder, model_name):
         try:
@@ -177,11 +180,10 @@ def _newest_that_loads(folder: Path, model_name: str) -> Start | None:
     return None
 
 
-def check_data_options(checkpoint: dict[str, Any], path: Path, args: argparse.Namespace) -> None:
-    """Raise UsageError where a resumed run has other text or audio options than the checkpoint."""
+def check_data_options(checkpoint: dict[str, Any], path: Path, settings: Options) -> None:
+    """Raise UsageError if a resumed run has other text or audio options than its checkpoint."""
     stored = checkpoint.get("data", {})
-    ours = {name: getattr(args, name) for name in stored if hasattr(args, name)}
-    other = [name for name, value in ours.items() if value != stored[name]]
+    other = [name for name, value in stored.items() if name in settings and settings[name] != value]
     if other and checkpoint.get("optimizer") is not None:
         raise UsageError(
             f"{path}: made with other settings of {', '.join(other)} than the command line's: give the same, "
@@ -209,32 +211,34 @@ def restore(state: TrainState, checkpoint: dict[str, Any], path: Path) -> str:
 
     A checkpoint without an optimizer's state is a warm start: weights only, from epoch 0.
     """
-    load_into(state.model, state.spec, checkpoint, path)
+    spec, progress = state.setup.spec, state.progress
+    load_into(state.model, spec, checkpoint, path)
     if state.average is not None:
         average = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
-        load_into(state.average.module, state.spec, {**checkpoint, "state_dict": average}, path)
+        load_into(state.average.module, spec, {**checkpoint, "state_dict": average}, path)
         state.average.n_averaged.fill_(checkpoint.get("ema_updates", 0))
     if checkpoint.get("optimizer") is None:
         return f"{path}: weights only, no optimizer: a warm start at epoch 0"
     anew = _restore_optimizer(state, checkpoint, path)
     totals = _build(EpochTotals, checkpoint, "epoch_totals", path)
     complete = checkpoint.get("epoch_complete", True)
-    state.epoch = int(checkpoint.get("epoch", -1))
+    progress.epoch = int(checkpoint.get("epoch", -1))
     # Files of the published recipe count epochs only.
-    state.iteration = int(checkpoint.get("iteration", (state.epoch + 1) * state.pace.steps_per_epoch))
-    state.best, state.saved = _build(Best, checkpoint, "best", path), list(checkpoint.get("saved", []))
+    done = (progress.epoch + 1) * state.setup.pace.steps_per_epoch
+    progress.iteration = int(checkpoint.get("iteration", done))
+    progress.best, progress.saved = _build(Best, checkpoint, "best", path), list(checkpoint.get("saved", []))
     if state.average is None and checkpoint.get("ema_state_dict"):
         anew += " (its moving average ends here: there is no --ema-decay)"
     restored = anew + _restore_rng(state, checkpoint)
     if complete:
-        state.epoch, state.totals = state.epoch + 1, EpochTotals()
-        return f"{path}: resuming at epoch {state.epoch}{restored}"
-    state.totals = totals
-    return f"{path}: resuming in epoch {state.epoch} after {totals.iterations} iterations{restored}"
+        progress.epoch, progress.totals = progress.epoch + 1, EpochTotals()
+        return f"{path}: resuming at epoch {progress.epoch}{restored}"
+    progress.totals = totals
+    return f"{path}: resuming in epoch {progress.epoch} after {totals.iterations} iterations{restored}"
 
 
 def _build(kind: Callable[..., T], checkpoint: Mapping[str, Any], key: str, path: Path) -> T:
-    """Build a dataclass of an entry of a checkpoint; without the entry, of its defaults."""
+    """Build an object from an entry of a checkpoint, or from its defaults if there is no such entry."""
     try:
         return kind(**checkpoint.get(key, {}))
     except TypeError as error:
@@ -258,28 +262,28 @@ def _restore_optimizer(state: TrainState, checkpoint: dict[str, Any], path: Path
     elif isinstance(checkpoint.get("amp"), dict) and state.scaler.is_enabled():
         scale = precision.apex_loss_scale(checkpoint["amp"])
         if scale is not None:
-            state.scaler = torch.amp.GradScaler(state.dist.device.type, init_scale=scale)
+            state.scaler = torch.amp.GradScaler(state.setup.dist.device.type, init_scale=scale)
     return f" (Adam starts anew for {missing} weights that were not trained there)" if missing else ""
 
 
 def _restore_rng(state: TrainState, checkpoint: dict[str, Any]) -> str:
-    """Restore this process's random state. Returns a note where the file has none, as with another number of processes."""
+    """Restore this process's random state. Returns a note if the file has none, as after a change of the number of processes."""
     cpu_states = checkpoint.get("random_rng_states_all")
     if cpu_states is None and checkpoint.get("random_rng_state") is not None:
         cpu_states = [checkpoint["random_rng_state"]]
-    if cpu_states is None or len(cpu_states) != state.dist.world_size:
+    if cpu_states is None or len(cpu_states) != state.setup.dist.world_size:
         return " (random numbers start anew: the checkpoint has none for this number of processes)"
-    gpu_states, rank = checkpoint.get("cuda_rng_state_all"), state.dist.rank
-    gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.dist.world_size else None
+    gpu_states, rank = checkpoint.get("cuda_rng_state_all"), state.setup.dist.rank
+    gpu_state = gpu_states[rank] if gpu_states is not None and len(gpu_states) == state.setup.dist.world_size else None
     try:
-        precision.restore_rng_states(state.dist.device, cpu_states[rank], gpu_state)
+        precision.restore_rng_states(state.setup.dist.device, cpu_states[rank], gpu_state)
     except RuntimeError as error:  # states of old PyTorch releases have another size
         return f" (random numbers start anew: {error})"
     return ""
 
 
 def config_difference(stored: dict[str, Any] | None, model: nn.Module) -> str:
-    """Name the model settings that differ, as a hint at the flags to change."""
+    """List the model settings that differ, as a hint at which flags to change."""
     current = config_of(model)
     known = {key: value for key, value in (stored or {}).items() if key in current and current[key] != value}
     pairs = [f"{key}: {value} in the file, {current[key]} now" for key, value in known.items()]

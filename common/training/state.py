@@ -1,11 +1,9 @@
-"""The state of a training run: what a checkpoint stores, what the run built, and what an epoch counts."""
+"""The state of a training run: what it is made of, what it trains, and how far it has come."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import NamedTuple
 
 import torch
@@ -15,33 +13,13 @@ from torch.optim.swa_utils import AveragedModel
 from common import precision
 from common.errors import DataError, UsageError
 from common.fast import Request, accelerate
-from common.options import from_options
 from common.run import distributed
 from common.run.distributed import Dist
 from common.spec import Criterion, ModelSpec, Options
 from common.threads import ThreadBalance
 from common.training import sharding
-from common.training.optimization import OptimizationConfig, Pace, make_optimizer, moving_average
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScaleConfig:
-    """Options of distributed training and mixed precision, and the defaults of their flags."""
-
-    shard: bool = False
-    cpu_offload: bool = False
-    bucket_cap_mb: float | None = None
-    grad_compression: str = "none"
-    timeout_minutes: float = distributed.TIMEOUT / timedelta(minutes=1)
-    amp_dtype: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SkipConfig:
-    """Options of bad steps, and the defaults of their flags."""
-
-    max_skipped: int = 0  # in an epoch
-    max_loss: float | None = None
+from common.training.optimization import Pace, make_optimizer, moving_average, rate_at
+from common.training.options import PrecisionConfig, ScaleConfig, TrainOptions
 
 
 class StepResult(NamedTuple):
@@ -106,35 +84,55 @@ class Best(NamedTuple):
 
 
 @dataclass
-class TrainState:
-    """State of a training run: models, optimizer, scaler, counters and totals."""
+class Progress:
+    """How far a run has come; a checkpoint stores it."""
 
+    epoch: int = 0
+    iteration: int = 0  # optimizer steps since the start
+    totals: EpochTotals = field(default_factory=EpochTotals)
+    best: Best = field(default_factory=Best)
+    saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a run is made of: options, model package, loss, processes and numbers, none of which a step changes."""
+
+    options: TrainOptions
     spec: ModelSpec
+    criterion: Criterion
+    pace: Pace
+    dist: Dist
+    half: torch.dtype | None  # dtype of mixed precision; None: float32
+
+
+@dataclass(kw_only=True)
+class TrainState:
+    """A training run: its setup, the model with all that trains it, and its progress."""
+
+    setup: Setup
     model: nn.Module  # the plain model, stored in checkpoints
     trained: nn.Module  # a fast way with the same parameters; wrapped in DistributedDataParallel on several processes
     eval_model: nn.Module  # for validation: a fast way with the weights of the average, or else of the model
     average: AveragedModel | None  # of the model's weights over time
-    criterion: Criterion
     optimizer: torch.optim.Optimizer
-    optimization: OptimizationConfig
-    pace: Pace
     scaler: torch.amp.GradScaler
-    dist: Dist
-    half: torch.dtype | None  # dtype of mixed precision; None: float32
-    skipping: SkipConfig = field(default_factory=SkipConfig)
+    progress: Progress = field(default_factory=Progress)
     threads: ThreadBalance | None = None  # adapts CPU threads to the load between steps
-    epoch: int = 0
-    iteration: int = 0  # optimizer steps since the start
-    totals: EpochTotals = field(default_factory=EpochTotals)
-    rates: list[float] = field(default_factory=list)  # items a second of each iteration of this run
-    best: Best = field(default_factory=Best)
-    saved: list[int] = field(default_factory=list)  # epochs whose checkpoints are in --output, by this run
-    fault: DataError | None = None  # of a clip of this process or of another one: the run saves and ends
+    rates: list[float] = field(default_factory=list)  # items a second of each iteration of this process
+    fault: DataError | None = None  # a clip of this process or of another cannot be read: the run saves and ends
 
     @property
-    def progress(self) -> float:
+    def epochs_done(self) -> float:
         """Number of epochs done, with the fraction of the current one."""
-        return self.epoch + self.totals.clips / (self.pace.steps_per_epoch * self.pace.global_batch)
+        pace, progress = self.setup.pace, self.progress
+        return progress.epoch + progress.totals.clips / (pace.steps_per_epoch * pace.global_batch)
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step, before the factors of --lr-scale."""
+        options, progress = self.setup.options, self.progress
+        return rate_at(options.optimization, self.setup.pace, self.epochs_done, progress.iteration)
 
     @property
     def eval_weights(self) -> nn.Module:
@@ -143,19 +141,19 @@ class TrainState:
 
 
 def build_state(
-    spec: ModelSpec, model: nn.Module, criterion: Criterion, args: argparse.Namespace, dist: Dist, pace: Pace
+    spec: ModelSpec, model: nn.Module, criterion: Criterion, options: TrainOptions, dist: Dist, pace: Pace
 ) -> TrainState:
     """Build the state at the start of training, on this process's device.
 
     `model` is the plain model with its initial weights, after freezing. Raises UsageError for flags that exclude each other.
     """
-    scale = from_options(ScaleConfig, vars(args))
-    optimization = from_options(OptimizationConfig, vars(args))
-    half = _half_dtype(scale, args.amp, dist.device)
+    scale, optimization = options.scale, options.optimization
+    half = _half_dtype(options.precision, scale, dist.device)
+    setup = Setup(options=options, spec=spec, criterion=criterion.to(dist.device), pace=pace, dist=dist, half=half)
     on_device = model if scale.cpu_offload else model.to(dist.device)
     average = moving_average(on_device, optimization.ema_decay)
-    fast = accelerate_training(spec, on_device, half, vars(args))
-    eval_model = fast if average is None else accelerate_training(spec, average.module, half, vars(args))
+    fast = accelerate_training(spec, on_device, half, options.flat)
+    eval_model = fast if average is None else accelerate_training(spec, average.module, half, options.flat)
     trained = fast
     if scale.shard:
         for sharded in dict.fromkeys((fast, eval_model)):
@@ -163,31 +161,25 @@ def build_state(
     else:
         trained = distributed.wrap(fast, dist, bucket_cap_mb=scale.bucket_cap_mb, compression=scale.grad_compression)
     return TrainState(
-        spec=spec,
+        setup=setup,
         model=on_device,
         trained=trained,
         eval_model=eval_model,
         average=average,
-        criterion=criterion.to(dist.device),
         optimizer=make_optimizer(on_device, optimization),
-        optimization=optimization,
-        pace=pace,
         scaler=precision.grad_scaler(dist.device, half),
-        dist=dist,
-        half=half,
-        skipping=from_options(SkipConfig, vars(args)),
     )
 
 
-def _half_dtype(scale: ScaleConfig, amp: bool, device: torch.device) -> torch.dtype | None:
+def _half_dtype(numbers: PrecisionConfig, scale: ScaleConfig, device: torch.device) -> torch.dtype | None:
     """Return the dtype of mixed precision, None for float32. Raises UsageError for PowerSGD with float16."""
-    half = precision.half_dtype(device, amp, scale.amp_dtype)
+    half = precision.half_dtype(device, numbers.amp, numbers.amp_dtype)
     if scale.shard and half == torch.float16:
         return torch.bfloat16  # PyTorch's loss scaling does not support sharded gradients
     if scale.grad_compression == "powersgd" and half == torch.float16:
         raise UsageError(
-            "--grad-compression powersgd: feeds its error back, and the first float16 gradient that overflows would stay "
-            "in it for good: add --amp-dtype bfloat16, or take fp16"
+            "--grad-compression powersgd: carries its error forward, so one float16 overflow would corrupt the rest of the run: "
+            "add --amp-dtype bfloat16, or take fp16"
         )
     return half
 

@@ -20,7 +20,7 @@ from common.spec import Batch
 from common.training import sharding
 from common.training.loop import any_process, fault_elsewhere, to_device
 from common.training.sampler import sampler_of
-from common.training.state import Best, TrainState
+from common.training.state import Best, Progress, TrainState
 
 VALIDATION_SEED = 0  # of the prenet's dropout, which stays on; constant, so that losses compare
 
@@ -33,31 +33,33 @@ def validate(state: TrainState, loader: DataLoader, stft: TacotronSTFT | None, l
     """
     sampler_of(loader).start_at(0)
     state.eval_model.eval()
-    state.criterion.train(False)
+    state.setup.criterion.train(False)
     sums = torch.zeros(4, dtype=torch.float64)  # loss x clips, clips, items, faults
     clock = time.perf_counter()
     spent = 0.0  # seconds of the preview, left out of the rate
-    with precision.separate_rng(state.dist.device, VALIDATION_SEED):
+    with precision.separate_rng(state.setup.dist.device, VALIDATION_SEED):
         batches = _readable_everywhere(loader, state) if sharding.is_sharded(state.model) else _readable(loader, state)
         for number, batch in enumerate(log.progress(batches, "validation", len(sampler_of(loader)))):
-            batch = to_device(batch, state.dist.device)
+            batch = to_device(batch, state.setup.dist.device)
             outputs, loss = _evaluate(state, batch)
             sums += torch.tensor([loss * len(batch.names), len(batch.names), float(batch.num_items), 0.0])
             seconds = time.perf_counter() - clock - spent
             data = {"val_loss": loss, "val_items_per_sec": float(sums[2]) / seconds}
-            log.log((state.epoch, state.totals.iterations, number), data)
+            log.log((state.progress.epoch, state.progress.totals.iterations, number), data)
             if number == 0 and stft is not None:
                 start = time.perf_counter()
                 show(state, batch, outputs, stft, log)
                 spent = time.perf_counter() - start
     sums[3] = state.fault is not None
-    loss_sum, clips, items, faults = distributed.all_sum(sums.to(state.dist.device), state.dist).tolist()
+    loss_sum, clips, items, faults = distributed.all_sum(sums.to(state.setup.dist.device), state.setup.dist).tolist()
     if faults:
         state.fault = state.fault or fault_elsewhere()
         return {}
     result = {"val_loss": loss_sum / clips, "val_items_per_sec": items / (time.perf_counter() - clock - spent)}
-    log.log((state.epoch,), result)
-    log.scalars("validation", {name.removeprefix("val_"): value for name, value in result.items()}, state.iteration)
+    log.log((state.progress.epoch,), result)
+    log.scalars(
+        "validation", {name.removeprefix("val_"): value for name, value in result.items()}, state.progress.iteration
+    )
     return result
 
 
@@ -78,12 +80,12 @@ def _readable_everywhere(loader: DataLoader, state: TrainState) -> Iterator[Batc
     for _ in range(sampler_of(loader).batches_per_epoch()):
         batch = next(batches, None)
         spare = _load_dummy_batch(loader, state) if batch is None and state.fault is None else None
-        if any_process(state.fault is not None, state.dist):
+        if any_process(state.fault is not None, state.setup.dist):
             return
         if batch is not None:
             yield batch
         else:
-            _evaluate(state, to_device(spare, state.dist.device))
+            _evaluate(state, to_device(spare, state.setup.dist.device))
 
 
 def _load_dummy_batch(loader: DataLoader, state: TrainState) -> Batch | None:
@@ -98,40 +100,40 @@ def _load_dummy_batch(loader: DataLoader, state: TrainState) -> Batch | None:
 
 
 def _evaluate(state: TrainState, batch: Batch) -> tuple[Any, float]:
-    with precision.autocast(state.dist.device, state.half):
+    with precision.autocast(state.setup.dist.device, state.setup.half):
         outputs = state.eval_model(*batch.inputs)
-        loss: Tensor = state.criterion(outputs, batch.targets)
+        loss: Tensor = state.setup.criterion(outputs, batch.targets)
     return outputs, loss.item()  # host sync, once a batch
 
 
 def show(state: TrainState, batch: Batch, outputs: Any, stft: TacotronSTFT, log: Log) -> None:
     """Write the model's pictures, sounds and numbers of a validation batch to TensorBoard."""
     try:
-        preview = state.spec.preview(state.eval_model, batch, outputs, stft)
+        preview = state.setup.spec.preview(state.eval_model, batch, outputs, stft)
     except DataError as error:  # mels of an untrained model may overflow a transform
         log.say(f"no preview of this validation: {error}")
         return
-    log.scalars("validation", preview.scalars, state.iteration)
+    log.scalars("validation", preview.scalars, state.progress.iteration)
     for name, figure in preview.figures.items():
-        log.figure(f"validation/{name}", figure, state.iteration)
+        log.figure(f"validation/{name}", figure, state.progress.iteration)
     for name, sound in preview.sounds.items():
-        log.audio(f"validation/{name}", sound, state.iteration, stft.config.sampling_rate)
+        log.audio(f"validation/{name}", sound, state.progress.iteration, stft.config.sampling_rate)
 
 
-def update_best(state: TrainState, value: float, loss: float = math.inf, slack: float = math.inf) -> bool:
-    """Record a validation in the state. Returns True if its value is the lowest so far; of equal ones, if its loss is.
+def update_best(progress: Progress, value: float, loss: float = math.inf, slack: float = math.inf) -> bool:
+    """Record a validation. Returns True if its value is the lowest so far; of equal ones, if its loss is.
 
     A few lines have few wrong words, so many checkpoints share a word error rate. A validation whose loss exceeds the lowest one by
     more than `slack` is never the best, and no longer the best once it does.
     """
-    best = state.best
+    best = progress.best
     if math.isnan(value):
-        state.best = best._replace(since=best.since + 1)
+        progress.best = best._replace(since=best.since + 1)
         return False
     lowest = min(best.lowest_loss, loss)
     is_lower = (value, loss) < (best.loss, best.tie) or best.tie > lowest + slack
     if is_lower and loss <= lowest + slack:
-        state.best = Best(value, state.epoch, by=best.by, tie=loss, lowest_loss=lowest)
+        progress.best = Best(value, progress.epoch, by=best.by, tie=loss, lowest_loss=lowest)
         return True
-    state.best = best._replace(since=best.since + 1, lowest_loss=lowest)
+    progress.best = best._replace(since=best.since + 1, lowest_loss=lowest)
     return False

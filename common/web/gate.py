@@ -23,12 +23,12 @@ def is_secret(found: bytes | None, secret: str) -> bool:
 
 
 def bearer_token(headers: Headers) -> bytes | None:
-    """Return the token of the header `Authorization: Bearer TOKEN`; None where there is none."""
+    """Return the token of the header `Authorization: Bearer TOKEN`, or None."""
     return _credentials(headers, "bearer")
 
 
 def basic_password(headers: Headers) -> bytes | None:
-    """Return the password that a browser's own form has sent; None where there is none."""
+    """Return the password that a browser's own form has sent, or None."""
     try:
         _, colon, password = base64.b64decode(_credentials(headers, "basic") or b"", validate=True).partition(b":")
     except binascii.Error:

@@ -14,7 +14,7 @@ PORT = Check(lambda port: 0 <= port <= LARGEST_PORT, f"0 to {LARGEST_PORT}")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket of --host and --port. Raises DataError where the system refuses."""
+    """Open the socket of --host and --port. Raises DataError if the system refuses."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=WAITING)

@@ -10,13 +10,12 @@ import gradio as gr
 
 from common.inference.config import SynthesisConfig
 from common.web.page import OPTIONS, make_audio, make_field, make_pictures
-from serving.conversation_settings import ConversationConfig
+from serving.config import ConversationConfig
 from serving.encoding import FASTEST, SLOWEST
 from serving.engine import Engine
-from serving.page.refusals import Page
+from serving.page import Page
 from serving.page.relay import Relay
-from serving.page.speaking import COMPUTING, STOPPED, Outcome, Speaker
-from serving.page.talking import Talker
+from serving.page.speaking import COMPUTING, STOPPED, PanelValues, Speaker, Talker
 
 SAMPLES = [
     "Good morning. It is half past nine, and the kettle is on.",
@@ -25,10 +24,10 @@ SAMPLES = [
     "Shall we walk along the river this evening?",
 ]
 HEADING = "# Text to speech\nThis page plays speech while the server computes it. [Interface for programs](docs)"
-HOLD_TIME = (3600, 3600)  # seconds between two removals of files, and their age
+HOLD_TIME = (3600, 3600)  # seconds between two clean-ups, and the age of the files removed
 PLAY = "(token) => { window.ttsPlayer.play(token); }"
 STOP = "() => { window.ttsPlayer.stop(); }"
-# The event that would replace COMPUTING is cancelled.
+# Needed because the event that would replace COMPUTING is cancelled.
 STOP_PANEL = f"""(message) => {{
   window.ttsPlayer.stop();
   return message === "{COMPUTING}" ? "{STOPPED}" : message;
@@ -37,14 +36,14 @@ STOP_PANEL = f"""(message) => {{
 
 @dataclass
 class Panel:
-    """The components of one voice and its settings, and those that show its speech."""
+    """The components for a voice and its settings, and those that show its speech."""
 
     settings: list[Any]  # in the order of serving.page.speaking.Settings
-    outputs: list[Any]  # in the order of serving.page.speaking.Outcome
+    outputs: list[Any]  # in the order of serving.page.speaking.PanelValues
 
 
 def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | None = None) -> gr.Blocks:
-    """Make the page of an engine: tabs to speak, to converse and to compare."""
+    """Make the page of an engine, with tabs to speak, converse and compare."""
     speaker = Speaker(engine, relay)
     with Page(title="Text to speech", delete_cache=HOLD_TIME, **OPTIONS) as page:
         gr.Markdown(HEADING)
@@ -60,7 +59,7 @@ def make_page(engine: Engine, relay: Relay, conversation: ConversationConfig | N
 
 
 def add_speak_tab(speaker: Speaker, token: gr.Textbox) -> None:
-    """Add one text, one panel."""
+    """Add one text and one panel."""
     text = make_text("text")
     with gr.Row():
         button = gr.Button("Speak", variant="primary", elem_id="speak")
@@ -74,13 +73,13 @@ def add_speak_tab(speaker: Speaker, token: gr.Textbox) -> None:
 
 
 def add_compare_tab(speaker: Speaker, token: gr.Textbox) -> None:
-    """Add one text, two panels side by side, below each other on a phone."""
+    """Add one text and two panels, side by side or, on a phone, one below the other."""
     text = make_text("compared-text")
     with gr.Row():
         button = gr.Button("Speak both", variant="primary", elem_id="compare")
         stop = gr.Button("Stop")
     add_player_status()
-    silent = gr.Textbox(visible="hidden")  # the second panel has its own player only
+    silent = gr.Textbox(visible="hidden")  # the second panel does not play while it is computed
     with gr.Row():
         for name, own in (("first", token), ("second", silent)):
             with gr.Column(min_width=320):
@@ -92,8 +91,8 @@ def add_compare_tab(speaker: Speaker, token: gr.Textbox) -> None:
 
 def add_conversation_tab(talker: Talker, engine: Engine, token: gr.Textbox) -> None:
     """Add a recording, its transcript, the answer and its audio."""
-    gr.Markdown("Ask a question by voice. A speech recogniser on this server writes it down.")
-    # Without `buttons`, Gradio shows one that sends the recording to another host.
+    gr.Markdown("Ask a question by voice. A speech recogniser on this server transcribes it.")
+    # By default, Gradio adds a button that sends the recording to another host.
     options: dict[str, Any] = {"sources": ["microphone", "upload"], "type": "filepath", "buttons": ["download"]}
     recording = gr.Audio(label="Question", elem_id="recording", **options)
     with gr.Row():
@@ -125,9 +124,9 @@ def add_conversation_tab(talker: Talker, engine: Engine, token: gr.Textbox) -> N
 def connect(
     speaker: Speaker, button: gr.Button, text: gr.Textbox, panel: Panel, stops: list[gr.Button], plays: bool = True
 ) -> None:
-    """Connect a button, and Shift+Enter in the text, with the speech of a panel."""
+    """Make a button, and Shift+Enter in the text, speak through a panel."""
 
-    async def speak(*values: Any) -> AsyncIterator[Outcome]:
+    async def speak(*values: Any) -> AsyncIterator[PanelValues]:
         async for outcome in speaker.speak(*values, plays=plays):
             yield outcome
 
@@ -145,12 +144,12 @@ def connect(
 
 
 def add_player_status() -> None:
-    """Add the line that player.js writes to."""
+    """Add the line where player.js shows messages."""
     gr.HTML('<div class="player-status" role="status"></div>')
 
 
 def make_text(name: str) -> gr.Textbox:
-    """Make the field of a text."""
+    """Make the field for a text."""
     return gr.Textbox(SAMPLES[0], label="English text", info="Shift+Enter speaks, too.", lines=3, elem_id=name)
 
 
@@ -168,7 +167,7 @@ def make_settings(engine: Engine, name: str) -> list[Any]:
 
 
 def make_voice(engine: Engine, name: str) -> tuple[gr.Dropdown, gr.Dropdown]:
-    """Make the choice of a voice, and that of its vocoder, which follows the voice."""
+    """Make the choices of a voice and its vocoder."""
     voices = engine.voices
     with gr.Row():
         voice = gr.Dropdown(voices.names, value=voices.default, label="Voice", min_width=140, elem_id=f"{name}-voice")
@@ -184,11 +183,11 @@ def make_voice(engine: Engine, name: str) -> tuple[gr.Dropdown, gr.Dropdown]:
 
 
 def make_seed(name: str) -> gr.Textbox:
-    """Make the field of a seed; empty: the server's own."""
+    """Make the field for a seed; empty: the server's."""
     return make_field(name, "Seed", "random")
 
 
 def make_outputs(name: str) -> list[Any]:
-    """Make the components of Outcome but for the token."""
+    """Make the components of PanelValues except the token."""
     message = gr.Textbox(label="Result", interactive=False, lines=2, elem_id=f"{name}-message")
     return [message, make_audio("Audio", f"{name}-audio"), *make_pictures(name)]

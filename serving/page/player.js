@@ -38,7 +38,7 @@ window.ttsPlayer = (() => {
     status.samples += count;
   }
 
-  // Firefox on a machine without a sound device, for one, never starts.
+  // Firefox never starts on a machine without a sound device, for example.
   function checkSound(own) {
     if (own !== reading || own.signal.aborted || context.state === "running") return;
     show("This browser does not start its sound. The finished audio is below.");
@@ -86,7 +86,7 @@ window.ttsPlayer = (() => {
     }
   }
 
-  window.addEventListener("pagehide", stop); // else a browser that keeps the page for its Back button goes on reading
+  window.addEventListener("pagehide", stop); // otherwise a browser that keeps the page for its Back button would go on reading
 
   return { play, stop, status };
 })();

@@ -1,4 +1,4 @@
-"""Audio on its way from an event of the page to the player in the browser, which reads it from /page/audio/TOKEN."""
+"""Audio on its way from the page's events to the player in the browser, which reads /page/audio/TOKEN."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
-from serving.pace import Pace, pace_of
+from serving.limits import Pace, pace_of
 
-UNREAD = 30.0  # seconds after its end for which audio waits for its player
+UNREAD = 30.0  # seconds that finished audio waits for its player
 
 
 class Channel:
-    """Samples of 16 bits at a rate in Hz, on their way to one reader."""
+    """16-bit samples at a rate in Hz, on their way to one reader."""
 
     def __init__(self, token: str, rate: int) -> None:
         self.token, self.rate = token, rate
@@ -27,7 +27,7 @@ class Channel:
         self._queue.put_nowait(samples)
 
     async def read(self, pace: Pace) -> AsyncGenerator[bytes, None]:
-        """Yield the samples until their end, and count them."""
+        """Yield the samples until they end, and count them."""
         is_complete = False
         pace.begin()
         try:
@@ -40,7 +40,7 @@ class Channel:
 
 
 class Relay:
-    """Channels by their tokens. Each is read once, while it is written or shortly after."""
+    """Channels by token. Each is read once, while it is written or shortly afterwards."""
 
     def __init__(self) -> None:
         self._channels: dict[str, Channel] = {}
@@ -57,18 +57,18 @@ class Relay:
         asyncio.get_running_loop().call_later(UNREAD, self._channels.pop, channel.token, None)
 
     def take(self, token: str) -> Channel | None:
-        """Return a channel to its reader, once; None where there is none."""
+        """Hand a channel to its reader, once. None if there is none."""
         return self._channels.pop(token, None)
 
 
 def add_route(app: FastAPI, relay: Relay) -> None:
-    """Add the route that the player reads from; a token is needed, and works once."""
+    """Add the route that the player reads from. A token works once."""
 
     @app.get("/page/audio/{token}", include_in_schema=False)
     async def audio(token: str, request: Request) -> StreamingResponse:
         channel = relay.take(token)
         if channel is None:
-            raise HTTPException(404, "this audio has been played, or there is none")
+            raise HTTPException(404, "this audio has already been played, or never existed")
         headers = {"X-Sampling-Rate": str(channel.rate), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(
             channel.read(pace_of(request.scope)), media_type="application/octet-stream", headers=headers

@@ -1,1 +1,1 @@
-"""Jobs: commands of a project that run as processes of their own."""
+"""Jobs: commands of a project as processes of their own."""

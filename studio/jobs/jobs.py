@@ -1,8 +1,8 @@
-"""Commands of a project that run as processes of their own, and go on when the page or its server is closed.
+"""Commands of a project as processes of their own, which keep running when the page or its server is closed.
 
-PROJECT/jobs/NAME.json describes the newest run of a command, NAME.log has its output, NAME.exit its exit code, and NAME.pause
-is there once it has been paused. A later server finds a run by these files: its process must have the id, the start time and the
-command line that the file names.
+PROJECT/jobs/NAME.json describes the newest run of a command; NAME.log has its output, NAME.exit its exit code, and NAME.pause
+exists once it has been paused. A later server finds a run by these files: its process must have the id, the start time and the
+command line in the file.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from studio.project import ROOT, Project, list_projects
 from studio.train.process import describe_signal
 
 RUNNER = "studio.jobs.run_job"
-CPU = "cpu"  # the name of the only device of a machine without GPUs
-ON_DEVICE = ("plan", "train")  # these compute on a device, and share it with no other
-TAIL = 2**16  # bytes of a log that are read for its last lines
+CPU = "cpu"  # the only device of a machine without GPUs
+ON_DEVICE = ("plan", "train")  # these need a device of their own
+TAIL = 2**16  # bytes read for the last lines of a log
 
 
 class State(Enum):
     """State of a run."""
 
     RUNNING = "running"
-    STOPPING = "stopping"  # it has been paused, and saves
+    STOPPING = "stopping"  # paused, and saving
     PAUSED = "paused"
     FINISHED = "finished"
     FAILED = "failed"
-    LOST = "lost"  # it ended without an exit code: killed, or the machine was restarted
+    LOST = "lost"  # ended without an exit code: killed, or the machine restarted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The newest run of a command of a project, as it was when it was looked up."""
+    """The newest run of a command of a project, at the time it was looked up."""
 
     project: Project
     name: str
@@ -73,19 +73,19 @@ class Job:
                 text = file.read().decode("utf-8", "replace")
         except OSError:
             return ""
-        shown = [line.rpartition("\r")[2] for line in text.rstrip().split("\n")]  # a bar writes over its line
+        shown = [line.rpartition("\r")[2] for line in text.rstrip().split("\n")]  # a progress bar overwrites its line
         return printable("\n".join(shown[-lines:]))
 
     @property
     def message(self) -> str:
-        """One sentence on the state; on a failure also the error, without a traceback."""
+        """The state in a sentence; after a failure with the error, without a traceback."""
         command = f"python -m {self.run.words[0]}"
         sentences = {
             State.RUNNING: f"{command} is running.",
-            State.STOPPING: f"{command} saves and stops.",
-            State.PAUSED: f"{command} was paused. The same command goes on.",
+            State.STOPPING: f"{command} is saving before it stops.",
+            State.PAUSED: f"{command} was paused. Start it again to resume.",
             State.FINISHED: f"{command} has finished.",
-            State.LOST: f"{command} ended without an exit code: it was killed, or the machine restarted. The same command goes on.",
+            State.LOST: f"{command} ended without an exit code: it was killed, or the machine restarted. Start it again to resume.",
         }
         return sentences.get(self.state) or f"{command} {self._failure}: {self.error}"
 
@@ -98,11 +98,11 @@ class Job:
 
     @property
     def error(self) -> str:
-        """The message of a failed run: from its last "error:" on, else its last line."""
+        """The error of a failed run: everything from its last "error:", or its last line."""
         lines = self.tail(40).splitlines()
         starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
         found = "\n".join(lines[starts[-1] :] if starts else lines[-1:]).removeprefix("error: ")
-        return found or "it wrote no message"
+        return found or "without a message"
 
 
 def job_file(project: Project, name: str, ending: str) -> Path:
@@ -111,7 +111,7 @@ def job_file(project: Project, name: str, ending: str) -> Path:
 
 
 def machine_devices(cpu: bool) -> tuple[str, ...]:
-    """Return the names of the devices: a number for each GPU, or the CPU."""
+    """Return the devices: a number for each GPU, or the CPU."""
     return (CPU,) if cpu or not precision.gpu_count() else tuple(map(str, range(precision.gpu_count())))
 
 
@@ -125,7 +125,7 @@ class Jobs:
     def start(self, project: Project, name: str, argv: Sequence[str]) -> Job:
         """Start `python -m ARGV` as the run `name` of a project, in a session of its own.
 
-        Raises DataError where a run of the project goes on, or no device is free for one that computes.
+        Raises DataError if another run of the project is active, or no device is free for one that needs it.
         """
         make_folder(self.projects)
         with lock_folder(self.projects):
@@ -134,22 +134,28 @@ class Jobs:
             return self._launch(project, name, list(argv), device)
 
     def pause(self, project: Project, name: str) -> None:
-        """Send SIGINT to a run once, as Ctrl-C does: a training saves and stops. Raises DataError where none goes on."""
+        """Send SIGINT to a run once, like Ctrl-C: a training saves and stops. Raises DataError if none is active."""
         with lock_folder(self.projects):
             job = self.find(project, name)
             if job is None or not job.is_active:
                 raise DataError(f"{project.name}: no {name} is running")
             if job.state is State.STOPPING:  # a second signal would stop it without a save
                 return
-            write_note(job_file(project, name, "pause"), {"identity": job.run.identity})
-            with suppress(ProcessLookupError):
+            note = job_file(project, name, "pause")
+            write_note(note, {"identity": job.run.identity})
+            try:
                 os.kill(job.run.pid, signal.SIGINT)  # the runner passes it on
+            except ProcessLookupError:  # it has just ended
+                return
+            except PermissionError:
+                note.unlink(missing_ok=True)
+                raise DataError(f"{project.name}: another user started this {name}, and has to pause it") from None
 
     def check_free(self, project: Project) -> None:
-        """Raise DataError where a run of the project goes on."""
+        """Raise DataError if a run of the project is active."""
         for job in self.of(project):
             if job.is_active:
-                raise DataError(f"{project.name}: {job.run.words[0]} is at work on it; wait for its end, or pause it")
+                raise DataError(f"{project.name}: {job.run.words[0]} is working on it; wait until it ends, or pause it")
 
     def find(self, project: Project, name: str) -> Job | None:
         """Return the newest run of a command; None without one."""
@@ -159,7 +165,7 @@ class Jobs:
         self._reap()
         paused = read_note(job_file(project, name, "pause"), run)
         is_alive = find_process(run) is not None
-        code = read_note(job_file(project, name, "exit"), run)  # after the process, which writes it at its end
+        code = read_note(job_file(project, name, "exit"), run)  # after find_process: the process writes it last
         exit_code = None if is_alive or code is None else int(code.get("code", 1))
         state = _state(is_alive, exit_code, paused is not None)
         return Job(project=project, name=name, run=run, state=state, exit_code=exit_code)
@@ -170,7 +176,7 @@ class Jobs:
         return [job for name in names if (job := self.find(project, name))]
 
     def active(self) -> list[Job]:
-        """Return the runs of all projects that go on."""
+        """Return the active runs of all projects."""
         projects = [Project(name=name, projects=self.projects) for name in list_projects(self.projects)]
         return [job for project in projects for job in self.of(project) if job.is_active]
 
@@ -180,7 +186,9 @@ class Jobs:
         if not free:
             names = " and ".join(sorted({f"{job.project.name} ({job.run.words[0]})" for job in users.values()}))
             place = "the processor" if self.devices == (CPU,) else "every GPU"
-            raise DataError(f"{project.name}: {place} is in use by the project {names}; wait for its end, or pause it")
+            raise DataError(
+                f"{project.name}: {place} is in use by the project {names}; wait until it ends, or pause it"
+            )
         return free[0]
 
     def _launch(self, project: Project, name: str, argv: list[str], device: str) -> Job:
@@ -209,15 +217,15 @@ class Jobs:
         return Job(project=project, name=name, run=run, state=State.RUNNING, exit_code=None)
 
     def _reap(self) -> None:
-        """Collect the exit codes of own processes, which the system keeps until then."""
+        """Collect the exit codes of child processes, which stay as zombies until then."""
         for child in [child for child in self._children if child.poll() is not None]:
-            with suppress(ValueError):  # another thread was faster
+            with suppress(ValueError):  # another thread came first
                 self._children.remove(child)
 
 
 @contextmanager
 def _blocked_interrupt() -> Iterator[None]:
-    """Block SIGINT in this thread; a process inherits that, so that a signal waits until the runner can pass it on."""
+    """Block SIGINT in this thread. The runner inherits that, so that a signal waits until it can be passed on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -226,7 +234,7 @@ def _blocked_interrupt() -> Iterator[None]:
 
 
 def _environment(device: str) -> dict[str, str]:
-    """Return the environment of a run: its device alone, and output without a delay."""
+    """Return the environment of a run: only its own device, and unbuffered output."""
     gpu = precision.only_gpu(int(device)) if device not in ("", CPU) else {}
     return {**os.environ, **gpu, "PYTHONUNBUFFERED": "1"}
 

@@ -1,10 +1,11 @@
-"""The files of a run in PROJECT/jobs: its process, its exit code, and notes beside them. Imports no PyTorch."""
+"""The files of a run in PROJECT/jobs: its process, its exit code, and notes. Imports no PyTorch."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,27 +14,24 @@ import psutil
 
 from common.files import atomic_write, parse_json
 
-PATIENCE = 10.0  # seconds for a process to begin
-SAME_START = 2.0  # seconds by which two readings of one start may differ, since the clock is adjusted
+PATIENCE = 10.0  # seconds that a server has to write the run file
+SAME_START = 2.0  # seconds by which two readings of one start time may differ, since clocks are adjusted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """The content of a run file. words: the command line after `python -m`. device: of ON_DEVICE alone, else "".
-
-    started: the start of the process in seconds since 1970, as psutil reads it. log_start: the first byte of its output in the log.
-    """
+    """The contents of a run file."""
 
     identity: str
-    words: list[str]
-    device: str
+    words: list[str]  # command line after `python -m`
+    device: str  # "" for commands that need none
     pid: int
-    started: float
-    log_start: int
+    started: float  # seconds since 1970, as psutil reads it
+    log_start: int  # first byte of its output in the log
 
 
 def read_run(path: Path) -> Run | None:
-    """Read a run file; None where there is none, or it is damaged."""
+    """Read a run file; None if it is missing or damaged."""
     content = _read(path)
     try:
         run = Run(**{field.name: content[field.name] for field in fields(Run)}) if content else None
@@ -45,17 +43,19 @@ def read_run(path: Path) -> Run | None:
 
 
 def find_process(run: Run) -> psutil.Process | None:
-    """Return the process of a run; None where it has ended, also if another process has its id now."""
+    """Return the process of a run; None if it has ended, even if another process has its id now."""
     try:
         process = psutil.Process(run.pid)
-        is_same = abs(process.create_time() - run.started) < SAME_START and run.identity in process.cmdline()
-        return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
+        is_alive = abs(process.create_time() - run.started) < SAME_START and process.status() != psutil.STATUS_ZOMBIE
+        with suppress(psutil.AccessDenied):  # another user's process may hide its command line: the start time decides
+            is_alive = is_alive and run.identity in process.cmdline()
     except (psutil.Error, ValueError, OverflowError):
         return None
+    return process if is_alive else None
 
 
 def wait_for_run(path: Path, identity: str) -> Run | None:
-    """Wait for the run file of this process; None where the server ended before it wrote the file."""
+    """Wait for the run file of this process; None if the server ended before it wrote the file."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         run = read_run(path)
@@ -71,7 +71,7 @@ def write_exit(path: Path, identity: str, code: int) -> None:
 
 
 def read_note(path: Path, run: Run) -> dict[str, Any] | None:
-    """Return the content of a file that belongs to this run; None for another one."""
+    """Return the contents of a file that belongs to this run, else None."""
     content = _read(path)
     return content if content and content.get("identity") == run.identity else None
 
@@ -85,6 +85,6 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def write_note(path: Path, content: dict[str, Any]) -> None:
-    """Write a small file of JSON. Raises OSError."""
+    """Write a small JSON file. Raises OSError."""
     with atomic_write(path) as file:
         file.write(json.dumps(content).encode())

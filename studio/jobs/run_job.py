@@ -1,4 +1,4 @@
-"""Run the command of a run file, and write its exit code: python -m studio.jobs.run_job FILE IDENTITY, by studio.jobs."""
+"""Run the command of a run file and write its exit code: python -m studio.jobs.run_job FILE IDENTITY, started by studio.jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from studio.jobs.run_files import wait_for_run, write_exit
 from studio.train.child import end_with
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-TICK = 0.1  # seconds between two looks at the command
+TICK = 0.1  # seconds between polls of the command
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
-"""The voices and vocoders that a project can speak with: its finished voice, the checkpoints of its runs, and the embedded voice.
+"""The voices and vocoders a project can speak with: its finished voice, the checkpoints of its runs, and the embedded voice.
 
-Each has a key. A key contains no path, and is looked up among the files that are there.
+Each has a key, which is looked up among the existing files and never used as a path.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from synthesizer import EMBEDDED, Checkpoint
 FINISHED, EMBEDDED_KEY = "voice", "embedded"
 OWN = "own"  # the vocoder of the voice itself
 BEST, LAST = "best", "last"
-EPOCH = " (epoch {epoch})"  # in the name of a checkpoint, whose epoch is read with its weights
+EPOCH = " (epoch {epoch})"  # in a checkpoint's name; the epoch is read with the weights
 PLACES = {FINISHED: "the finished voice", EMBEDDED_KEY: "the embedded voice"}
 
 
 class Option(NamedTuple):
-    """A choice, and the words for it."""
+    """A choice and its label."""
 
     key: str
     label: str
 
 
 class Files(NamedTuple):
-    """The checkpoints of a choice, no vocoder for Griffin-Lim; the names of both; the denoiser's strength, if it is set."""
+    """The checkpoints of a choice."""
 
     acoustic: Checkpoint
-    vocoder: Checkpoint | None
+    vocoder: Checkpoint | None  # None: Griffin-Lim
     acoustic_name: str
     vocoder_name: str
-    strength: float | None = None
+    strength: float | None = None  # of the denoiser, if it is set
 
 
 class CheckpointChoice(NamedTuple):
-    """A checkpoint with its key, its words, and a name for results, which may contain EPOCH."""
+    """A checkpoint with its option, and a name for results, which may contain EPOCH."""
 
     option: Option
     checkpoint: Checkpoint
@@ -52,12 +52,12 @@ class CheckpointChoice(NamedTuple):
 
 
 def list_voices(project: Project) -> list[Option]:
-    """List the choices of a voice, the finished one first."""
+    """List the voices to choose from, the finished one first."""
     return [place.option for place in find_places(project, "acoustic")]
 
 
 def list_vocoders(project: Project) -> list[Option]:
-    """List the choices of a vocoder, the voice's own first."""
+    """List the vocoders to choose from, the voice's own first."""
     fixed = [Option(OWN, "the voice's own"), Option(GRIFFIN_LIM, "Griffin-Lim")]
     return [*fixed, *(place.option for place in find_places(project, "vocoder"))]
 
@@ -70,7 +70,7 @@ def choose_key(keys: Sequence[str], before: Sequence[str], chosen: str | None, d
 
 
 def find_places(project: Project, role: str) -> list[CheckpointChoice]:
-    """List the checkpoints of a role that are there."""
+    """List the existing checkpoints for a role."""
     return [
         *_in_folder(project.voice, FINISHED, role),
         *_in_runs(project, role),
@@ -79,7 +79,7 @@ def find_places(project: Project, role: str) -> list[CheckpointChoice]:
 
 
 def find_files(project: Project, voice: str, vocoder: str = OWN) -> Files:
-    """Find the checkpoints of two keys. Raises DataError for a key without a checkpoint, and for links out of the project."""
+    """Find the checkpoints of two keys. Raises DataError if one is gone, or a link leads out of the project."""
     acoustic = _find(project, "acoustic", voice)
     if vocoder == OWN:
         vocoder = _own_vocoder(project, voice)
@@ -94,7 +94,7 @@ def _find(project: Project, role: str, key: str) -> CheckpointChoice:
     places = find_places(project, role)
     found = next((place for place in places if place.option.key == key), None)
     if found is None:
-        expected = ", ".join(place.option.label for place in places) or "nothing is there"
+        expected = ", ".join(place.option.label for place in places) or "there is none"
         raise DataError(f"this {'voice' if role == 'acoustic' else role} is gone; choose another one: {expected}")
     if found.checkpoint.path.parent != EMBEDDED:
         check_inside(project, found.checkpoint.path)
@@ -102,7 +102,7 @@ def _find(project: Project, role: str, key: str) -> CheckpointChoice:
 
 
 def _own_vocoder(project: Project, voice: str) -> str:
-    """Return the key of a voice's own vocoder: the finished voice's as its config.json names it, else Griffin-Lim."""
+    """Return the key of a voice's own vocoder: for the finished voice the one in its config.json, else Griffin-Lim."""
     if voice != FINISHED:
         return GRIFFIN_LIM
     flag = default_vocoder(project.voice, REGISTRY.values())
@@ -110,7 +110,7 @@ def _own_vocoder(project: Project, voice: str) -> str:
 
 
 def _in_folder(folder: Path, key: str, role: str) -> Iterator[CheckpointChoice]:
-    """Yield the checkpoints of a role in the folder of a voice: the only voice there, or each of its vocoders."""
+    """Yield the checkpoints of a voice folder for a role: its acoustic model, or each of its vocoders."""
     for spec in REGISTRY.values():
         path = find_checkpoint(folder, spec) if spec.role == role else None
         if path is None:
@@ -123,7 +123,7 @@ def _in_folder(folder: Path, key: str, role: str) -> Iterator[CheckpointChoice]:
 
 
 def _in_runs(project: Project, role: str) -> Iterator[CheckpointChoice]:
-    """Yield the checkpoints of the runs: the best, the last, and those of single epochs."""
+    """Yield the checkpoints of the runs: the best, the last, and those of other epochs."""
     for spec in REGISTRY.values():
         if spec.role != role:
             continue
@@ -140,12 +140,12 @@ def _in_runs(project: Project, role: str) -> Iterator[CheckpointChoice]:
 
 
 def _strength_of_run(project: Project, vocoder: CheckpointChoice) -> float | None:
-    """Return the denoising strength that the finished voice gets from the plan, for a vocoder of a run."""
+    """Return the denoising strength that the plan gives the finished voice, for a vocoder of a run."""
     name = vocoder.checkpoint.spec.name
     if vocoder.checkpoint.path.parent != project.run(name):
         return None
     try:
         settings = read_plan(project.plan).models.get(name)
         return start_strength(settings) if settings else None
-    except DataError:  # no plan, or one that is being edited: the checkpoint's own
+    except DataError:  # no plan, or one being edited: the checkpoint's own strength
         return None

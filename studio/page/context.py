@@ -1,4 +1,4 @@
-"""The context of the page: settings that all tabs share."""
+"""What all tabs of the page share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from studio.page.samples import Speaker
 
 @dataclass(frozen=True)
 class Context:
-    """The folder of all projects, True for computing on the CPU alone, and the runs of commands."""
+    """The folder of all projects, whether to compute on the CPU only, and the runs of commands."""
 
     projects: Path
     cpu: bool
@@ -20,5 +20,5 @@ class Context:
 
     @cached_property
     def speaker(self) -> Speaker:
-        """The synthesis of all tabs, one text at a time; on the CPU while a command computes on a GPU."""
+        """The synthesis of all tabs, one text at a time; on the CPU while a command uses a GPU."""
         return Speaker(self.cpu, lambda: any(job.run.device for job in self.jobs.active()))

@@ -1,4 +1,4 @@
-"""The tab Data: a project, its recordings, and their preparation."""
+"""The Data tab: a project, its recordings, and their preparation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from studio.page.review_panel import add_review
 from studio.prepare.arguments import TextConfig
 from studio.project import create_project, list_projects
 
-RIGHTS = "**Rights.** Record your own voice, or one whose speaker has agreed to it."
-FILES = "Drop recordings (wav, flac, mp3, m4a …), and transcripts of the same names (txt, srt, vtt) if you have them."
+RIGHTS = "**Rights.** Use recordings of your own voice, or of a speaker who has agreed to this use."
+FILES = (
+    "Drop recordings here (wav, flac, mp3, m4a …), and transcripts with the same names (txt, srt, vtt) if you have any."
+)
 RUN = "prepare"
 
 
@@ -26,7 +28,7 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
     stored = add_files(context, project)
     with gr.Accordion("Options", open=False):
         language = gr.Textbox(TextConfig.language, label="Language", max_lines=1, elem_id="language")
-        several = gr.Checkbox(label="Go on where there are several speakers", elem_id="several")
+        several = gr.Checkbox(label="Continue even if there are several speakers", elem_id="several")
     with gr.Row():
         start = gr.Button("Prepare", variant="primary", elem_id="prepare")
         stop = gr.Button("Stop", elem_id="prepare-stop")
@@ -46,7 +48,7 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
 
 
 def add_new_project(context: Context, project: gr.Dropdown) -> None:
-    """Add the field of a new project's name."""
+    """Add the field for a new project's name."""
     with gr.Row(equal_height=True):
         name = gr.Textbox(
             label="Name of a new project",
@@ -55,11 +57,11 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
             min_width=160,
             elem_id="new-project",
         )
-        create = gr.Button("Make the project", min_width=140, elem_id="create")
+        create = gr.Button("Create project", min_width=140, elem_id="create")
 
     def make(name: str) -> tuple[Any, str]:
-        if name in list_projects(context.projects):  # made elsewhere, since this page was loaded
-            gr.Info(f"project {name}: there is one of this name; it is chosen now")
+        if name in list_projects(context.projects):  # made elsewhere after this page was loaded
+            gr.Info(f"project {name}: it exists already, and is chosen now")
             new = name
         else:
             new = create_project(context.projects, name).name
@@ -69,7 +71,7 @@ def add_new_project(context: Context, project: gr.Dropdown) -> None:
 
 
 def add_files(context: Context, project: gr.Dropdown) -> gr.Textbox:
-    """Add the place where files are dropped, and the list of those that the project has."""
+    """Add the drop zone for files, and the list of the project's files."""
     files = gr.File(
         label="Recordings and transcripts", file_count="multiple", type="filepath", height=150, elem_id="files"
     )

@@ -1,4 +1,4 @@
-"""The route of downloads: /download/PROJECT/FILE. Both names are looked up; neither is used as a path."""
+"""Downloads: /download/PROJECT/FILE. Both names are looked up, and neither is used as a path."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def add_route(app: FastAPI, context: Context) -> None:
         known = name in list_projects(context.projects)
         found = find_download(Project(name=name, projects=context.projects), file) if known else None
         if found is None:
-            raise HTTPException(404, "there is no such file for download")
+            raise HTTPException(404, "no such file")
         headers = {"Cache-Control": "no-store"}
         return FileResponse(found.path, media_type="application/zip", filename=found.name, headers=headers)
 
 
 def links(project: Project) -> str:
-    """Return the files for download as a list of HTML."""
+    """List the files for download as HTML."""
     items = [
         f'<li><a href="download/{project.name}/{escape(found.name)}" download>{escape(found.name)}</a> ({size_of(found.size)})</li>'
         for found in list_downloads(project)

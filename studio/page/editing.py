@@ -1,4 +1,4 @@
-"""The review of clips by a page: rows, sounds, and edits that are checked and saved as `studio.prepare --apply` does it."""
+"""The review of clips on the page: rows, sounds, and edits, which are checked and saved as `studio.prepare --apply` does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Edit(NamedTuple):
 
 
 def read_rows(project: Project) -> list[ClipRow]:
-    """Return the rows of clips.tsv, in its order; none before the recordings are prepared. Raises DataError for a damaged table."""
+    """Return the rows of clips.tsv; none before recordings are prepared. Raises DataError for a damaged table."""
     if not project.review.exists():
         return []
     rows, faults = parse_review(check_inside(project, project.review))
@@ -46,12 +46,12 @@ def read_rows(project: Project) -> list[ClipRow]:
 
 
 def table_of(rows: Sequence[ClipRow]) -> list[list[str]]:
-    """Return the cells of a table with the columns of COLUMNS."""
+    """Return the cells of the page's table, in the order of COLUMNS."""
     return [[row.use, row.clip, row.text, row.faults, row.words_wrong] for row in rows]
 
 
 def note_edit(rows: Sequence[ClipRow], edits: Mapping[str, Edit], clip: str, edit: Edit) -> dict[str, Edit]:
-    """Return edits by clip with one more, if it differs from the clip's row; without it, if it does not."""
+    """Return the edits with one more, or without that clip if the edit changes nothing."""
     row = next((row for row in rows if row.clip == clip), None)
     rest = {name: other for name, other in edits.items() if name != clip}
     is_new = row is not None and edit != Edit(row.use, row.text)
@@ -59,7 +59,7 @@ def note_edit(rows: Sequence[ClipRow], edits: Mapping[str, Edit], clip: str, edi
 
 
 def neighbour(rows: Sequence[ClipRow], clip: str, distance: int) -> ClipRow | None:
-    """Return the row that stands `distance` rows after a clip, at most the first or the last; None without rows."""
+    """Return the row `distance` rows after a clip, limited to the first and the last; None without rows."""
     names = [row.clip for row in rows]
     if not rows:
         return None
@@ -68,13 +68,13 @@ def neighbour(rows: Sequence[ClipRow], clip: str, distance: int) -> ClipRow | No
 
 
 def describe_edits(edits: Mapping[str, Edit]) -> str:
-    """Describe edits that are not saved yet; "" without any."""
+    """Describe the unsaved edits; "" without any."""
     names = ", ".join(list(edits)[:SHOWN]) + (" …" if len(edits) > SHOWN else "")
     return f"not saved yet: {len(edits)} clip{'s' * (len(edits) > 1)}, {names}" if edits else ""
 
 
 def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
-    """Return the rate in Hz and the samples (N,) of a clip. Raises DataError for one that the project does not have."""
+    """Return the rate in Hz and the samples (N,) of a clip. Raises DataError if the project has no such clip."""
     path = check_inside(project, project.clips / f"{clip}.wav")
     if path.parent != project.clips or not path.is_file():
         raise DataError(f"clip {clip}: no such clip in the project {project.name}")
@@ -86,7 +86,7 @@ def read_clip(project: Project, clip: str) -> tuple[int, npt.NDArray[np.int16]]:
 
 
 def summarize(project: Project, rows: list[ClipRow]) -> str:
-    """Return minutes, counts and faults of the clips and the files that are left out, a line each; "" without clips."""
+    """Summarise the clips and the files left out; "" without clips."""
     if not rows:
         return ""
     proposals = proposals_of(project)
@@ -97,9 +97,9 @@ def summarize(project: Project, rows: list[ClipRow]) -> str:
 
 
 def save_edits(project: Project, edits: Mapping[str, Edit]) -> str:
-    """Check edits by clip, write clips.tsv, and write the filelists again. Returns a summary.
+    """Check edits, and write clips.tsv and the filelists. Returns a summary.
 
-    Raises DataError with all rows that cannot be used, by the names of their clips; then no file has changed.
+    Raises DataError for all unusable rows, each by its clip; then no file has changed.
     """
     project.require(project.review, "studio.prepare FOLDER --name")
     with lock_project(project):

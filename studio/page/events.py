@@ -1,4 +1,4 @@
-"""Parts that all tabs share: errors in words, and the panel of a run."""
+"""What the tabs share: errors as messages, and the panel of a run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from studio.project import Project, find_project
 from studio.wording import without_folders
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-SECONDS = 2.0  # between two looks at a run
-# Of events: on an error, Gradio would lay the word "Error" over all fields that an event fills.
+SECONDS = 2.0  # between updates of a run
+# For events: on an error, Gradio would put the word "Error" over every field that an event fills.
 HIDDEN: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-# Of events that choose a project: the choice as a page loads, computed before a project was made, arrived after that one's choice.
+# For events that choose a project: the choice made as a page loads could otherwise arrive after a later one.
 IN_TURN: dict[str, Any] = {"concurrency_id": "project", "concurrency_limit": 1}
 
 
 @contextmanager
 def errors_in_words(context: Context) -> Iterator[None]:
-    """Turn the errors of a user, and refusals of the system, into messages of the page. Paths begin at the folder of projects."""
+    """Turn user errors and refusals of the system into messages of the page. Paths start at the folder of projects."""
     try:
         yield
     except (DataError, UsageError) as error:
@@ -41,7 +41,7 @@ def errors_in_words(context: Context) -> Iterator[None]:
 
 
 def in_words(context: Context, function: Function) -> Function:
-    """Let a function raise its errors as errors_in_words does."""
+    """Wrap a function in errors_in_words."""
 
     @functools.wraps(function)
     def call(*values: Any) -> Any:
@@ -52,23 +52,23 @@ def in_words(context: Context, function: Function) -> Function:
 
 
 def message(context: Context, text: str) -> gr.Error:
-    """Return a message that stays until it is closed."""
+    """Return an error message that stays until it is closed."""
     return make_error(shorten(context, text))
 
 
 def shorten(context: Context, text: str) -> str:
-    """Name files without the folders of this machine: from the folder of projects on, others by their names alone."""
+    """Remove the folders of this machine from a message."""
     return without_folders(text, context.projects)
 
 
 def choose(context: Context, name: str | None) -> Project:
-    """Return the project that is chosen above the tabs. Raises DataError where none is."""
+    """Return the project chosen above the tabs. Raises DataError if there is none."""
     return find_project(context.projects, name)
 
 
 @dataclass(frozen=True)
 class RunPanel:
-    """The components that show a run: one sentence, and its last lines."""
+    """The components that show a run: its state, and its last lines of output."""
 
     message: gr.Textbox
     output: gr.Textbox
@@ -95,7 +95,7 @@ def run_values(context: Context, job: Job | None) -> tuple[str, str]:
 
 
 def find_job(context: Context, name: str | None, kind: str) -> Job | None:
-    """Return the newest run of a command of the chosen project; None without one, and where no project is chosen."""
+    """Return the newest run of a command of the chosen project; None without a run or a project."""
     try:
         return context.jobs.find(choose(context, name), kind)
     except (DataError, UsageError):
@@ -103,7 +103,7 @@ def find_job(context: Context, name: str | None, kind: str) -> Job | None:
 
 
 def state_key(name: str | None, job: Job | None) -> str:
-    """Return text that changes when another project is chosen, or a run begins or ends."""
+    """Return text that changes when another project is chosen, or a run starts or ends."""
     return f"{name} {job.run.identity} {job.state.value}" if job else f"{name}"
 
 
@@ -117,9 +117,9 @@ def connect_run(
     stop: gr.Button,
     options: list[Any],
 ) -> gr.State:
-    """Connect the buttons of a run, and show it while it goes on. `begin` takes the project's name and the options.
+    """Connect the buttons of a run, and show its progress. `begin` takes the project's name and the options.
 
-    Returns a state whose change means another project, or the begin or the end of a run.
+    Returns a state that changes with the project, and when a run starts or ends.
     """
     key = gr.State("")
 

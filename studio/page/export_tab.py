@@ -1,4 +1,4 @@
-"""The tab Export: the packed voice, exports for other runtimes, their files for download, and the commands that do the same."""
+"""The Export tab: pack the voice, export it for other runtimes, download the files; and the commands that do the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from studio.page.events import HIDDEN, choose, errors_in_words, shorten
 from studio.project import Project
 
 SHARE, EXPORT = "share", "export"  # names of runs
-TICK = 1.0  # seconds between two looks at a run
+TICK = 1.0  # seconds between updates of a run
 LINES = 8  # of its log
 
 
@@ -43,7 +43,7 @@ class Exporter:
         return self.look(project)
 
     def look(self, project: str | None) -> list[Any]:
-        """Return the state of the newest run, its log, the files for download, the commands, and an update of the timer."""
+        """Return the newest run's state and log, the files for download, the commands, and an update of the timer."""
         if not project:
             return ["", "", "", "", gr.Timer(active=False)]
         with errors_in_words(self.context):
@@ -51,7 +51,7 @@ class Exporter:
             job = self._newest(found)
             state = shorten(self.context, job.message) if job else "Nothing has been exported yet."
             log = shorten(self.context, job.tail(LINES)) if job else ""
-            commands = "\n".join(["The same by commands:\n\n```", *describe_commands(found), "```"])
+            commands = "\n".join(["The same on the command line:\n\n```", *describe_commands(found), "```"])
             return [state, log, links(found), commands, gr.Timer(active=bool(job and job.is_active))]
 
     def _start(self, project: Project, name: str, targets: list[str]) -> None:
@@ -76,7 +76,7 @@ def add_export_tab(context: Context, project: gr.Dropdown) -> None:
     button = gr.Button("Export", elem_id="export")
     if any(missing.values()):
         lines = [f"- {target}: {shorten(context, words)}" for target, words in missing.items() if words]
-        gr.Markdown("Not possible here yet:\n\n" + "\n".join(lines), elem_id="missing-targets")
+        gr.Markdown("Not available here yet:\n\n" + "\n".join(lines), elem_id="missing-targets")
     state = gr.Textbox(label="State", interactive=False, lines=1, elem_id="export-state")
     log = gr.Textbox(label="Log", interactive=False, lines=4, max_lines=LINES, elem_id="export-log")
     files = gr.HTML(elem_id="downloads")

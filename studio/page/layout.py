@@ -1,4 +1,4 @@
-"""The page's frame: the choice of a project above the tabs."""
+"""The page's frame: the choice of a project, and the tabs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from studio.page.train_tab import add_train_tab
 from studio.project import list_projects
 
 HEADING = "# Voice studio\nFrom recordings to a voice that speaks, on this machine."
-HOLD_TIME = (600, 3600)  # seconds between two removals of pictures and sounds, and their age
-HOLD_STREAM = 20.0  # seconds between two events that show that the page is still open
-# The page's address names the project, so that a reload or a bookmark shows it again.
+HOLD_TIME = (600, 3600)  # seconds between clean-ups of pictures and sounds, and their age
+HOLD_STREAM = 20.0  # seconds between events that show that the page is still open
+# The address names the project, so that a reload or a bookmark shows it again.
 READ_ADDRESS = "() => new URLSearchParams(location.search).get('project')"
 WRITE_ADDRESS = """(name) => {
   const address = new URL(location);
@@ -47,7 +47,7 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
         for title, add_tab in TABS:
             with gr.Tab(title):
                 add_tab(context, project)
-        # Not the dropdown itself: Gradio refuses a value of it that was no choice when the server began.
+        # Not the dropdown itself: Gradio refuses values that were no choice when the server started.
         named = gr.Textbox(visible=False)
         page.load(functools.partial(find_chosen, context), named, project, js=READ_ADDRESS, **IN_TURN, **HIDDEN)
         project.change(None, project, None, js=WRITE_ADDRESS, **HIDDEN)
@@ -56,15 +56,15 @@ def make_page(context: Context, ending: asyncio.Event) -> gr.Blocks:
 
 
 def find_chosen(context: Context, name: str | None) -> gr.Dropdown:
-    """Return the choices of a project, and the one of this name, else the first."""
+    """Return the projects to choose from, with this one chosen, or else the first."""
     names = list_projects(context.projects)
     return gr.Dropdown(names, value=name if name in names else next(iter(names), None))
 
 
 async def keep_stream(ending: asyncio.Event) -> AsyncIterator[None]:
-    """Stay unfinished until the server stops, for the stream of answers closes with the last event of a page.
+    """Stay unfinished until the server stops, since the stream of answers closes with a page's last event.
 
-    An event that comes just then would lose its answer (Gradio 6.31), and with timers that happens on a busy machine.
+    An event that arrives just then would lose its answer (Gradio 6.31), which timers on a busy machine make happen.
     """
     while not ending.is_set():
         with suppress(asyncio.TimeoutError):

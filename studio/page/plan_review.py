@@ -27,22 +27,22 @@ from studio.project import Project, check_inside, list_projects
 from synthesizer import EMBEDDED
 
 OPTION = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
-PATH_OPTIONS = frozenset({"dataset_path", "log_file"})  # of text that names a file
+PATH_OPTIONS = frozenset({"dataset_path", "log_file"})  # paths that are parsed as plain text
 UNITS = {"hours": 1.0, "minutes": 1 / 60}
 
 
 def start_choices(projects: Path) -> list[tuple[str, str]]:
-    """Return the warm starts that a page offers: a title and the name of each. Voices of projects have the names of these."""
+    """Return the warm starts to choose from, as (label, key)."""
     voices = [name for name in list_projects(projects) if (projects / name / "voice").is_dir()]
-    own = [(f"voice of the project {name}", f"voice:{name}") for name in voices]
+    own = [(f"voice of project {name}", f"voice:{name}") for name in voices]
     return [("the embedded voice", EMBEDDED_NAME), ("random weights", NOTHING), *own]
 
 
 def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool, cpu: bool) -> list[str]:
-    """Return the arguments of `studio.plan`. Raises DataError for a start or a limit of time that cannot be used."""
+    """Return the arguments of `studio.plan`. Raises DataError for an unknown start or a bad time limit."""
     argv = ["studio.plan", project.name, "--projects", str(project.projects)]
     if start not in [name for _, name in start_choices(project.projects)]:
-        raise DataError(f"start from {start!r}: there is no such voice any more; choose another one")
+        raise DataError(f"start from {start!r}: this voice no longer exists; choose another")
     if start.startswith("voice:"):
         other = Project(name=start.removeprefix("voice:"), projects=project.projects)
         start = str(check_inside(other, other.voice))
@@ -53,18 +53,18 @@ def plan_argv(project: Project, start: str, limit: str, unit: str, find_lr: bool
 
 
 def parse_limit(limit: str, unit: str) -> float:
-    """Return a limit of time in hours. Raises DataError for text that is no number above 0."""
+    """Parse a time limit into hours. Raises DataError for anything but a number above 0."""
     try:
         value = float(limit) * UNITS[unit]
     except (ValueError, KeyError):
         value = 0.0
     if not 0 < value < float("inf"):
-        raise DataError(f"limit of time: {limit!r}, expected a number of {unit} above 0, or nothing")
+        raise DataError(f"time limit: {limit!r}, expected a number of {unit} above 0, or nothing")
     return value
 
 
 def read_explanations(project: Project) -> dict[str, Explanation]:
-    """Explain the models of a plan by name; {} without a plan. Raises DataError for a damaged one."""
+    """Explain a plan, model by model; {} without a plan. Raises DataError for a damaged one."""
     if not project.plan.exists():
         return {}
     plan = read_plan(check_inside(project, project.plan))
@@ -72,7 +72,7 @@ def read_explanations(project: Project) -> dict[str, Explanation]:
 
 
 def figures_of(plan: Plan, name: str) -> Figures | None:
-    """Return the measurements in a plan's notes; None where there are none that can be read."""
+    """Return the measurements in a plan's notes; None if there are none, or they are damaged."""
     machine: Any = plan.notes.get("machine")
     try:
         measured = machine[name]
@@ -82,7 +82,7 @@ def figures_of(plan: Plan, name: str) -> Figures | None:
 
 
 def read_rate_plot(project: Project, name: str) -> npt.NDArray[np.uint8] | None:
-    """Return the pixels of the plot of a model's learning-rate test; None without one."""
+    """Return the plot of a model's learning-rate test as pixels; None without one."""
     path = check_inside(project, project.root / LEARNING_RATE / f"learning_rate_{name}.png")
     try:
         return read_png(path.read_bytes())
@@ -99,9 +99,9 @@ def read_text(project: Project) -> str:
 
 
 def save_plan(project: Project, text: str) -> None:
-    """Check the text of a plan and write plan.json. Raises DataError with all bad values; then no file has changed.
+    """Check the text of a plan and write plan.json. Raises DataError for all bad values; then no file has changed.
 
-    A visitor may name no file outside the folder of all projects, but for the embedded voice.
+    Visitors may name no file outside the folder of all projects, except the embedded voice.
     """
     plan = parse_plan(text, project.plan.name)
     if problems := [problem for name in plan.models for problem in path_problems(name, plan, project)]:
@@ -110,7 +110,7 @@ def save_plan(project: Project, text: str) -> None:
 
 
 def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
-    """Yield the settings of a model that name files elsewhere, or hide a flag in a name or a value."""
+    """Yield the settings of a model that name files elsewhere, or smuggle a flag into a name or a value."""
     settings, place = plan.models[name], f"models.{name}"
     start = settings.warm_start
     if start is not None and not (is_below(start, project.projects) or is_below(start, EMBEDDED)):
@@ -119,7 +119,7 @@ def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
     for option, value in settings.options.items():
         values = value if isinstance(value, list) else [value]
         if not OPTION.fullmatch(option):
-            yield f"{place}.options.{option}: expected the name of an option, of a-z, 0-9 and _"
+            yield f"{place}.options.{option}: expected an option's name: a-z, 0-9 and _"
         elif any(isinstance(item, str) and item.startswith("-") for item in values):
             yield f"{place}.options.{option}: {json.dumps(value)}, expected a value that does not begin with -"
         elif option in paths and not all(item is None or is_below(str(item), project.root) for item in values):
@@ -127,7 +127,7 @@ def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
 
 
 def path_options(spec: ModelSpec) -> frozenset[str]:
-    """Return the options of a model's training that name a file or a folder."""
+    """Return the training options of a model that name a file or a folder."""
 
     def add(parser: argparse.ArgumentParser) -> None:
         add_training_arguments(parser, spec.training)

@@ -1,4 +1,4 @@
-"""The tab Plan: the settings of training with their reasons, and plan.json to edit."""
+"""The Plan tab: training settings with their reasons, and plan.json to edit."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from studio.project import Project
 
 RUN = "plan"
 ABOUT = (
-    "Measures ten steps and a quality report of each model on this machine, and proposes settings that fit the clips."
+    "Times ten steps and one quality report of each model on this machine, and proposes settings that suit the clips."
 )
-EDITING = "`options` takes any further option of train.py by its name, with `_` in place of `-`."
+EDITING = "`options` takes any other option of train.py by name, with `_` instead of `-`."
 
 
 def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
@@ -35,7 +35,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
     choices = start_choices(context.projects)
     with gr.Row():
         start = gr.Dropdown(choices, value=choices[0][1], label="Start from", min_width=200, elem_id="start")
-        limit = gr.Textbox(label="Limit of time", placeholder="no limit", max_lines=1, min_width=120, elem_id="limit")
+        limit = gr.Textbox(label="Time limit", placeholder="no limit", max_lines=1, min_width=120, elem_id="limit")
         unit = gr.Radio(list(UNITS), value="hours", label="Unit", min_width=160, elem_id="unit")
     find_lr = gr.Checkbox(label="Test learning rates first (about 100 steps a model)", elem_id="find-lr")
     with gr.Row():
@@ -67,7 +67,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
 
 
 def add_model(name: str) -> list[Any]:
-    """Add the settings of one model, in the order of `explanations`."""
+    """Add the components of one model, in the order of `explanations`."""
     label = f"plan-{name.lower()}"
     with gr.Accordion(name, open=True):
         expected = gr.Textbox(label="Time", interactive=False, lines=1, elem_id=f"{label}-time")
@@ -98,7 +98,7 @@ def add_editor() -> tuple[gr.Code, gr.Button, gr.Textbox]:
 
 
 def explanations(project: Project | None) -> list[Any]:
-    """Return the values of the models' components; empty ones without a plan."""
+    """Return the values of all models' components; empty ones without a plan."""
     found = read_explanations(project) if project else {}
     values: list[Any] = []
     for name in REGISTRY:
@@ -112,7 +112,7 @@ def explanations(project: Project | None) -> list[Any]:
 
 
 def settings_table(settings: Sequence[tuple[str, str, str]]) -> str:
-    """Return settings with their values and reasons as a table of HTML: one of Gradio's would hide the reasons on a phone."""
+    """Return settings, values and reasons as an HTML table: Gradio's would hide the reasons on a phone."""
     head = "".join(f'<th scope="col">{title}</th>' for title in ("setting", "value", "reason"))
     rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td><td>{escape(reason)}</td></tr>'

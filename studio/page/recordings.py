@@ -1,4 +1,4 @@
-"""Recordings and transcripts that are stored in a project: each under its own name, and none over another file."""
+"""Recordings and transcripts stored in a project, each under its own name and none over another file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from studio.project import Project, check_inside
 
 
 class Storage(NamedTuple):
-    """Outcome of storing files: new names, names whose content was there already, and problems by words."""
+    """New files, files that were there already with the same content, and problems."""
 
     new: list[str]
     repeated: list[str]
@@ -23,9 +23,9 @@ class Storage(NamedTuple):
 
 
 def store_files(project: Project, files: Sequence[Path]) -> Storage:
-    """Move files into the project's recordings. A file of the same name and another content is a problem, and stays as it is.
+    """Move files into the project's recordings. An existing file with other content is kept, and reported as a problem.
 
-    Raises DataError where the folder leads out of the project.
+    Raises DataError if the folder leads out of the project.
     """
     folder = check_inside(project, project.recordings)
     make_folder(folder)
@@ -36,19 +36,19 @@ def store_files(project: Project, files: Sequence[Path]) -> Storage:
         if problem := problem_of_name(path.name):
             problems.append(f"{name}: {problem}")
         elif target.is_symlink():
-            problems.append(f"{name}: a link of this name is there; remove it first")
+            problems.append(f"{name}: a link with this name exists; remove it first")
         elif not target.exists():
             shutil.move(path, target)
             new.append(name)
         elif target.is_file() and file_digest(target) == file_digest(path):
             repeated.append(name)
         else:
-            problems.append(f"{name}: another file of this name is there; rename yours, or remove the other")
+            problems.append(f"{name}: another file with this name exists; rename yours, or remove the other")
     return Storage(new, repeated, problems)
 
 
 def problem_of_name(name: str) -> str:
-    """Return the reason why a file of this name is no recording and no transcript, or ""."""
+    """Say why a file of this name is neither a recording nor a transcript; "" if it is one."""
     ending = Path(name).suffix.lower()
     if name.startswith("."):
         return "a hidden file; expected a recording or a transcript"
@@ -60,7 +60,7 @@ def problem_of_name(name: str) -> str:
 
 
 def list_recordings(project: Project) -> list[str]:
-    """List the names of the stored files."""
+    """List the stored files."""
     try:
         return sorted(printable(path.name) for path in project.recordings.iterdir() if not path.name.startswith("."))
     except OSError:
@@ -68,16 +68,16 @@ def list_recordings(project: Project) -> list[str]:
 
 
 def describe_storage(project: Project, storage: Storage) -> str:
-    """Describe the outcome of storing files, and list all that the project has."""
+    """Describe what was stored, and list all files of the project."""
     lines = [f"not stored: {problem}" for problem in storage.problems]
-    lines += [f"there already: {', '.join(storage.repeated)}"] if storage.repeated else []
+    lines += [f"already there: {', '.join(storage.repeated)}"] if storage.repeated else []
     return "\n".join([*lines, *list_recordings(project)])
 
 
 def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:
     """Return the arguments of `studio.prepare` for the stored recordings.
 
-    Raises DataError where there are none, and where the project's clips come from another folder, since a run would remove them.
+    Raises DataError if there are none, or if the project's clips come from another folder: a run would remove them.
     """
     folder = check_inside(project, project.recordings)
     if not list_recordings(project):
@@ -85,7 +85,7 @@ def prepare_argv(project: Project, language: str, several_speakers: bool) -> lis
     if (other := recorded_folder(project)) and Path(other) != folder.resolve():
         raise DataError(
             f"{project.name}: its clips come from another folder of this machine, which the page does not read; "
-            f"go on with {project.command('studio.prepare', 'FOLDER', '--name')}"
+            f"continue with {project.command('studio.prepare', 'FOLDER', '--name')}"
         )
     argv = ["studio.prepare", str(folder), "--name", project.name, "--projects", str(project.projects)]
     argv += ["--language", language.strip() or TextConfig.language]
@@ -93,7 +93,7 @@ def prepare_argv(project: Project, language: str, several_speakers: bool) -> lis
 
 
 def recorded_folder(project: Project) -> str:
-    """Return the folder that the project's clips come from; "" before the first run."""
+    """Return the folder that the clips come from; "" before the first run."""
     try:
         settings = parse_json(project.settings.read_bytes())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The review in the tab Data: the table of clips, one clip with its sound, and edits until they are saved."""
+"""The review in the Data tab: the table of clips, one clip with its sound, and unsaved edits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Edits = dict[str, Edit]
 
 @dataclass(frozen=True)
 class ClipPanel:
-    """The components of the chosen clip, and the edits that are not saved."""
+    """The components of the chosen clip, and the unsaved edits."""
 
     clip: gr.Textbox
     audio: gr.Audio
@@ -53,7 +53,7 @@ class ClipPanel:
 
 
 def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
-    """Add the table and the panel of a clip; they are read anew when `key` changes."""
+    """Add the table and the panel of a clip, which are refreshed when `key` changes."""
     summary = gr.Textbox(label="Clips", interactive=False, lines=2, max_lines=12, elem_id="summary")
     table = gr.Dataframe(
         headers=list(COLUMNS),
@@ -110,7 +110,7 @@ def add_clip_panel() -> ClipPanel:
 def connect_choice(
     context: Context, project: gr.Dropdown, table: gr.Dataframe, panel: ClipPanel, steps: list[tuple[gr.Button, int]]
 ) -> None:
-    """Connect the table and the buttons with the panel. The edit of the clip before is noted."""
+    """Connect the table and the buttons with the panel; leaving a clip notes its edit."""
 
     def go(name: str | None, distance: int, values: tuple[Any, ...], clip: str) -> tuple[Any, ...]:
         chosen = choose(context, name)
@@ -138,7 +138,7 @@ def note(rows: list[ClipRow], edits: Edits, clip: str, use: str | None, text: st
 
 
 def clip_values(project: Project | None, row: ClipRow | None, edits: Edits, message: str = "") -> tuple[Any, ...]:
-    """Return the values of the panel for a clip, with its edit; empty ones without a clip."""
+    """Return the panel's values for a clip, with its edit; empty ones without a clip."""
     words = message or describe_edits(edits)
     if project is None or row is None:
         return "", None, "", "", "", None, edits, words

@@ -1,4 +1,4 @@
-"""Samples: texts spoken by a voice or a checkpoint of a project, one after the other, behind all other work of the machine."""
+"""Samples: texts spoken by a voice or a checkpoint of a project, one at a time and at low priority."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from synthesizer import Choice, Line, Synthesizer
 
 MOST_CHARACTERS = 1000  # of a text
 LARGEST = {"seed": LARGEST_SEED, "sigma": 10.0, "strength": 10.0}
-NICE = 10  # the priority of the thread below that of a training, on Linux
-ATTEMPTS = 5  # to read checkpoints that a training replaces
+NICE = 10  # a priority below that of a training, on Linux
+ATTEMPTS = 5  # to read checkpoints that a training is replacing
 
 Value = TypeVar("Value")
 Stamp = tuple[int, ...] | None  # identity of a file's content; None where it is missing
@@ -38,7 +38,7 @@ Stamp = tuple[int, ...] | None  # identity of a file's content; None where it is
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechRequest:
-    """A text to speak, with keys of choices.py; None: the voice's own setting. Raises UsageError for values out of range."""
+    """A text to speak, with keys from choices.py; None means the voice's own setting. Raises UsageError for values out of range."""
 
     project: Project
     text: str
@@ -60,7 +60,7 @@ class SpeechRequest:
 
 
 class Sample(NamedTuple):
-    """The speech of a request, its pieces and their symbols; the name of its voice; seconds of loading and of computing."""
+    """The speech of a request, in whole and in pieces with their symbols; `loading` and `computing` in seconds."""
 
     speech: Speech
     pieces: list[Speech]
@@ -72,10 +72,12 @@ class Sample(NamedTuple):
 
     @property
     def message(self) -> str:
-        """One or two sentences on the sample."""
+        """A sentence or two about the sample."""
         seconds = len(self.speech.audio) / self.speech.sampling_rate
         loading = f", after {self.loading:.1f} s of loading" if self.loading >= 0.05 else ""
-        limit = "" if self.speech.finished else " The decoder reached its limit of frames; the text may be cut."
+        limit = (
+            "" if self.speech.finished else " The decoder reached its frame limit; the end of the text may be missing."
+        )
         return f"{self.name}: {seconds:.2f} s of speech, computed in {self.computing:.1f} s{loading}; seed {self.seed}.{limit}"
 
     def draw(self) -> Pictures:
@@ -90,11 +92,11 @@ class _LoadedVoice(NamedTuple):
 
 
 class Speaker:
-    """Speaks requests one at a time, in a thread of low priority, with the models of the newest request alone in memory.
+    """Speaks requests one at a time in a low-priority thread, and keeps only the newest request's models in memory.
 
     Args:
-        cpu: compute on the CPU, even where there is a GPU.
-        is_training: returns True while a training runs; then the CPU computes, since a training has the memory of the GPU.
+        cpu: compute on the CPU even if there is a GPU.
+        is_training: returns True while a training runs, which needs the memory of the GPU: the CPU is used instead.
     """
 
     def __init__(self, cpu: bool = False, is_training: Callable[[], bool] = lambda: False) -> None:
@@ -111,7 +113,7 @@ class Speaker:
         return self._thread.submit(sample.draw).result()
 
     def close(self) -> None:
-        """End the thread after the request that it computes."""
+        """End the thread after its current request."""
         self._thread.shutdown(cancel_futures=True)
         self._loaded = None
 
@@ -128,13 +130,13 @@ class Speaker:
             raise DataError(f"text: {'; '.join(error.problems.values())}") from None
         speech = join_pieces(pieces, parts)
         if speech is None:
-            raise DataError("not enough memory for this text; choose a shorter one")
+            raise DataError("not enough memory for this text; try a shorter one")
         symbols = [voice.symbols(part.text) for part in parts]
         whole = [piece for piece in pieces if piece is not None]
         return Sample(speech, whole, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
 
     def _load(self, request: SpeechRequest) -> _LoadedVoice:
-        """Return the models of a request; those of another one are dropped first."""
+        """Return the models of a request, after dropping those of another."""
         device = precision.pick_device(cpu=self.cpu or self.is_training())
         files = find_files(request.project, request.voice, request.vocoder)
         places = paths_of(files)
@@ -151,7 +153,7 @@ class Speaker:
 
 
 def load_voice(files: Files, device: torch.device) -> tuple[Synthesizer, str]:
-    """Load the models of a choice. Returns the voice, and its name with the epochs of its checkpoints."""
+    """Load the models of a choice. Returns the voice, and its name with the epochs."""
     config = SynthesisConfig(denoising_strength=files.strength)
     choice = Choice(files.acoustic, files.vocoder, files.acoustic_name)
     voice = Synthesizer.from_choice(choice, config=config, device=device)
@@ -174,7 +176,7 @@ def paths_of(files: Files) -> list[Path]:
 
 
 def stamps(paths: Sequence[Path]) -> list[Stamp]:
-    """Return the identity of each file's content; a training writes beside a file and renames, which changes it."""
+    """Identify each file's contents; a training replaces files by renaming, which changes the inode."""
     found: list[Stamp] = []
     for path in paths:
         try:
@@ -187,9 +189,9 @@ def stamps(paths: Sequence[Path]) -> list[Stamp]:
 
 
 def read_unchanged(paths: Sequence[Path], read: Callable[[], Value]) -> tuple[Value, list[Stamp]]:
-    """Read files until none of them changes meanwhile, a few times. Returns the result and the stamps of the files.
+    """Read files until none has changed meanwhile. Returns the result and the stamps of the files.
 
-    Raises what `read` raises from files that do not change; DataError where they change each time.
+    Raises what `read` raises for unchanged files, and DataError if they change on every attempt.
     """
     for _ in range(ATTEMPTS):
         before = stamps(paths)
@@ -201,11 +203,11 @@ def read_unchanged(paths: Sequence[Path], read: Callable[[], Value]) -> tuple[Va
             continue
         if stamps(paths) == before:
             return value, before
-    raise DataError("the training replaces this checkpoint again and again; try again in some seconds")
+    raise DataError("the training keeps replacing this checkpoint; try again in a few seconds")
 
 
 def lower_priority() -> None:
-    """Let other threads go first. Linux has a priority for each thread, and those that PyTorch starts from it inherit it."""
+    """Let other threads go first. On Linux each thread has a priority, which PyTorch's threads started from it inherit."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

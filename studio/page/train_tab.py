@@ -1,4 +1,4 @@
-"""The tab Train: start, pause and resume, with losses, pictures and sounds while it goes on."""
+"""The Train tab: start, pause and resume, with losses, pictures and sounds meanwhile."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingVi
 
 RUN = "train"
 NEWEST = "newest"
-SOUNDS = 4  # lines of an evaluation that are shown
-SECONDS = 3.0  # between two looks at the log
+SOUNDS = 4  # sounds of an evaluation to show
+SECONDS = 3.0  # between updates
 ABOUT = (
-    "Trains both models as the plan says, and writes the voice. It goes on when this page or the server is closed. "
-    "Pause saves first; Start goes on where it stopped."
+    "Trains both models as planned and writes the voice. Training continues when you close this page or stop the server. "
+    "Pause saves first, and Start resumes from there."
 )
 
 
@@ -62,12 +62,12 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
 
 
 def show(pixels: Any) -> gr.Image:
-    """Return the value of a picture's component."""
+    """Return the value of a picture's component, hidden without a picture."""
     return gr.Image(value=pixels, visible=pixels is not None)
 
 
 def show_report(report: ReportView) -> list[Any]:
-    """Return the values of the components of a report; those that it has nothing for are not visible."""
+    """Return the values of a report's components; those without content are hidden."""
     pictures = [show(picture.pixels if picture else None) for picture in (report.alignment, report.mel)]
     sounds: list[Any] = [
         gr.Audio(value=(speech.rate, speech.samples), label=f"step {speech.step:,}: {speech.text}", visible=True)

@@ -1,4 +1,4 @@
-"""The training of a project, as a page shows it: progress in words, losses, and the newest pictures and sounds."""
+"""A project's training on the page: progress in words, losses, and the newest pictures and sounds."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from studio.voice.card import describe_measures
 from studio.wording import HOUR, duration
 
 LOG, TENSORBOARD = "nvlog.json", "tensorboard"  # of a model's run folder
-CURVE_SECONDS = 10.0  # between two curves while steps go on
+CURVE_SECONDS = 10.0  # between updates of the curve
 SIZES = {"images": 1, "audio": 1, "scalars": 1, "histograms": 1, "tensors": 1, "compressedHistograms": 1}
-MEL, ALIGNMENT = ("free_running_mel_0", "mel"), ("free_running_alignment_0", "alignment")  # the first that there is
+MEL, ALIGNMENT = ("free_running_mel_0", "mel"), ("free_running_alignment_0", "alignment")  # in order of preference
 EVALUATION = "evaluation/"
 
 
@@ -41,7 +41,7 @@ class Picture(NamedTuple):
 
 
 class SpokenLine(NamedTuple):
-    """A line that an evaluation synthesised, at an optimizer step: rate in Hz, samples (N,) and the text."""
+    """A line synthesised by an evaluation at an optimizer step: rate in Hz, samples (N,) and the text."""
 
     rate: int
     samples: npt.NDArray[np.int16]
@@ -50,7 +50,7 @@ class SpokenLine(NamedTuple):
 
 
 class RunPictures:
-    """The event files of a model's run. `update` reads the events that came since the last call."""
+    """The event files of a model's run; `update` reads the events added since the last call."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class RunPictures:
         self._inode = 0
 
     def update(self) -> bool:
-        """Read new events. Returns False where there are no event files yet."""
+        """Read new events. Returns False if there are no event files yet."""
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second
 
         try:
@@ -72,7 +72,7 @@ class RunPictures:
         return True
 
     def picture(self, names: tuple[str, ...]) -> Picture | None:
-        """Return the newest picture of the first name that the validations have; None without one."""
+        """Return the newest picture of the first name found among the validations; None if there is none."""
         tags = self._events.Tags()["images"] if self._events else []
         for name in names:
             if (tag := f"validation/{name}") in tags:
@@ -81,7 +81,7 @@ class RunPictures:
         return None
 
     def speeches(self, texts: list[str]) -> list[SpokenLine]:
-        """Return the newest sounds of an evaluation's lines, in their order; `texts` are those of the lines."""
+        """Return the newest sound of each line of an evaluation; `texts` are the lines."""
         tags = [tag for tag in (self._events.Tags()["audio"] if self._events else []) if tag.startswith(EVALUATION)]
         found = []
         for tag in sorted(tags, key=lambda tag: int(tag.removeprefix(EVALUATION))):
@@ -92,7 +92,7 @@ class RunPictures:
 
 
 def evaluation_texts(project: Project, lines: int) -> list[str]:
-    """Return the texts of an evaluation's lines; [] where the filelist cannot be read."""
+    """Return the texts of an evaluation's lines; [] if the filelist cannot be read."""
     try:
         return [row.text for row in spread(read_filelist(project.validation_list), lines)]
     except DataError:
@@ -100,7 +100,7 @@ def evaluation_texts(project: Project, lines: int) -> list[str]:
 
 
 class Keys(NamedTuple):
-    """Keys of the curve and of the report that a page shows."""
+    """Keys of the curve and the report on a page."""
 
     curve: str = ""
     report: str = ""
@@ -111,7 +111,7 @@ NOTHING_SEEN = Keys()
 
 @dataclass
 class RunView:
-    """The readers of one model's run, and the step of the newest curve with its time."""
+    """The readers of a run, and the step and time of the newest curve."""
 
     log: RunLog
     pictures: RunPictures
@@ -119,13 +119,13 @@ class RunView:
     curve_time: float = -math.inf
 
     def curve_key(self) -> str:
-        """Return text that changes with new losses, but at most every CURVE_SECONDS while steps go on."""
+        """Return text that changes with new losses, but at most every CURVE_SECONDS for training losses."""
         if self.log.step < self.curve_step or time.monotonic() - self.curve_time >= CURVE_SECONDS:
             self.curve_step, self.curve_time = self.log.step, time.monotonic()
         return f"{self.log.path} {self.curve_step} {len(self.log.losses.validation)}"
 
     def report_key(self, progress: ModelProgress) -> str:
-        """Return text that changes when a validation or a report has come, and at the end."""
+        """Return text that changes with each validation and report, and at the end."""
         return f"{self.log.path} {len(self.log.losses.validation)} {self.log.report} {progress.finished}"
 
 
@@ -138,7 +138,7 @@ class ReportView(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """A model's training at a moment: its progress in words. losses and report: None where the page shows them already."""
+    """A model's training at a moment; `losses` and `report` are None if the page shows them already."""
 
     keys: Keys
     words: str
@@ -147,14 +147,14 @@ class Sight(NamedTuple):
 
 
 class TrainingView:
-    """Readers of the runs of all projects, for several pages at once."""
+    """Readers of the runs of all projects, shared by all pages."""
 
     def __init__(self) -> None:
         self._views: dict[Path, RunView] = {}
         self._lock = threading.Lock()
 
     def look(self, project: Project, name: str, seen: Keys = NOTHING_SEEN) -> Sight:
-        """Read the run of a model; pictures whose keys are `seen` already are left out."""
+        """Read the run of a model; pictures whose keys are in `seen` are left out."""
         with self._lock:
             folder = check_inside(project, project.run(name))
             new = RunView(RunLog(folder / LOG), RunPictures(folder / TENSORBOARD / name))
@@ -174,7 +174,7 @@ class TrainingView:
 
 
 def newest_model(project: Project) -> str:
-    """Return the model that was trained last; the first one where none was."""
+    """Return the model that was trained last, or the first if none was."""
     times = {name: _time_of_change(project.run(name) / LOG) for name in REGISTRY}
     return max(times, key=lambda name: times[name])
 
@@ -187,7 +187,7 @@ def _time_of_change(path: Path) -> float:
 
 
 def settings_of(project: Project, name: str) -> ModelPlan | None:
-    """Return a model's settings; None without a plan that can be read."""
+    """Return a model's settings; None without a readable plan."""
     try:
         return read_plan(project.plan).models.get(name)
     except DataError:
@@ -195,7 +195,7 @@ def settings_of(project: Project, name: str) -> ModelPlan | None:
 
 
 def progress_of(project: Project, name: str) -> ModelProgress:
-    """Return the time spent and the end of a model's training; empty where the file cannot be read."""
+    """Return a model's progress; empty if the file cannot be read."""
     try:
         return Progress(project.root / "runs" / "progress.json").of(name)
     except DataError:
@@ -203,7 +203,7 @@ def progress_of(project: Project, name: str) -> ModelProgress:
 
 
 def describe(name: str, log: RunLog, settings: ModelPlan | None, progress: ModelProgress) -> str:
-    """Describe a model's progress: step, epoch, loss, time left, and the newest report."""
+    """Describe a training: step, epoch, loss, time left, and the newest report."""
     if not log.step:
         return f"{name}: no step yet."
     epochs = settings.epochs if settings else 0
@@ -222,7 +222,7 @@ def describe(name: str, log: RunLog, settings: ModelPlan | None, progress: Model
 
 
 def seconds_left(steps: int, seconds: float, settings: ModelPlan | None, progress: ModelProgress) -> float:
-    """Return the seconds of the steps that are left, or those of the plan's hours where they are fewer."""
+    """Return the seconds that the remaining steps take, or those left of the plan's hours if they are fewer."""
     left = max(0, steps) * seconds
     if settings and settings.hours is not None:
         left = min(left, max(0.0, HOUR * settings.hours - progress.spent))

@@ -1,4 +1,4 @@
-"""Uploads that break off leave nothing. Gradio itself removes the parts of a damaged upload alone."""
+"""Interrupted uploads leave nothing behind: they are made to look damaged, since Gradio only removes the parts of damaged ones."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OLD = 3600.0  # seconds without a change
 
 
 class WholeUploads:
-    """An ASGI middleware around the app: an upload that breaks off ends as a damaged one, whose parts are removed."""
+    """ASGI middleware that ends an interrupted upload as a damaged one, whose parts are removed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        # The parser of uploads warns of the damage that is made here, without a word on which upload it was.
+        # The parser would warn of the damage made here, without saying which upload it was in.
         logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,7 +31,7 @@ class WholeUploads:
 
 
 def end_damaged(scope: Scope, receive: Receive) -> Receive:
-    """Return a `receive` that ends a body which breaks off with a part that has no name."""
+    """Return a `receive` that ends an interrupted body with a part that has no name."""
     damage = f"\r\n--{boundary_of(scope)}\r\nX: 0\r\n\r\n".encode("latin-1", "replace")
     is_whole = False
 
@@ -48,14 +48,14 @@ def end_damaged(scope: Scope, receive: Receive) -> Receive:
 
 
 def boundary_of(scope: Scope) -> str:
-    """Return the mark between the parts of a body; "" where its type names none."""
+    """Return the boundary between the parts of a body; "" if its type names none."""
     header = Header()
     header["Content-Type"] = Headers(scope=scope).get("content-type", "")
     return str(header.get_param("boundary", ""))
 
 
 def remove_old(folder: Path) -> None:
-    """Remove files and folders of uploads that an earlier server has left: those without a change for an hour."""
+    """Remove uploads left by an earlier server: files and folders unchanged for an hour."""
     if not folder.is_dir() or folder.is_symlink():
         return
     for path in folder.iterdir():

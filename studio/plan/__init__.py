@@ -1,1 +1,1 @@
-"""Plan: the settings of training, proposed from the data and the machine."""
+"""Plan: training settings proposed from the data and the machine."""

@@ -1,7 +1,7 @@
-"""Propose the training of a project: python -m studio.plan NAME, after studio.prepare.
+"""Propose training settings for a project: python -m studio.plan NAME, after studio.prepare.
 
-Reads the clips, measures ten steps and a report of each model on this machine, and writes PROJECT/plan.json with the reason
-of each setting. The file may be edited; `python -m studio.train NAME` follows it.
+Reads the clips, times ten steps and one quality report of each model on this machine, and writes PROJECT/plan.json with a reason
+for each setting. You may edit the file; `python -m studio.train NAME` follows it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weigh
 from studio.project import Project
 from studio.wording import duration
 
-LEARNING_RATE = "learning_rate"  # folder of the range tests in a project
+LEARNING_RATE = "learning_rate"  # a project's folder of range tests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             cpu=options.cpu,
             half=half,
         )
-        print(f"{spec.name}: measuring ten steps and a report …", flush=True)
+        print(f"{spec.name}: measuring ten steps and one report …", flush=True)
         settings, figures = propose(spec, material, request, plan, project, gpu, _audio_of(starts))
         plan = replace(plan, models={**plan.models, spec.name: settings})
         if options.find_lr:
@@ -95,10 +95,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def check_rate(material: Material, starts: Starts) -> None:
-    """Raise DataError where the clips have another rate than the warm start."""
+    """Raise DataError if the clips have another rate than the warm start."""
     rate = _audio_of(starts).get("sampling_rate", AudioConfig.sampling_rate)
     if material.sampling_rate != rate:
-        expected = f"expected {rate} Hz as the warm start has; prepare them anew"
+        expected = f"expected {rate} Hz, as the warm start has; prepare them again with -sr {rate}"
         raise DataError(f"the clips have {material.sampling_rate} Hz, {expected}")
 
 
@@ -115,7 +115,7 @@ def propose(
     gpu: bool,
     audio: dict[str, Any],
 ) -> tuple[ModelPlan, Figures]:
-    """Decide the settings of a model, and measure its steps with them."""
+    """Choose the settings of a model, and measure its steps with them."""
     advice = proposal.advise(spec, material, request, gpu)
     wanted = proposal.wanted_batch(advice, spec, material.clips)
     usual = {"epochs": spec.training.epochs, "learning_rate": spec.training.learning_rate, "warmup_steps": 0}
@@ -139,7 +139,7 @@ def propose(
         "batch_size": batch,
         "grad_accumulation_steps": accumulation,
         **length,
-        "learning_rate": proposal.Setting(named["learning_rate"], "usual for such a start; --find-lr tests it"),
+        "learning_rate": proposal.Setting(named["learning_rate"], "usual for this start; --find-lr tests it"),
         "warmup_steps": proposal.choose_warmup(named["warmup_steps"], epochs, figures),
         **proposal.choose_ending(spec, material, epochs, counts_words()),
     }
@@ -151,7 +151,7 @@ def propose(
 def draft_of(
     spec: ModelSpec, request: proposal.PlanRequest, options: dict[str, Any], batch: int, material: Material
 ) -> ModelPlan:
-    """Return settings that suffice to measure steps."""
+    """Return settings that are enough to measure steps."""
     return ModelPlan(
         warm_start=request.warm_start,
         batch_size=batch,
@@ -183,7 +183,7 @@ def trial_argv(name: str, plan: Plan, project: Project) -> list[str]:
 
 
 def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
-    """Run train.py --find-lr, and set the rate that it suggests. Raises DataError with its message where it fails."""
+    """Run train.py --find-lr, and set the rate it suggests. Raises DataError with its message if it fails."""
     folder = project.root / LEARNING_RATE
     command = train_command([*trial_argv(spec.name, plan, project), "-o", str(folder), "--find-lr"])
     done = subprocess.run(command, env=environment(plan.threads), capture_output=True, text=True, errors="replace")
@@ -192,14 +192,14 @@ def with_tested_rate(spec: ModelSpec, plan: Plan, project: Project) -> Plan:
     result = json.loads((folder / f"learning_rate_{spec.name}.json").read_text())
     settings = plan.models[spec.name]
     plot = display_path(folder / f"learning_rate_{spec.name}.png")
-    reason = f"a tenth of {result['limit']:.2g}, where the range test had its lowest loss: {plot}"
+    reason = f"a tenth of {result['limit']:.2g}, at which the range test had its lowest loss: {plot}"
     rate = float(f"{result['suggestion']:.2g}")
     settings = replace(settings, learning_rate=rate, reasons=settings.reasons | {"learning_rate": reason})
     return replace(plan, models=plan.models | {spec.name: settings})
 
 
 def describe(spec: ModelSpec, plan: Plan, project: Project, figures: Figures) -> list[str]:
-    """List the settings with their reasons, the command and the expected hours."""
+    """List the settings with their reasons, the expected time and the command."""
     explained = explain(spec.name, plan, project, figures)
     lines = [f"\n{spec.name}, {figures.parameters:,} parameters"]
     lines += [f"  {name} {value}: {reason}" for name, value, reason in explained.settings]
@@ -207,7 +207,7 @@ def describe(spec: ModelSpec, plan: Plan, project: Project, figures: Figures) ->
 
 
 class Explanation(NamedTuple):
-    """A model's plan for people: rows (setting, value, reason), the expected hours in words, and the command of train.py."""
+    """A model's plan for people: rows (setting, value, reason), the expected time, and the command line of train.py."""
 
     settings: list[tuple[str, str, str]]
     expected: str
@@ -215,7 +215,7 @@ class Explanation(NamedTuple):
 
 
 def explain(name: str, plan: Plan, project: Project, figures: Figures | None) -> Explanation:
-    """Explain the plan of a model; without figures it names no hours."""
+    """Explain the plan of a model, without an expected time if there are no figures."""
     settings = plan.models[name]
     rows = [(key, json.dumps(getattr(settings, key)), reason) for key, reason in settings.reasons.items()]
     argv = train_argv(name, plan, project)
@@ -226,7 +226,7 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
 
 
 def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
-    """Describe the time that a model's training may take, by what was measured."""
+    """Estimate a model's training time from what was measured."""
     steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures)
     reports = proposal.count_reports(settings.epochs, settings.report_every)
     parts = [f"{duration(steps)} of steps", f"{duration(reports * figures.report_seconds)} of {reports} reports"]
@@ -239,7 +239,7 @@ def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) ->
 
 def parse_args(argv: list[str]) -> PlanOptions:
     """Parse the command's flags."""
-    parser = project_parser("studio.plan", __doc__, "project that studio.prepare has written")
+    parser = project_parser("studio.plan", __doc__, "project made by studio.prepare")
     start = "checkpoints or voice folders to start from; `embedded`: the voice that comes with the code; `none`: random weights"
     parser.add_argument("--from", dest="start", nargs="+", default=[EMBEDDED_NAME], metavar="CHECKPOINT", help=start)
     add_fields(parser.add_mutually_exclusive_group(), PlanOptions, "hours", "minutes")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.inference.evaluation import MEASURED
-from common.training.rules import NEEDED
+from common.quality import MEASURED
+from common.training.options import NEEDED
 from studio.plan.file import ModelPlan, Plan
 from studio.project import Project
 
 CHECKPOINT_MINUTES = 5
 KEPT = 2  # checkpoints beside the best
-SLACK = 0.1  # of the validation loss: the first checkpoints of a warm start read best, but have the old voice
+SLACK = 0.1  # of validation loss: the first checkpoints of a warm start read best, but still have the old voice
 
 
 def data_argv(name: str, plan: Plan, project: Project) -> list[str]:
@@ -52,7 +52,7 @@ def train_argv(name: str, plan: Plan, project: Project) -> list[str]:
 
 
 def report_options(settings: ModelPlan) -> dict[str, Any]:
-    """Return the options of the reports: the lines, and the measures that are left out, all but the one that selects."""
+    """Return the options of the reports: their lines, and the measures to leave out, all but the one that selects."""
     without = [measure for measure in MEASURED if measure != NEEDED.get(settings.best_by)]
     return {"evaluate-lines": settings.report_lines, "evaluate-without": without}
 

@@ -1,4 +1,4 @@
-"""plan.json: the settings of training, which a person may edit; every bad value is named by file and field."""
+"""plan.json: training settings, which people may edit; every bad value is reported by file and field."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from common.arguments import LARGEST_SEED
 from common.errors import DataError
 from common.files import atomic_write, parse_json
-from common.training.checkup import BEST_BY
 from common.training.optimization import SCHEDULES
+from common.training.options import BEST_BY
 from models import REGISTRY
 
 VERSION = 1
@@ -21,7 +21,7 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """Settings of one model's training. `options` has further options of train.py by their names."""
+    """Training settings of one model. `options`: further options of train.py by name."""
 
     warm_start: str | None
     batch_size: int
@@ -33,15 +33,15 @@ class ModelPlan:
     report_every: int  # epochs
     report_lines: int
     best_by: str
-    patience: int  # reports
-    hours: float | None  # at which the run ends
+    patience: int  # reports without a gain
+    hours: float | None  # time limit
     options: dict[str, Any] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)  # by the names above, for people
+    reasons: dict[str, str] = field(default_factory=dict)  # of the settings above, for people
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The content of plan.json; `notes` are for people."""
+    """The contents of plan.json; `notes` are for people."""
 
     seed: int
     threads: int
@@ -88,7 +88,7 @@ PLAN_CHECKS: dict[str, Check] = {
     "seed": (lambda value: type(value) is int and 0 <= value <= LARGEST_SEED, "a whole number from 0 to 2^32 - 1"),
     "threads": _whole(1),
     "cpu": TRUTH,
-    "models": (lambda value: isinstance(value, dict) and bool(value), "a JSON object with a model or more"),
+    "models": (lambda value: isinstance(value, dict) and bool(value), "a JSON object with at least one model"),
     "notes": OBJECT,
     "version": (lambda value: value == VERSION and type(value) is int, f"{VERSION}"),
 }
@@ -98,7 +98,7 @@ OPTIONAL = ("options", "reasons", "notes")
 
 
 def read_plan(path: Path) -> Plan:
-    """Read and check a plan. Raises one DataError with all bad values, each as `file: field: found, expected …`."""
+    """Read and check a plan. Raises one DataError for all bad values, as `file: field: found, expected …`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -107,11 +107,11 @@ def read_plan(path: Path) -> Plan:
 
 
 def _no_json(place: str, error: Exception) -> str:
-    return f"{place}: no JSON that can be read ({error}); run `python -m studio.plan` again"
+    return f"{place}: cannot be read as JSON ({error}); run `python -m studio.plan` again"
 
 
 def parse_plan(text: str, place: str) -> Plan:
-    """Check the text of a plan; messages name `place`. Raises DataError as read_plan does."""
+    """Parse and check the text of a plan, which messages call `place`. Raises DataError as read_plan does."""
     try:
         content = parse_json(text)
     except ValueError as error:
@@ -151,7 +151,7 @@ def _problems(content: Mapping[str, Any], checks: Mapping[str, Check], place: st
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan. Raises OSError where the system refuses."""
+    """Write a plan. Raises OSError."""
     assert set(MODEL_CHECKS) == {item.name for item in fields(ModelPlan)}
     with atomic_write(path) as file:
         file.write(f"{json.dumps(asdict(plan), indent=1, ensure_ascii=False)}\n".encode())

@@ -1,4 +1,4 @@
-"""The machine that trains: memory and time of steps, measured by train.py, and the packages that are installed."""
+"""The training machine: memory and time of steps as train.py measures them, threads, and installed packages."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Figures:
     batch_size: int
     clips_per_step: int
     steps_per_epoch: int
-    always: int  # bytes without any clip
+    always: int  # bytes used without any clip
     clip: int  # bytes of the longest clip
     available: int
-    step_seconds: list[float]  # of ten steps; empty where the batch does not fit
-    report_seconds: float = 0.0  # of a validation with its quality report
-    start_seconds: float = 0.0  # from the start of the process to its first step
+    step_seconds: list[float]  # of ten steps; empty if the batch does not fit
+    report_seconds: float = 0.0  # a validation with its quality report
+    start_seconds: float = 0.0  # from process start to the first step
 
 
 def measure(argv: Sequence[str], threads: int) -> Figures:
-    """Run train.py --dry-run --measure with these arguments. Raises DataError with the message of train.py where it fails."""
+    """Run train.py --dry-run --measure with these arguments. Raises DataError with train.py's message if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")
         command = train_command([*argv, "--dry-run", "--measure", str(path)])
@@ -54,7 +54,7 @@ def measure(argv: Sequence[str], threads: int) -> Figures:
 
 
 def message_of(stderr: str) -> str:
-    """Return the message of a command that failed, without its first word."""
+    """Return the error message of a failed command."""
     lines = [line for line in stderr.strip().splitlines() if line]
     start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
     return "\n".join(lines[start:]).removeprefix("error: ")
@@ -66,16 +66,16 @@ def train_command(argv: Sequence[str]) -> list[str]:
 
 
 def environment(threads: int) -> Mapping[str, str]:
-    """Return the environment of train.py: a fixed number of threads, without which a resumed run may round differently."""
+    """Return the environment of train.py, with a fixed number of threads: with another a resumed run may round differently."""
     return {**os.environ, THREADS: str(threads)}
 
 
 def usable_threads() -> int:
-    """Return OMP_NUM_THREADS where it is set, else the cores that this process may use."""
+    """Return OMP_NUM_THREADS if it is set, else the number of cores this process may use."""
     named = os.environ.get(THREADS, "")
     return int(named) if named.isdecimal() and int(named) else len(os.sched_getaffinity(0))
 
 
 def counts_words() -> bool:
-    """Return True if the speech recogniser of requirements/eval.txt is installed."""
+    """Return True if the recogniser of requirements/eval.txt is installed."""
     return all(find_spec(name) is not None for name in WORDS)

@@ -1,4 +1,4 @@
-"""The clips of a project, as far as a plan depends on them."""
+"""What a plan needs to know about a project's clips."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from studio.project import Project
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """Figures of the prepared clips: minutes and clips of training, clips of validation, seconds, characters, rate in Hz."""
+    """Figures of the prepared clips; `minutes` and `clips` are those for training."""
 
     minutes: float
     clips: int
     validation_clips: int
     longest_seconds: float
-    characters: int  # different ones in the texts
-    sampling_rate: int
-    text_options: dict[str, str] = field(default_factory=dict)  # of train.py, for texts that are not English
+    characters: int  # distinct characters in the texts
+    sampling_rate: int  # Hz
+    text_options: dict[str, str] = field(default_factory=dict)  # of train.py; empty for English
 
 
 def read_material(project: Project) -> Material:
-    """Measure the clips of both filelists. Raises DataError for lists and clips that are missing or cannot be read."""
+    """Measure the clips of both filelists. Raises DataError for missing or unreadable lists and clips."""
     paths = (project.training_list, project.validation_list)
     lists = [project.require(path, "studio.prepare FOLDER --name") for path in paths]
     training, validation = (read_filelist(path) for path in lists)
@@ -50,11 +50,11 @@ def read_material(project: Project) -> Material:
 
 
 def read_text_options(project: Project) -> dict[str, str]:
-    """Return the cleaner and the alphabet that `studio.prepare` chose for texts that are not English; {} for English.
+    """Return the cleaner and the alphabet that `studio.prepare` chose; {} for English.
 
-    Raises DataError for a project.json that is damaged, and for an alphabet that is missing.
+    Raises DataError for a damaged project.json or a missing alphabet.
     """
-    if not project.settings.exists():  # filelists that were written by hand
+    if not project.settings.exists():  # filelists written by hand
         return {}
     try:
         settings: Any = parse_json(project.settings.read_bytes())
@@ -73,7 +73,7 @@ def read_text_options(project: Project) -> dict[str, str]:
 
 
 def clip_length(path: Path) -> tuple[float, int]:
-    """Return the seconds and the rate of an audio file. Raises DataError for a file that is no audio."""
+    """Return the length in seconds and the rate of an audio file. Raises DataError for other files."""
     try:
         info = soundfile.info(path)
     except (soundfile.SoundFileError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The decisions of a plan, as pure functions: the data, the machine and the request in; settings with reasons out."""
+"""The decisions of a plan as pure functions: from the data, the machine and the request to settings with reasons."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from studio.plan.machine import Figures
 from studio.plan.material import Material
 from studio.wording import HOUR, duration
 
-REPORTS = 20  # in a run
+REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain
-LINES = 12  # of a report, at most
-SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of a budget
-OVERHEAD = 0.9  # share of the budget for the start, steps and reports; checkpoints take the rest
+LINES = 12  # of a report at most
+SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of the time limit
+OVERHEAD = 0.9  # share of the time for the start, steps and reports; checkpoints take the rest
 REPORT_SHARE = 0.25  # of that time
 FEWEST_REPORTS = 2  # after the first epoch and after the last
 FEWEST_MINUTES = 5.0
 WORDS_WIN = (
-    "the recogniser is installed: the fewest wrong words win, among checkpoints close to the lowest validation loss"
+    "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
 )
 
 
 class Setting(NamedTuple):
-    """A setting and the reason for it."""
+    """A setting, and the reason for it."""
 
     value: Any
     reason: str
@@ -36,64 +36,61 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """Request of the user for a model: the warm start's checkpoint and number of weights, or None and 0; hours for all models or
-    None; CPU even beside a GPU; True where the device is fast in half precision.
-    """
+    """What the user asks for, for one model."""
 
     warm_start: str | None
-    weights: int = 0
-    hours: float | None = None
-    cpu: bool = False
-    half: bool = False
+    weights: int = 0  # of the warm start
+    hours: float | None = None  # for all models
+    cpu: bool = False  # even if there is a GPU
+    half: bool = False  # the device is fast in half precision
 
 
 def choose_start(request: PlanRequest, material: Material) -> Setting:
-    """Describe the warm start; warn where little data begins from nothing."""
+    """Describe the warm start; warn about random weights for little data."""
     if request.warm_start:
-        return Setting(request.warm_start, "a trained model has only the voice left to learn")
+        return Setting(request.warm_start, "a trained model only has the voice left to learn")
     few = material.minutes < 60
-    warning = f"; {material.minutes:.0f} min of speech rarely suffice for that, leave --from none out" if few else ""
+    warning = f"; {material.minutes:.0f} min of speech are rarely enough for that: leave out --from none" if few else ""
     return Setting(None, f"--from none: all weights start at random{warning}")
 
 
 def advise(spec: ModelSpec, material: Material, request: PlanRequest, gpu: bool) -> Advice:
-    """Return the model's own advice, with --amp where that is fast; a warning where data is very short.
+    """Return the model's own advice, with --amp if that is fast, and a warning about very little data.
 
-    Another alphabet is trained as a whole.
+    With another alphabet nothing is frozen.
     """
     advice = spec.advise(material.minutes, request.weights, gpu)
     if material.text_options and "freeze" in advice.options:
         options = {name: value for name, value in advice.options.items() if name != "freeze"}
-        reason = "the texts are not English: their reading is trained as well as the voice"
+        reason = "the texts are not English: the model learns to read them as well as the voice"
         advice = advice._replace(options=options, reason=reason)
     if request.half:
         options = {**advice.options, "amp": True}
         advice = advice._replace(options=options, reason=f"{advice.reason}; half precision is fast on this device")
     if material.minutes >= FEWEST_MINUTES:
         return advice
-    return advice._replace(reason=f"{advice.reason} (less than {FEWEST_MINUTES:.0f} minutes: expect a rough voice)")
+    return advice._replace(
+        reason=f"{advice.reason} (under {FEWEST_MINUTES:.0f} minutes of speech: expect a rough voice)"
+    )
 
 
 def wanted_batch(advice: Advice, spec: ModelSpec, clips: int) -> int:
-    """Return the clips of a step, before memory limits them: the advice, and at most all clips."""
+    """Return the clips a step before memory limits them: the advised number, at most all clips."""
     return min(advice.options.get("batch_size", spec.training.batch_size), clips)
 
 
 def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
-    """Choose the batch size and the accumulation steps that fit into 90 % of the memory.
-
-    Raises DataError where not even one clip fits.
-    """
+    """Choose a batch size and accumulation steps that fit into 90 % of memory. Raises DataError if not even one clip fits."""
     room = USABLE * figures.available // 100 - figures.always
     largest = room // figures.clip if figures.clip > 0 else wanted
     parts = [f"{count / 1e9:.2f} GB" for count in (figures.always, figures.clip, figures.available)]
-    memory = f"{parts[0]} and {parts[1]} for each of the longest clips, of {parts[2]}"
+    memory = f"{parts[0]} and {parts[1]} for each clip of the longest, of {parts[2]}"
     if largest < 1:
         raise DataError(f"{figures.model}: not even one clip fits into memory ({memory}): prepare shorter clips")
     if wanted <= largest:
         small = figures.clips <= wanted
         reason = f"all {figures.clips} clips in one step" if small else f"{wanted} clips a step suit this much data"
-        return Setting(wanted, f"{reason}; it fits: {memory}"), Setting(1, "the batch fits as a whole")
+        return Setting(wanted, f"{reason}; it fits: {memory}"), Setting(1, "the whole batch fits")
     batch, accumulation = split_batch(wanted, int(largest))
     return (
         Setting(batch, f"{wanted} clips do not fit, {largest} do: {memory}"),
@@ -102,21 +99,21 @@ def choose_batch(wanted: int, figures: Figures) -> tuple[Setting, Setting]:
 
 
 def step_seconds(figures: Figures) -> float:
-    """Return the median of the measured steps. Raises DataError where none was measured."""
+    """Return the median of the measured steps. Raises DataError if there are none."""
     if not figures.step_seconds:
-        raise DataError(f"{figures.model}: no step was measured, since the batch does not fit into memory")
+        raise DataError(f"{figures.model}: no step was measured, because the batch does not fit into memory")
     return statistics.median(figures.step_seconds)
 
 
 def count_reports(epochs: int, every: int) -> int:
-    """Return the reports of a run: after the first epoch, after each `every` epochs from there, and after the last one."""
+    """Count the reports of a run: after the first epoch, every `every` epochs from there, and after the last."""
     return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
 
 
 def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[str, Setting]:
-    """Choose the epochs, and the epochs between two reports: those advised, or what fits into a model's hours.
+    """Choose the number of epochs, and the epochs between reports: as advised, or as many as fit into a model's hours.
 
-    Of the hours, the start and the reports are taken away first; the reports take a quarter at most, but there are two or more.
+    The start and the reports come off the time first; reports take at most a quarter, but there are at least two.
     """
     steps, seconds = figures.steps_per_epoch, step_seconds(figures)
     each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
@@ -132,33 +129,28 @@ def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[s
         reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
         return {"epochs": Setting(advised, reason), "report_every": choose_reports(advised, reports)}
     rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
-    reason = f"as many as {duration(HOUR * hours)} allow {rest}, of {advised} that are usual; {each}"
+    reason = f"as many as fit into {duration(HOUR * hours)} {rest}, instead of the usual {advised}; {each}"
     if epochs < 1:
-        reason = f"{duration(HOUR * hours)} may not suffice {rest}, and for one epoch; {each}"
+        reason = f"{duration(HOUR * hours)} may be too short for one epoch {rest}; {each}"
     epochs = max(1, epochs)
     return {"epochs": Setting(epochs, reason), "report_every": choose_reports(epochs, reports)}
 
 
 def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:
-    """Choose the steps in which the rate grows: those advised, or a tenth of a short run, which would else never reach the rate."""
+    """Choose the warm-up steps: as advised, or a tenth of a short run, which would otherwise never reach the full rate."""
     steps = epochs * figures.steps_per_epoch
     if advised <= steps // 10:
         return Setting(advised, "the first steps of Adam are small")
-    return Setting(steps // 10, f"a tenth of the run's {steps} steps, of {advised} that are usual")
+    return Setting(steps // 10, f"a tenth of the run's {steps} steps, instead of the usual {advised}")
 
 
 def hours_of(spec: ModelSpec, hours: float | None) -> float | None:
-    """Return a model's share of the budget."""
+    """Return a model's share of the time limit."""
     return None if hours is None else SHARES[spec.role] * hours
 
 
-def choose_schedule(epochs: int) -> Setting:
-    """Choose the schedule of the learning rate."""
-    return Setting("cosine", f"the rate falls to 0 over the {epochs} epochs; no epoch of a fall has to be guessed")
-
-
 def choose_reports(epochs: int, most: int) -> Setting:
-    """Choose the epochs between two reports, so that there are `most` reports or fewer; two where most is less."""
+    """Choose the epochs between reports so that there are at most `most` of them, or two."""
     every = max(1, -(-(epochs - 1) // max(1, most - 1)))
     number = count_reports(epochs, every)
     return Setting(every, f"{number} report{'s' if number > 1 else ''} in {epochs} epoch{'s' if epochs > 1 else ''}")
@@ -170,19 +162,16 @@ def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> S
         return Setting("wer", WORDS_WIN)
     measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"
     if counts_words:
-        cause = "the recogniser reads English alone"
-    return Setting(measure, f"{cause}: {measure.replace('_', ' ')} in place of words")
-
-
-def choose_patience() -> Setting:
-    """Choose the reports without a gain that end a run."""
-    return Setting(PATIENCE, f"the run ends after {PATIENCE} reports without a gain")
+        cause = "the recogniser only knows English"
+    return Setting(measure, f"{cause}: {measure.replace('_', ' ')} instead of words")
 
 
 def choose_ending(spec: ModelSpec, material: Material, epochs: int, counts_words: bool) -> dict[str, Setting]:
-    """Choose the schedule, the measure and patience that end a run, by the names of their settings."""
+    """Choose the schedule of the learning rate, and the measure and the patience that end a run."""
     return {
-        "lr_schedule": choose_schedule(epochs),
+        "lr_schedule": Setting(
+            "cosine", f"the rate falls to 0 over the {epochs} epochs, with no step to place by guesswork"
+        ),
         "best_by": choose_measure(spec, material, counts_words),
-        "patience": choose_patience(),
+        "patience": Setting(PATIENCE, f"the run ends after {PATIENCE} reports without a gain"),
     }

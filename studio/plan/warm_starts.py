@@ -1,4 +1,4 @@
-"""The warm starts that --from names: the embedded voice, checkpoints, folders of voices, or none."""
+"""Warm starts: what --from names, the embedded voice, checkpoints, voice folders, or none."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Starts = dict[str, Path | None]  # by the names of models
 def find_starts(named: Sequence[str]) -> Starts:
     """Return the checkpoint that each model starts from.
 
-    A model that no word names starts from the embedded voice, if its audio settings are those of the named ones, else from nothing.
-    Raises UsageError for `none` beside others, DataError for files that hold no model.
+    A model that `named` leaves out starts from the embedded voice if the audio settings agree, else from random weights.
+    Raises UsageError for `none` beside others, DataError for files without a model.
     """
     if NOTHING in named and len(named) > 1:
-        raise UsageError(f"--from {' '.join(named)}: {NOTHING} stands alone")
+        raise UsageError(f"--from {' '.join(named)}: {NOTHING} cannot be combined")
     if list(named) == [NOTHING]:
         return dict.fromkeys(REGISTRY)
     found: Starts = {}
@@ -43,22 +43,22 @@ def find_starts(named: Sequence[str]) -> Starts:
 
 
 def check_audio(starts: Starts) -> None:
-    """Raise UsageError where two starts have different settings of audio."""
+    """Raise UsageError if two starts have different audio settings."""
     paths = [path for path in starts.values() if path]
     for first, other in itertools.pairwise(paths):
         if audio_of(first) != audio_of(other):
-            problem = "have different settings of audio; choose checkpoints of one voice"
+            problem = "have different audio settings; choose checkpoints of one voice"
             raise UsageError(f"--from: {first} and {other} {problem}")
 
 
 def audio_of(path: Path) -> dict[str, Any]:
-    """Return the audio settings of a checkpoint, without those that it does not store."""
+    """Return the audio settings that a checkpoint stores."""
     data = load_checkpoint(path).get("data", {})
     return {field.name: data[field.name] for field in fields(AudioConfig) if field.name in data}
 
 
 def count_weights(path: Path) -> int:
-    """Return the number of a checkpoint's weights."""
+    """Count the weights of a checkpoint."""
     return sum(tensor.numel() for tensor in load_checkpoint(path)["state_dict"].values())
 
 
@@ -77,7 +77,7 @@ def _in_folder(folder: Path) -> dict[str, Path]:
 
 
 def model_of(path: Path) -> ModelSpec:
-    """Return the spec of the model that a checkpoint holds. Raises DataError for one of no registered model."""
+    """Return the spec of a checkpoint's model. Raises DataError if it is none of the registered ones."""
     checkpoint = load_checkpoint(path)
     for spec in REGISTRY.values():
         try:

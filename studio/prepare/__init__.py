@@ -1,1 +1,1 @@
-"""Prepare: recordings become clips with texts, and filelists."""
+"""Prepare: from recordings to clips with texts, and filelists."""

@@ -45,11 +45,11 @@ from studio.prepare.texts import WORDS, ClipText, has_words, needs_words, recogn
 from studio.prepare.transcripts import Transcript, find_transcripts
 from studio.project import Project, lock_project
 
-PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv without edits
+PROPOSALS = "proposals.jsonl"  # in the project's state: the rows of clips.tsv before edits
 
 
 class CutRecordings(NamedTuple):
-    """All recordings with their clips, their transcripts by name, and problems of recordings that are left out."""
+    """Recordings with their clips, transcripts by recording, and the problems of recordings left out."""
 
     recordings: list[CutRecording]
     transcripts: Mapping[str, Transcript]
@@ -57,7 +57,7 @@ class CutRecordings(NamedTuple):
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Prepare a project, or apply the edits of its review."""
+    """Prepare a project, or apply the edits in its review."""
     options = parse_args(argv)
     with lock_project(options.project):
         if options.apply:
@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def prepare(options: PrepareOptions) -> None:
-    """Cut, transcribe and check the recordings, write the review, and write the filelists."""
+    """Cut, transcribe and check the recordings; write the review and the filelists."""
     project = options.project
     cut = cut_all(options)
     others = find_other_voice(cut, options)
@@ -89,7 +89,7 @@ def prepare(options: PrepareOptions) -> None:
 
 
 def read_settings(project: Project) -> dict[str, Any]:
-    """Read project.json. Raises DataError for a file that is missing, no JSON, or without the entries that edits need."""
+    """Read project.json. Raises DataError if it is missing, damaged, or lacks the entries that edits need."""
     path = project.require(project.settings, "studio.prepare FOLDER --name")
     again = project.command("studio.prepare", "FOLDER", "--name")
     try:
@@ -108,7 +108,7 @@ def read_settings(project: Project) -> dict[str, Any]:
 
 
 def apply_edits(options: PrepareOptions) -> None:
-    """Read clips.tsv after people have edited it, and write the filelists again."""
+    """Read the edited clips.tsv, and write the filelists again."""
     project = options.project
     project.require(project.review, "studio.prepare FOLDER --name")
     by_line = read_review(project.review, proposals_of(project))
@@ -119,12 +119,12 @@ def apply_edits(options: PrepareOptions) -> None:
 
 
 def proposals_of(project: Project) -> list[ClipRow]:
-    """Return the rows of clips.tsv as they were before people edited it."""
+    """Return the rows of clips.tsv before edits."""
     return read_proposals(project.state / PROPOSALS)
 
 
 def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
-    """Return the reasons by clip for which training would refuse rows in use."""
+    """Return why training would refuse rows in use, by clip."""
     settings = read_settings(project)
     alphabet = choose_alphabet([row.text for row in select_usable(rows)], settings["texts"]["language"])
     options = _training_options(alphabet, settings["cutting"]["sampling_rate"])
@@ -134,7 +134,7 @@ def edit_problems(project: Project, rows: Sequence[ClipRow]) -> dict[str, str]:
 def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | None = None) -> list[str]:
     """Write the filelists and the alphabet of rows without problems. Returns the lines of a summary.
 
-    `validation` is a number of clips or a share; None for that of the run before.
+    `validation` is a number of clips or a share; None means as in the last run.
     """
     settings = read_settings(project)
     settings["validation"] = validation or settings["validation"]
@@ -147,16 +147,16 @@ def apply_rows(project: Project, rows: Sequence[ClipRow], validation: float | No
 
 
 def cut_all(options: PrepareOptions) -> CutRecordings:
-    """Cut all recordings of the folder. Raises DataError where the folder has none that can be read."""
+    """Cut all recordings of the folder. Raises DataError if it has none that can be read."""
     project, folder = options.project, options.folder
     assert folder is not None
     listing = find_sources(folder)
     if not listing.sources:
         found = ", ".join(f"{count} {ending}" for ending, count in listing.others.most_common(5)) or "nothing"
-        problem = f"{folder}: no recordings in it, but {found}; expected wav, flac, mp3, m4a …"
+        problem = f"{folder}: no recordings, only {found}; expected wav, flac, mp3, m4a …"
         raise DataError(join_problems([*listing.problems, problem]))
     if others := listing.describe_others():
-        print(f"not read, for their endings are those of no recording: {others}")
+        print(f"not read, since their endings are not those of recordings: {others}")
     transcripts = find_transcripts(folder, listing.sources)
     jobs = [
         CuttingJob(source, transcripts.get(source.name), options.cutting, project.state, project.clips)
@@ -173,13 +173,13 @@ def cut_all(options: PrepareOptions) -> CutRecordings:
 
 
 def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, list[ClipText]]:
-    """Return the texts of all clips by recording. Raises DataError where words are needed that nothing can recognise."""
+    """Return the texts of all clips by recording. Raises DataError if words are needed but no recogniser knows the language."""
     config = options.texts
     wanting = [r for r in cut.recordings if needs_words(r, cut.transcripts.get(r.name))]
     if wanting and not config.recogniser:
         raise DataError(
-            f"{len(wanting)} recordings have no transcript with times, such as {wanting[0].name}, and the recogniser in the box has"
-            f" no language {config.language!r}: write NAME.srt beside them, or name an endpoint with --transcriber URL"
+            f"{len(wanting)} recordings have no transcript with times, such as {wanting[0].name}, and the built-in recogniser does"
+            f" not know the language {config.language!r}: write NAME.srt beside them, or give an endpoint with --transcriber URL"
         )
     chosen = cut.recordings if config.verify and config.recogniser else wanting
     words = {clip.digest: clip.text for r in chosen if has_words(r, cut.transcripts.get(r.name)) for clip in r.clips}
@@ -193,7 +193,7 @@ def transcribe_all(cut: CutRecordings, options: PrepareOptions) -> dict[str, lis
 
 
 def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
-    """Return the clips in another voice than most. Raises DataError where there are many, unless several speakers are allowed."""
+    """Return the clips in another voice than most. Raises DataError if they are many and several speakers are not allowed."""
     if options.allow_several_speakers:
         return set()
     clips = [clip for recording in cut.recordings for clip in recording.clips]
@@ -205,9 +205,9 @@ def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
     if len(others) >= SEVERAL * len(clips):
         names = sorted({r.name for r in cut.recordings for clip in r.clips if clip.name in others})
         raise DataError(
-            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (likeness"
+            f"several speakers: {len(others)} of {len(clips)} clips have another voice than the others (similarity"
             f" {voices.likeness:.2f}, expected at least {ALIKE:g}): {', '.join(names[:10])}{' …' * (len(names) > 10)}\n"
-            "A voice is learned from one speaker: move the others' recordings to another folder, or go on with all by"
+            "A voice is learned from one speaker: move the others' recordings to another folder, or use all of them with"
             " --allow-several-speakers"
         )
     return others
@@ -216,7 +216,7 @@ def find_other_voice(cut: CutRecordings, options: PrepareOptions) -> set[str]:
 def propose(
     cut: CutRecordings, texts: Mapping[str, Sequence[ClipText]], others: set[str], options: PrepareOptions
 ) -> list[ClipRow]:
-    """Return a row for every clip with its faults; `others` are the clips in another voice."""
+    """Return a row for every clip, with its faults; `others` are the clips in another voice."""
     clips = [(recording.name, clip) for recording in cut.recordings for clip in recording.clips]
     of_clips = [text for recording in cut.recordings for text in texts[recording.name]]
     first = {clip.digest: clip.name for _, clip in reversed(clips)}
@@ -268,7 +268,7 @@ def _refuse_untrainable(project: Project, rows: Sequence[ClipRow], options: Opti
 
 
 def _earlier(project: Project) -> tuple[list[ClipRow], list[ClipRow]]:
-    """Return the edited table of an earlier run, and the same rows without edits."""
+    """Return the edited table of an earlier run, and its rows before the edits."""
     proposals = proposals_of(project)
     if not project.review.is_file() or not proposals:
         return [], []
@@ -287,7 +287,7 @@ def _write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:
 
 
 def _write_alphabet(project: Project, settings: dict[str, object], alphabet: AlphabetChoice) -> None:
-    """Write project.json with the flags of train.py that fit the texts, and symbols.txt where they need it."""
+    """Write project.json with the flags of train.py that suit the texts, and symbols.txt if they need it."""
     settings["text_cleaners"] = alphabet.cleaner
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
     if alphabet.symbols:
@@ -300,7 +300,7 @@ def _write_alphabet(project: Project, settings: dict[str, object], alphabet: Alp
 
 
 def _remove_stale(project: Project, recordings: Sequence[CutRecording]) -> None:
-    """Remove the records of recordings that are gone or were cut otherwise, and their clips."""
+    """Remove the records and the clips of recordings that are gone or were cut differently."""
     records = {f"{recording.key}.json" for recording in recordings}
     clips = {clip.name for recording in recordings for clip in recording.clips}
     for path in project.state.glob("*.json"):

@@ -1,4 +1,4 @@
-"""Alignment of a transcript without times: the words of it that each clip has, by the words that a recogniser finds there."""
+"""Alignment of a transcript without times: which of its words each clip has, by the words a recogniser finds there."""
 
 # W words of the transcript, S spoken words of it (1984 is two), R recognised words, K clips
 
@@ -11,11 +11,11 @@ from common.quality.evaluators import optional_import
 from common.quality.words import normalise
 from studio.prepare.transcripts import CLOSING, ends_sentence
 
-NOT_SPOKEN = 6  # words; a longer part of a transcript of which no word was recognised is left out
-REACH = 6  # words by which a boundary may move
+NOT_SPOKEN = 6  # words; a longer stretch of a transcript without a recognised word is left out
+REACH = 6  # words that a boundary may move
 ROUNDS = 2  # over all boundaries
-SENTENCE_END, CLAUSE_END = 1.5, 0.75  # characters by which a boundary there costs less
-# Longest pauses within a sentence, in seconds. A longer one after a comma is an interruption; without a mark it may end a headline.
+SENTENCE_END, CLAUSE_END = 1.5, 0.75  # discount for a boundary there, in characters
+# Longest pauses within a sentence, in seconds. A longer one after a comma is an interruption; after no mark, a headline.
 CLAUSE_PAUSE, UNMARKED_PAUSE, NO_PAUSE = 3.0, 0.8, 0.0
 
 
@@ -24,11 +24,11 @@ def assign_words(transcript: str, recognised: Sequence[str]) -> list[str]:
 
     Args:
         transcript: the words of the whole recording, in order.
-        recognised: of each clip (K,), in order, the words that a recogniser found.
+        recognised: the words that a recogniser found in each clip (K,), in order.
 
-    Returns the text (K,) of each clip, "" where the transcript has none for it. First the fewest edits of words (Levenshtein 1966)
-    place the clips. Then each boundary moves to the nearby place where the clips on both sides differ least, by characters, from
-    their recognised words. DataError where RapidFuzz is not installed.
+    Returns the text of each clip (K,), "" if the transcript has none for it. First, the fewest edits of words (Levenshtein, 1966)
+    place the clips. Then each boundary moves to the nearby place where the clips on both sides differ least from their recognised
+    words, in characters. Raises DataError if RapidFuzz is not installed.
     """
     words = transcript.split()
     spoken = [normalise(word).split() for word in words]
@@ -43,10 +43,10 @@ def find_longest_pauses(transcript: str, recognised: Sequence[str]) -> list[floa
 
     Args:
         transcript: the words of the whole recording, in order.
-        recognised: of each part (K,) between two pauses, in order, the words that a recogniser found.
+        recognised: the words that a recogniser found in each part (K,) between two pauses, in order.
 
-    Returns (K,) in seconds the longest pause after each part with which a sentence goes on: NO_PAUSE at its end and around
-    speech that the transcript lacks.
+    Returns, for each part (K,), the longest pause in seconds after which its sentence may still continue: NO_PAUSE at the end of
+    a sentence and around speech that the transcript lacks.
     """
     texts = assign_words(transcript, recognised)
     is_foreign = [not text and bool(normalise(words)) for text, words in zip(texts, recognised, strict=True)]
@@ -58,7 +58,7 @@ def find_longest_pauses(transcript: str, recognised: Sequence[str]) -> list[floa
 
 
 def _place_clips(spoken: Sequence[Sequence[str]], clips: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Return the first word and the last + 1 of each clip that belong to its recognised words; both equal where there are none."""
+    """Return the first word and the last + 1 that match each clip's recognised words; both are equal without a match."""
     with optional_import():
         from rapidfuzz.distance import Levenshtein
     owners = [index for index, parts in enumerate(spoken) for _ in parts]  # spoken word -> word
@@ -77,7 +77,7 @@ def _place_clips(spoken: Sequence[Sequence[str]], clips: Sequence[Sequence[str]]
 
 
 def _densest_part(places: Sequence[int]) -> list[int]:
-    """Return the limits of the largest group of matches; a word alone, far from the others, matches by chance."""
+    """Return the limits of the largest group of matches; a single word far from the others matches by chance."""
     if not places:
         return [0, 0]
     cuts = [i + 1 for i, (one, other) in enumerate(pairwise(places)) if other - one > NOT_SPOKEN + 1]
@@ -89,8 +89,8 @@ def _densest_part(places: Sequence[int]) -> list[int]:
 def _fill_gaps(limits: list[list[int]], lengths: Sequence[int], n_words: int) -> list[list[int]]:
     """Assign the words between the clips that have some.
 
-    Clips without a match share the words before them where about as many were recognised. A short gap goes to its neighbours, a
-    long one to no clip.
+    Clips without a match share the words between their neighbours if about as many were recognised. A short gap goes to its
+    neighbours, a long one to no clip.
     """
     edges = [-1, *(clip for clip, (first, last) in enumerate(limits) if first < last), len(limits)]
     for one, other in pairwise(edges):
@@ -115,13 +115,13 @@ def _fill_gaps(limits: list[list[int]], lengths: Sequence[int], n_words: int) ->
 def _move_boundaries(
     limits: list[list[int]], words: Sequence[str], spoken: Sequence[str], clips: Sequence[str]
 ) -> None:
-    """Move the boundaries between clips whose words follow each other.
+    """Move the boundaries between adjacent clips, in place.
 
     Args:
-        limits: first word and last + 1 of each clip (K,); changed.
+        limits: first word and last + 1 of each clip (K,).
         words: of the transcript (W,), as written.
-        spoken: the same, without spaces and marks.
-        clips: the recognised words of each clip (K,), likewise.
+        spoken: the same without spaces and marks.
+        clips: the recognised words of each clip (K,), without spaces and marks.
     """
     with optional_import():
         from rapidfuzz.distance import Levenshtein
@@ -141,7 +141,7 @@ def _move_boundaries(
 
 
 def _advantage(word: str) -> float:
-    """Return by how much a boundary after a word costs less."""
+    """Return the discount for a boundary after a word."""
     if ends_sentence(word):
         return SENTENCE_END
     return CLAUSE_END if _ends_clause(word) else 0.0

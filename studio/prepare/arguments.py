@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.arguments import LineHelpFormatter, given_options, positive, sampling_rate, seconds, share_or_number
-from common.audio.loudness import NORMALIZATIONS
+from common.audio.audio_processing import NORMALIZATIONS
 from common.audio.stft import AudioConfig
 from common.errors import UsageError
 from common.options import add_fields, from_options, option

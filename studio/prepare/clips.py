@@ -1,4 +1,4 @@
-"""The clips of one recording: cut, converted to the rate of the models and measured, with a record that a later run reads."""
+"""The clips of one recording: cut, converted to the rate of the models, measured, and recorded for later runs."""
 
 # N samples, C channels, T frames
 
@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from common.audio.audio_processing import save_audio, to_pcm
-from common.audio.loudness import normalize
+from common.audio.audio_processing import normalize, save_audio, to_pcm
 from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.quality.evaluators import at_rate
@@ -26,23 +25,19 @@ from studio.prepare.levels import Levels, fill_silence, find_silence, is_speech,
 from studio.prepare.sources import SourceFile, file_digest, open_sound
 from studio.prepare.transcripts import Transcript
 
-VERSION = 2  # of the way of cutting: records of another version are made again
+VERSION = 2  # of the cutting; records of another version are made again
 
 
 class CutClip(NamedTuple):
-    """A clip: its name, its times in the recording in seconds, its words, and its measurements.
-
-    text: of its subtitles, or the recognised words of its parts. in_speech: an end of it is no pause. digest: of its samples as
-    written. silence: seconds of digital silence, filled or not.
-    """
+    """A clip; times in seconds of the recording."""
 
     name: str
     start: float
     end: float
-    text: str
-    in_speech: bool
-    digest: str
-    silence: float
+    text: str  # of its subtitles, or the recognised words of its parts
+    in_speech: bool  # it starts or ends within speech
+    digest: str  # of its samples as written
+    silence: float  # seconds of digital silence, filled or not
     measures: Measures
 
     @property
@@ -52,7 +47,7 @@ class CutClip(NamedTuple):
 
 
 class CutRecording(NamedTuple):
-    """A recording with its clips, in order: its length in seconds, rate in Hz and channels."""
+    """A recording with its clips, in order; `rate` in Hz."""
 
     name: str
     key: str
@@ -63,28 +58,24 @@ class CutRecording(NamedTuple):
 
 
 class UnwritableError(DataError):
-    """A clip cannot be written: a fault of the project's folder, not of the recording."""
+    """A clip cannot be written: the project's folder is at fault, not the recording."""
 
 
 class CuttingJob(NamedTuple):
-    """A recording to cut: its subtitles decide where, `is_one_clip` that it has one text; records and clips go to folders.
-
-    recogniser: name of the recogniser whose words find the sentence ends of the text; "" where these do not matter.
-    words: its words for each part (K,) of the recording. longest_pauses: (K,), as join_sentences takes them.
-    """
+    """A recording to cut, and the folders for its record and its clips."""
 
     source: SourceFile
     transcript: Transcript | None
     config: CuttingConfig
     records: Path
     clips: Path
-    recogniser: str = ""
-    words: tuple[str, ...] = ()
-    longest_pauses: tuple[float, ...] = ()
+    recogniser: str = ""  # the one whose words find the sentence ends; "" if these do not matter
+    words: tuple[str, ...] = ()  # recognised in each part (K,)
+    longest_pauses: tuple[float, ...] = ()  # (K,), as join_sentences takes them
 
     @property
     def is_one_clip(self) -> bool:
-        """True for a recording with a text without times, which stays whole if it is short enough."""
+        """True for a recording with a text but no times, which stays whole if it is short enough."""
         return self.transcript is not None and not self.transcript.cues
 
     def units(self, levels: Levels) -> list[Unit]:
@@ -93,7 +84,7 @@ class CuttingJob(NamedTuple):
 
 
 def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
-    """Cut a recording at every pause, into a folder. None for a single part, clips that are there already, and a bad file."""
+    """Cut a recording at every pause, into a folder. None for a single part, existing clips, or a bad file."""
     try:
         if read_record(job.records / f"{_key_of(job)}.json", job.clips):
             return None
@@ -111,9 +102,9 @@ def cut_parts(job: CuttingJob, folder: Path) -> CutRecording | None:
 
 
 def cut_recording(job: CuttingJob) -> CutRecording | str:
-    """Cut a recording, or read its record where the same content was cut with the same settings. Returns a problem as text.
+    """Cut a recording, or read its record if the same content was cut with the same settings. Returns a problem as text.
 
-    Raises UnwritableError for clips that cannot be written: a full disk is no reason to leave the recording out.
+    Raises UnwritableError if clips cannot be written: a full disk is no reason to leave out the recording.
     """
     try:
         key = _key_of(job)
@@ -143,7 +134,7 @@ def _store(job: CuttingJob, key: str, levels: Levels, spans: Sequence[Span]) -> 
 
 
 def _key_of(job: CuttingJob) -> str:
-    """Return a digest of everything that decides the clips of a recording."""
+    """Digest everything that decides the clips of a recording."""
     cues = job.transcript.cues if job.transcript else ()
     facts = [VERSION, job.source.name, job.source.slug, file_digest(job.source.path), asdict(job.config), cues]
     facts.append(job.is_one_clip)
@@ -153,7 +144,7 @@ def _key_of(job: CuttingJob) -> str:
 
 
 def read_record(path: Path, clips: Path) -> CutRecording | None:
-    """Read the record of a recording; None where there is none, or a clip of it is missing."""
+    """Read the record of a recording; None without one, or if one of its clips is missing."""
     try:
         fields: list[Any] = parse_json(path.read_bytes())
         rows = [CutClip._make([*row[:-1], Measures._make(row[-1])]) for row in fields[-1]]
@@ -164,7 +155,7 @@ def read_record(path: Path, clips: Path) -> CutRecording | None:
 
 
 def _write_clips(job: CuttingJob, levels: Levels, spans: Sequence[Span]) -> Iterator[CutClip]:
-    """Write the clip of each span and yield its facts."""
+    """Write and yield the clip of each span."""
     speech = is_speech(levels.levels)
     width = max(4, len(str(len(spans))))
     sounds = read_spans(job.source.path, levels.rate, spans)
@@ -185,7 +176,7 @@ def _write_clips(job: CuttingJob, levels: Levels, spans: Sequence[Span]) -> Iter
 
 
 def _finish(mono: np.ndarray, rate: int, config: CuttingConfig) -> tuple[torch.Tensor, float]:
-    """Convert a clip (N,) to its rate and level, and fill digital silence. Returns it with the seconds of digital silence."""
+    """Convert a clip (N,) to its rate and level, and fill digital silence. Returns it, and the seconds of digital silence."""
     converted = at_rate(mono, rate, config.sampling_rate)
     audio = normalize(torch.from_numpy(converted).clamp(-1, 1), config.normalize).numpy()
     silent = find_silence(audio, config.sampling_rate)
@@ -195,7 +186,7 @@ def _finish(mono: np.ndarray, rate: int, config: CuttingConfig) -> tuple[torch.T
 
 
 def read_spans(path: Path, rate: int, spans: Sequence[Span]) -> Iterator[np.ndarray]:
-    """Yield the samples (N, C) of spans, in order and without overlap, and hold no more than a clip and a block of the file."""
+    """Yield the samples (N, C) of spans in order, without overlap, holding at most a clip and a block in memory."""
     limits = [(round(span.start * rate), round(span.end * rate)) for span in spans]
     with open_sound(path) as sound:
         held, position = np.zeros((0, sound.channels), np.float32), 0  # the position in the file of held[0]
@@ -207,5 +198,5 @@ def read_spans(path: Path, rate: int, spans: Sequence[Span]) -> Iterator[np.ndar
             wanted = limits[0][0] if limits else position + len(held)
             unused = min(max(0, wanted - position), len(held))
             held, position = held[unused:], position + unused
-        for start, end in limits:  # rounding may place the last end a sample behind the file's
+        for start, end in limits:  # rounding may put the last end a sample beyond the file's
             yield held[start - position : end - position]

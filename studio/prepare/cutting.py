@@ -1,4 +1,4 @@
-"""Places to cut a recording: pauses near sentence ends that divide it into clips of a length that can be trained on."""
+"""Where to cut a recording: at pauses near sentence ends, into clips of a length that can be trained on."""
 
 # T frames, U units
 
@@ -14,10 +14,10 @@ from studio.prepare.arguments import CuttingConfig
 from studio.prepare.levels import Interval, Levels, find_sounds, is_speech, sounds_of_mask
 from studio.prepare.transcripts import Cue, ends_sentence
 
-SNAP = 0.6  # seconds between the time of a subtitle and its pause
+SNAP = 0.6  # largest distance from a subtitle's time to its pause, in seconds
 FORCED_FROM = 0.4  # share of the longest clip before which no cut is forced
-SHORTER_PAUSES = (0.12, 0.08)  # seconds; within speech that is too long for a clip
-QUIET = 0.05  # seconds over which the level decides where a forced cut goes
+SHORTER_PAUSES = (0.12, 0.08)  # seconds; tried in speech that is too long for a clip
+QUIET = 0.05  # seconds of low level at which a cut is forced
 LONG_PAUSE = 0.6  # seconds; within a clip a longer one costs
 # Costs of a division.
 PER_CLIP, TOO_SHORT, TOO_LONG, NO_SENTENCE_END, FORCED = 0.3, 20.0, 50.0, 3.0, 4.0
@@ -26,22 +26,17 @@ COMFORTABLE = (2.5, 9.0)  # seconds; costs grow outside
 
 @dataclass(frozen=True)
 class Unit:
-    """A stretch of speech that no cut divides, in seconds.
-
-    text: its words, where subtitles or the recogniser give them.
-    is_sentence_end: a sentence ends with it; None where nothing shows that.
-    is_forced: no pause follows it, but more speech.
-    """
+    """A stretch of speech that no cut divides, in seconds."""
 
     start: float
     end: float
-    text: str = ""
-    is_sentence_end: bool | None = None
-    is_forced: bool = False
+    text: str = ""  # from subtitles or the recogniser
+    is_sentence_end: bool | None = None  # None: unknown
+    is_forced: bool = False  # more speech follows it, without a pause
 
 
 class Span(NamedTuple):
-    """A clip within its recording, in seconds, with the text of its units; `in_speech` where an end of it is no pause."""
+    """A clip within its recording, in seconds, with the text of its units; `in_speech` if it starts or ends within speech."""
 
     start: float
     end: float
@@ -74,12 +69,12 @@ def units_of(levels: Levels, config: CuttingConfig, cues: Sequence[Cue] = (), is
 
 
 def parts_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
-    """Return a span for each unit of a recording of a length in seconds."""
+    """Return a span for each unit of a recording of this many seconds."""
     return [_span(units, number, number + 1, seconds, config.margin) for number in range(len(units))]
 
 
 def spans_of(units: Sequence[Unit], seconds: float, config: CuttingConfig) -> list[Span]:
-    """Return the spans of clips for the units of a recording of a length in seconds."""
+    """Return the spans of the clips for the units of a recording of this many seconds."""
     return [_span(units, first, last, seconds, config.margin) for first, last in group(units, config)]
 
 
@@ -88,7 +83,7 @@ def join_sentences(units: Sequence[Unit], longest_pauses: Sequence[float], confi
 
     Args:
         units: of a recording (U,), in order.
-        longest_pauses: (U,) in seconds, the longest pause after each unit with which a sentence goes on.
+        longest_pauses: (U,) in seconds, the longest pause after each unit within a sentence.
         config: limits of the clips.
     """
     joined: list[Unit] = []
@@ -106,7 +101,7 @@ def join_sentences(units: Sequence[Unit], longest_pauses: Sequence[float], confi
 
 
 def divide(unit: Unit, levels: Levels, config: CuttingConfig) -> list[Unit]:
-    """Divide a stretch of speech that is too long for a clip: at shorter pauses, or else in speech where it is quietest."""
+    """Divide speech that is too long for a clip: at shorter pauses, or else where it is quietest."""
     longest = config.max_duration - 2 * config.margin
     if unit.end - unit.start <= longest:
         return [unit]
@@ -121,7 +116,7 @@ def divide(unit: Unit, levels: Levels, config: CuttingConfig) -> list[Unit]:
 
 
 def divide_in_speech(unit: Unit, levels: Levels, longest: float) -> list[Unit]:
-    """Divide speech without any pause where it is quietest, into parts of at most `longest` seconds."""
+    """Divide speech without pauses where it is quietest, into parts of at most `longest` seconds."""
     parts = []
     while unit.end - unit.start > longest:
         first, last = (round((unit.start + share * longest) / levels.step) for share in (FORCED_FROM, 1.0))
@@ -134,9 +129,9 @@ def divide_in_speech(unit: Unit, levels: Levels, longest: float) -> list[Unit]:
 
 
 def units_of_cues(cues: Sequence[Cue], sounds: Sequence[Interval], seconds: float) -> list[Unit]:
-    """Place the boundaries of subtitles into pauses. Those with no pause between them become one unit.
+    """Move the boundaries of subtitles into pauses. Subtitles without a pause between them become one unit.
 
-    Times of subtitles are rarely exact: a boundary moves by up to SNAP to the end of a stretch of sound.
+    The times of subtitles are rarely exact: a boundary moves by up to SNAP to the end of a stretch of sound.
     """
     cues = [cue for cue in cues if cue.start < seconds]
     starts, ends = np.array([sound.start for sound in sounds]), np.array([sound.end for sound in sounds])
@@ -162,13 +157,13 @@ def units_of_cues(cues: Sequence[Cue], sounds: Sequence[Interval], seconds: floa
 
 
 def _nearest(times: np.ndarray, time: float) -> float | None:
-    """Return the time within SNAP that is nearest, or None."""
+    """Return the nearest time within SNAP, or None."""
     nearest = float(times[np.abs(times - time).argmin()])
     return nearest if abs(nearest - time) <= SNAP else None
 
 
 def group(units: Sequence[Unit], config: CuttingConfig) -> list[tuple[int, int]]:
-    """Join units to clips, (first, last + 1) each: the division of the lowest cost, by dynamic programming."""
+    """Join units into clips, (first, last + 1) each: the division with the lowest cost, by dynamic programming."""
     best = np.full(len(units) + 1, np.inf)
     best[0] = 0.0
     previous = np.zeros(len(units) + 1, dtype=int)
@@ -190,7 +185,7 @@ def group(units: Sequence[Unit], config: CuttingConfig) -> list[tuple[int, int]]
 
 
 def clip_cost(units: Sequence[Unit], first: int, last: int, config: CuttingConfig) -> float:
-    """Cost of a clip of units[first:last]: its length, the pauses within it, and the place of its end."""
+    """Cost of a clip of units[first:last]: its length, the pauses in it, and where it ends."""
     length = units[last - 1].end - units[first].start + 2 * config.margin
     low, high = COMFORTABLE
     cost = PER_CLIP + max(0.0, (low - length) / low, (length - high) / 2) ** 2

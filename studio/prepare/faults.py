@@ -1,4 +1,4 @@
-"""Faults of clips by name: measurements of the sound, and those that lie far from the other clips'."""
+"""Faults of clips by name, from measurements of each clip and comparison with the others."""
 
 # N samples, C channels, T frames, K clips
 
@@ -15,29 +15,34 @@ from common.data.clip_report import clipped_runs
 from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.levels import LOWEST
 
-AROUND = 2.0  # seconds before and after a clip whose pauses show the noise
-FEWEST_FRAMES = 10  # of pauses; with fewer, the quietest frames of the clip show the noise
+AROUND = 2.0  # seconds before and after a clip in which pauses show the noise
+FEWEST_FRAMES = 10  # of pauses; with fewer, the clip's quietest frames show the noise
 QUIETEST = 5  # per cent of the frames
 BEST_SNR = 99.0  # dB, of digital silence
 WINDOW = 0.02  # seconds of a spectrum
 HIGHEST = 12000.0  # Hz; speech has little above
-BAND_DEPTH = 55.0  # dB below the loudest frequency: weaker sound does not count as bandwidth
-LETTERS = 2  # a wrong word has about half of its letters wrong; one that is only spelled apart has none
-PACE_FEWEST = 20  # clips from which a median pace has a meaning
+BAND_DEPTH = 55.0  # dB below the loudest frequency; weaker sound is outside the bandwidth
+LETTERS = 2  # a wrong word has about half its letters wrong; one that is only spelled apart has none
+PACE_FEWEST = 20  # clips for a meaningful median pace
 SILENCE, FILLED = "digital silence", ", filled"
-UNUSABLE = ("too short", "too long", "no text", "words", "cut in speech", "speaker", "double")  # these are left out
+UNUSABLE = (
+    "too short",
+    "too long",
+    "no text",
+    "words",
+    "cut in speech",
+    "speaker",
+    "double",
+)  # clips with these are not used
 
 
 class Measures(NamedTuple):
-    """Measurements of a clip as recorded.
+    """Measurements of a clip as recorded."""
 
-    level: of its speech, dBFS. clipping: runs of at least three samples at full scale. snr: estimated, dB. bandwidth: in Hz.
-    """
-
-    level: float
-    clipping: int
-    snr: float
-    bandwidth: float
+    level: float  # of its speech, dBFS
+    clipping: int  # runs of at least three samples at full scale
+    snr: float  # estimated, dB
+    bandwidth: float  # Hz
 
 
 def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.ndarray) -> Measures:
@@ -62,7 +67,7 @@ def measure_clip(samples: np.ndarray, rate: int, speech: np.ndarray, pauses: np.
 def bandwidth(samples: np.ndarray, rate: int) -> float:
     """Return the frequency in Hz up to which a clip (N,) has sound, at most HIGHEST.
 
-    Over the frames of WINDOW the 95th percentile of each frequency's power counts, since only some sounds have high frequencies.
+    For each frequency the 95th percentile of its power over frames of WINDOW counts, since only some sounds have high frequencies.
     """
     size = round(WINDOW * rate)
     if len(samples) < 2 * size:
@@ -74,25 +79,21 @@ def bandwidth(samples: np.ndarray, rate: int) -> float:
 
 
 class Candidate(NamedTuple):
-    """Facts about a clip that decide its faults.
-
-    words_wrong, letters_wrong: shares of the transcript, nan where nothing was compared. speaker: True for another voice than the
-    others'. double: name of an earlier clip with the same samples, or "". silence: seconds of digital silence.
-    """
+    """What decides the faults of a clip."""
 
     seconds: float
     text: str
     in_speech: bool
     measures: Measures
-    words_wrong: float
-    letters_wrong: float
-    speaker: bool
-    double: str
-    silence: float
+    words_wrong: float  # share of the transcript; nan if nothing was compared
+    letters_wrong: float  # likewise
+    speaker: bool  # another voice than the others'
+    double: str  # name of an earlier clip with the same samples, or ""
+    silence: float  # seconds of digital silence
 
 
 def find_faults(clips: Sequence[Candidate], cutting: CuttingConfig, limits: FaultLimits) -> list[list[str]]:
-    """Return the faults (K,) of each clip, each with its figure."""
+    """Return the faults of each clip (K,), with their figures."""
     median_level = float(np.median([clip.measures.level for clip in clips])) if clips else 0.0
     paces = [len(clip.text) / clip.seconds for clip in clips if clip.text]
     median_pace = float(np.median(paces)) if len(paces) >= PACE_FEWEST else math.nan
@@ -124,5 +125,5 @@ def _faults_of(
 
 
 def is_usable(faults: Sequence[str]) -> bool:
-    """Return True if none of the faults makes a clip unfit for training."""
+    """Return True if none of the faults rules a clip out for training."""
     return not any(fault.startswith(UNUSABLE) for fault in faults)

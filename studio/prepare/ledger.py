@@ -14,7 +14,7 @@ from common.files import atomic_write, make_folder, parse_json
 
 
 class Ledger:
-    """A file of lines [key, value] in JSON. Use it as a context: `add` appends a line, `get` returns a value or None."""
+    """A file of JSON lines [key, value], used as a context manager."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Ledger:
         self._file.close()
 
     def _read(self) -> None:
-        """Read the whole lines, and cut off a last one that was not finished."""
+        """Read the complete lines, and cut off an unfinished last one."""
         self._file.seek(0)
         content: bytes = self._file.read()
         end = content.rfind(b"\n") + 1
@@ -44,7 +44,7 @@ class Ledger:
         for line in content[:end].split(b"\n"):
             try:
                 key, value = parse_json(line)
-            except (ValueError, TypeError):  # damaged: its result is computed again
+            except (ValueError, TypeError):  # damaged; its result is computed again
                 continue
             self.values[key] = value
 
@@ -53,13 +53,13 @@ class Ledger:
         return self.values.get(key)
 
     def add(self, key: str, value: Any) -> None:
-        """Store a value at once."""
+        """Append a value, and store it at once."""
         self.values[key] = value
         self._file.write(f"{json.dumps([key, value], ensure_ascii=False)}\n".encode())
         self._file.flush()
 
     def keep_only(self, keys: Iterable[str]) -> None:
-        """Rewrite the file with these keys alone, in their order: the same bytes after any number of interruptions."""
+        """Rewrite the file with only these keys, in order: the same bytes after any number of interruptions."""
         known = [key for key in dict.fromkeys(keys) if key in self.values]
         lines = [json.dumps([key, self.values[key]], ensure_ascii=False) for key in known]
         with atomic_write(self.path) as file:

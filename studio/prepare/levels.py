@@ -1,4 +1,9 @@
-"""The level of a recording over time, and the pauses in it."""
+"""The level of a recording over time, the pauses in it, and digital silence.
+
+Noise gates and editors leave digital silence, stretches without even the sound of the room. Its log-mels lie at the lower bound,
+log(1e-5), far below those of room noise, and a model trained on recordings with noise predicts them badly: docs/own-voice.md has
+the figures. So low noise takes its place.
+"""
 
 # N samples, T frames, C channels
 
@@ -17,15 +22,15 @@ from studio.prepare.sources import open_sound
 
 LOWEST = -100.0  # dBFS, of digital silence: 16 bits end at -98
 AUDIBLE = -65.0  # dBFS; a recording that stays below has no speech
-FLOOR_WINDOW = 60.0  # seconds within which the noise is one level
+FLOOR_WINDOW = 60.0  # seconds over which the noise level is taken as constant
 FLOOR_PERCENTILE = 5
-RISE = 0.35  # of the distance from noise to speech, in dB: frames above are speech
-DEEPEST = 40.0  # dB below speech; all below is silence
+RISE = 0.35  # of the distance from noise to speech in dB; frames above are speech
+DEEPEST = 40.0  # dB below speech; anything lower is silence
 BURST = 0.05  # seconds; a shorter sound between pauses is a click
 STEP = 1 / 32768  # of 16 bits
-SHORTEST = 0.03  # seconds; from half a window of the mels on, 0.023, a frame at an end of a clip is silent as a whole
-BELOW_SPEECH = 50.0  # dB, of the noise that fills a stretch
-LOWEST_NOISE = 2 * STEP  # root mean square; less would be digital silence again
+SHORTEST = 0.03  # seconds; half a mel window, 0.023, is enough to silence a whole frame at the end of a clip
+BELOW_SPEECH = 50.0  # dB, level of the noise that fills a stretch
+LOWEST_NOISE = 2 * STEP  # root mean square; anything less would be digital silence again
 
 
 class Levels(NamedTuple):
@@ -65,7 +70,7 @@ def frame_size(rate: int) -> int:
 
 
 def measure_levels(path: Path) -> Levels:
-    """Read a file once, in blocks. Raises DataError for one that cannot be read, or that has no samples."""
+    """Read a file once, in blocks. Raises DataError if it cannot be read or has no samples."""
     with open_sound(path) as sound:
         size, rest, powers, samples = frame_size(sound.rate), np.zeros(0), [], 0
         for block in sound.blocks:
@@ -87,10 +92,10 @@ def decibels(powers: np.ndarray) -> np.ndarray:
 
 
 def is_speech(levels: np.ndarray) -> np.ndarray:
-    """Return for each frame's level (T,) in dBFS True where it is above the threshold between noise and speech.
+    """Return True for each frame (T,) whose level in dBFS is above the threshold between noise and speech.
 
-    The noise is the 5th percentile of a minute around the frame. Speech is the median of all frames in the upper half
-    between the lowest and the highest level.
+    The noise is the 5th percentile of a minute around the frame. Speech is the median of all frames in the upper half between the
+    lowest and the highest level.
     """
     floor = _noise_floor(levels)
     top, bottom = float(np.percentile(levels, 99.9)), float(floor.min())
@@ -102,7 +107,7 @@ def is_speech(levels: np.ndarray) -> np.ndarray:
 
 
 def _noise_floor(levels: np.ndarray) -> np.ndarray:
-    """Return the level of the noise (T,) around each frame."""
+    """Return the noise level around each frame (T,)."""
     step = round(FLOOR_WINDOW / FRAME)
     n_windows = max(1, round(len(levels) / step))
     windows = np.array_split(levels, n_windows)
@@ -123,7 +128,7 @@ def find_sounds(levels: np.ndarray, step: float, min_pause: float) -> list[Inter
 
 
 def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[Interval]:
-    """Return the stretches of sound as find_sounds does, for frames (T,) that are True where there is speech."""
+    """Return the stretches of sound as find_sounds does, from frames (T,) that are True for speech."""
     speech = np.concatenate(([0], mask.astype(np.int8), [0]))
     starts, ends = np.flatnonzero(np.diff(speech) == 1), np.flatnonzero(np.diff(speech) == -1)
     joined: list[Interval] = []
@@ -136,13 +141,13 @@ def sounds_of_mask(mask: np.ndarray, step: float, min_pause: float) -> list[Inte
 
 
 def find_silence(audio: np.ndarray, rate: int) -> np.ndarray:
-    """Return for each sample (N,) True within digital silence.
+    """Return True for each sample (N,) within digital silence.
 
-    That is a stretch of at least SHORTEST in which each frame of 10 ms has a standard deviation below one step of 16 bits:
-    zeros, any other constant, and dither. A room at -70 dBFS has ten steps.
+    That is a stretch of at least SHORTEST in which each frame of 10 ms has a standard deviation below one step of 16 bits: zeros,
+    any other constant, or dither. A room at -70 dBFS has ten steps.
 
     Args:
-        audio: a clip as it is written, (N,) in [-1, 1], N at least 1.
+        audio: a clip as written, (N,) in [-1, 1], N at least 1.
         rate: in Hz.
     """
     starts = np.arange(0, len(audio), frame_size(rate))
@@ -157,9 +162,9 @@ def find_silence(audio: np.ndarray, rate: int) -> np.ndarray:
 
 
 def fill_silence(audio: np.ndarray, silent: np.ndarray) -> np.ndarray:
-    """Add white noise, BELOW_SPEECH below the other samples' root mean square, to the silent samples; no other sample changes.
+    """Add white noise to the silent samples, BELOW_SPEECH below the root mean square of the others, which do not change.
 
-    The clip itself is the seed of the noise: copies of a clip stay copies.
+    The clip itself seeds the noise, so copies of a clip stay copies.
 
     Args:
         audio: a clip, (N,) in [-1, 1].

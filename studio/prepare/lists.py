@@ -1,4 +1,4 @@
-"""The filelists of a project: usable clips, divided into training and validation."""
+"""The filelists of a project, usable clips divided into training and validation; and the alphabet of their texts."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from models import REGISTRY
 from studio.prepare.review import YES, ClipRow
 from studio.project import Project
 
-FEWEST_RECORDINGS = 10  # from which on whole recordings are held out
-LARGEST_EXCESS = 2.0  # times the wanted clips that held-out recordings may have
+FEWEST_RECORDINGS = 10  # with these, whole recordings are held out
+LARGEST_EXCESS = 2.0  # times the wanted clips; held-out recordings may have no more
 
 Options = dict[str, object]
 PAD = "_"  # the first symbol of every alphabet
-LARGEST = 200  # symbols; a writing with more has signs for syllables or words
-FOREIGN = 0.01  # share of letters beyond ASCII; English texts with names such as José have fewer
-RARE = 3  # occurrences; letters that are rarer are listed for a check
+LARGEST = 200  # symbols; a script with more has signs for syllables or words
+FOREIGN = 0.01  # share of letters beyond ASCII; English texts with names such as José stay below
+RARE = 3  # occurrences; rarer letters are listed for a check
 ENGLISH, BASIC, TRANSLITERATION = "english_cleaners", "basic_cleaners", "transliteration_cleaners"
 
 
 def select_usable(rows: Sequence[ClipRow]) -> list[ClipRow]:
-    """Select the rows for training and validation, in the order of the recordings and of time."""
+    """Select the rows in use, in the order of recordings and of time."""
     return sorted((row for row in rows if row.use == YES), key=lambda row: (row.recording, float(row.start)))
 
 
 def held_out_clips(rows: Sequence[ClipRow], validation: float) -> set[str]:
-    """Choose the clips of validation, a number of them or a share below 1.
+    """Choose the clips for validation, a number of them or a share below 1.
 
-    With FEWEST_RECORDINGS or more, whole recordings are chosen by the digests of their names, so that no clip of training comes
-    from the same recording. Otherwise the last clips of each recording are chosen. Raises DataError if none is left for training.
+    With FEWEST_RECORDINGS or more, whole recordings are chosen by the digests of their names, so that training has no clip of the
+    same recording; otherwise the last clips of each recording. Raises DataError if none is left for training.
     """
     count = max(1, round(validation * len(rows))) if validation < 1 else int(validation)
     if count >= len(rows):
@@ -49,7 +49,7 @@ def held_out_clips(rows: Sequence[ClipRow], validation: float) -> set[str]:
 
 
 def _whole_recordings(by_recording: dict[str, list[str]], count: int) -> set[str]:
-    """Choose whole recordings with at least `count` clips; none where there are too few, or they are too large."""
+    """Choose whole recordings with at least `count` clips; none if there are too few, or they are too large."""
     if len(by_recording) < FEWEST_RECORDINGS:
         return set()
     chosen: set[str] = set()
@@ -62,7 +62,7 @@ def _whole_recordings(by_recording: dict[str, list[str]], count: int) -> set[str
 
 
 def _last_clips(by_recording: dict[str, list[str]], count: int, total: int) -> set[str]:
-    """Choose the last clips of the recordings, of each about its share; the largest remainders round up."""
+    """Choose the last clips of each recording, in proportion to its clips; the largest remainders round up."""
     shares = {name: count * len(clips) / total for name, clips in by_recording.items()}
     numbers = {name: int(share) for name, share in shares.items()}
     by_remainder = sorted(shares, key=lambda name: (numbers[name] - shares[name], name))
@@ -72,7 +72,7 @@ def _last_clips(by_recording: dict[str, list[str]], count: int, total: int) -> s
 
 
 def write_lists(project: Project, rows: Sequence[ClipRow], validation: float) -> tuple[list[ClipRow], list[ClipRow]]:
-    """Write both filelists, rows path|text with paths relative to the project. Return the rows of training and validation."""
+    """Write both filelists, rows path|text with paths relative to the project. Returns the rows of training and validation."""
     chosen = select_usable(rows)
     apart = held_out_clips(chosen, validation)
     parts = [row for row in chosen if row.clip not in apart], [row for row in chosen if row.clip in apart]
@@ -88,11 +88,11 @@ def clip_path(project: Project, clip: str) -> str:
 
 
 def training_problems(project: Project, rows: Sequence[ClipRow], options: Options) -> dict[str, str]:
-    """Return the reasons by clip for which training would refuse a row: its text, or its length for the text.
+    """Return why training would refuse rows, by clip: for the text, or for the length with that text.
 
     Args:
         project: the project of the clips.
-        rows: those with texts.
+        rows: rows with texts.
         options: text_cleaners, symbols and sampling_rate, as in training.
     """
     spec = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
@@ -111,7 +111,7 @@ def training_problems(project: Project, rows: Sequence[ClipRow], options: Option
 
 
 class AlphabetChoice(NamedTuple):
-    """The cleaner that fits the texts, the symbols of --symbols-file (None: the built-in ones), and notes for people."""
+    """The cleaner for the texts, the symbols for --symbols-file (None: the built-in ones), and notes for people."""
 
     cleaner: str
     symbols: list[str] | None
@@ -128,8 +128,8 @@ def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
     symbols = symbols_of(texts)
     if len(symbols) > LARGEST:
         note = (
-            f"the texts have {len(symbols)} different symbols, too many to learn: {TRANSLITERATION} writes them in Latin"
-            " letters, without tones; better texts are in pinyin, romaji or another spelling by sound"
+            f"the texts have {len(symbols)} distinct symbols, too many to learn: {TRANSLITERATION} writes them in Latin"
+            " letters, without tones; texts in pinyin, romaji or another phonetic spelling work better"
         )
         return AlphabetChoice(TRANSLITERATION, None, [note])
     notes = [f"the texts are not English: their alphabet has {len(symbols)} symbols; {BASIC} keeps their letters"]
@@ -137,16 +137,16 @@ def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
         notes.append(f"write numbers as words: {BASIC} does not spell the digits {' '.join(digits)}")
     counts = Counter("".join(texts).lower())
     if rare := [symbol for symbol in symbols if symbol.isalpha() and 0 < counts[symbol] < RARE]:
-        notes.append(f"letters that hardly occur and cannot be learned: {' '.join(rare)}")
+        notes.append(f"letters too rare to be learned: {' '.join(rare)}")
     return AlphabetChoice(BASIC, symbols, notes)
 
 
 def symbols_of(texts: Sequence[str]) -> list[str]:
-    """Return the padding, the space, and all other characters that texts have in lower case; braces enclose ARPAbet."""
+    """Return the padding, the space, and all other characters of lower-cased texts; braces enclose ARPAbet."""
     characters = set(compose(" ".join(texts).lower())) - {PAD, " ", "{", "}"}
     return [PAD, " ", *sorted(characters)]
 
 
 def symbols_file(symbols: Sequence[str]) -> bytes:
-    """Write an alphabet as --symbols-file reads it, a symbol a line."""
+    """Format an alphabet for --symbols-file, one symbol a line."""
     return "".join(f"{symbol}\n" for symbol in symbols).encode()

@@ -1,4 +1,4 @@
-"""The words of clips: by the recogniser in the box on every core, or by a transcription endpoint."""
+"""The words of clips, from the built-in recogniser on every core or from a transcription endpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from studio.prepare.transcripts import plain_text
 
 ENDPOINT = "/audio/transcriptions"  # of OpenAI's API, below the base URL
 TIMEOUT = 120.0  # seconds, of one request
-TRIES, FIRST_WAIT = 4, 1.0  # requests where the endpoint is busy; seconds before the second, which double
+TRIES, FIRST_WAIT = 4, 1.0  # requests to a busy endpoint; seconds before the second, doubling each time
 BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -33,10 +33,9 @@ class ClipSound(NamedTuple):
 
 
 def recognise(sounds: Sequence[ClipSound], config: TextConfig, ledger: Ledger, workers: int) -> dict[str, str]:
-    """Return the words of clips by their digests; those in the ledger are not recognised again.
+    """Return the words of clips by digest; those in the ledger are not recognised again.
 
-    Raises:
-        DataError: packages are missing, or the endpoint refuses.
+    Raises DataError if packages are missing, or the endpoint refuses.
     """
     keys = {sound.digest: f"{config.recogniser} {sound.digest}" for sound in sounds}
     by_digest = {sound.digest: sound for sound in sounds}
@@ -50,7 +49,7 @@ def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> I
     if not paths:
         return
     if config.transcriber is None:
-        Recogniser()  # reports missing packages here and not in a worker
+        Recogniser()  # reports missing packages here, not in a worker
         yield from stream_parallel(transcribe, paths, workers, "recognising")
         return
     with _client() as client, ThreadPoolExecutor(config.transcriber_requests) as pool:
@@ -60,7 +59,7 @@ def _recognise_all(paths: Sequence[Path], config: TextConfig, workers: int) -> I
 
 @cache
 def _recogniser() -> Recogniser:
-    """Load the recogniser once in a worker; on one thread its results do not depend on the number of cores."""
+    """Load the recogniser once a worker; on one thread, so that its results do not depend on the number of cores."""
     return Recogniser(threads=1)
 
 
@@ -74,14 +73,14 @@ def _client() -> Any:
     try:
         import httpx
     except ImportError:
-        raise UsageError("--transcriber: needs httpx; pip install -r requirements/studio.txt adds it") from None
+        raise UsageError("--transcriber: needs httpx; pip install -r requirements/studio.txt installs it") from None
     key = os.environ.get(KEY_VARIABLE, "").strip()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return httpx.Client(timeout=TIMEOUT, headers=headers)
 
 
 def request_words(path: Path, client: Any, config: TextConfig) -> str:
-    """Send a clip to the endpoint and return its words. Raises DataError with the endpoint's own message."""
+    """Send a clip to the endpoint and return its words. Raises DataError with the endpoint's message."""
     import httpx
 
     assert config.transcriber is not None
@@ -102,8 +101,10 @@ def request_words(path: Path, client: Any, config: TextConfig) -> str:
         problem = f"{answer.status_code} {answer.text[:200].strip()}"
         if answer.status_code not in BUSY:
             break
-    key = "" if os.environ.get(KEY_VARIABLE) else f"; a key goes into the environment variable {KEY_VARIABLE}"
-    raise DataError(f"--transcriber {url}: {problem}{key}; the words so far are stored, run the command again to go on")
+    key = "" if os.environ.get(KEY_VARIABLE) else f"; put a key into the environment variable {KEY_VARIABLE}"
+    raise DataError(
+        f"--transcriber {url}: {problem}{key}; the words so far are stored; run the command again to continue"
+    )
 
 
 def _text_of(answer: Any, url: str) -> str:

@@ -1,4 +1,4 @@
-"""Messages of `studio.prepare`: recordings that are left out, counts, faults, and the next command."""
+"""Messages of `studio.prepare`: recordings left out, counts, faults, and the next command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from studio.project import Project
 
 
 def print_problems(problems: Sequence[str]) -> None:
-    """Print the recordings that are left out, each with its reason."""
+    """Print the recordings left out, each with its reason."""
     if problems:
         print("\n".join(describe_problems(problems)))
 
 
 def describe_problems(problems: Sequence[str]) -> list[str]:
-    """Return the recordings that are left out, a line each after a heading; nothing where none is."""
+    """List the recordings left out, one a line below a heading; empty if there are none."""
     if not problems:
         return []
     number = "1 file" if len(problems) == 1 else f"{len(problems)} files"
@@ -30,13 +30,13 @@ def describe_problems(problems: Sequence[str]) -> list[str]:
 
 
 def store_problems(project: Project, problems: Sequence[str]) -> None:
-    """Store the recordings that are left out, for the page. Raises OSError."""
+    """Store the recordings left out, for the page. Raises OSError."""
     with atomic_write(project.left_out) as file:
         file.write("".join(f"{' '.join(problem.split())}\n" for problem in problems).encode("utf-8", "replace"))
 
 
 def read_problems(project: Project) -> list[str]:
-    """Read the recordings that are left out; none where the file is missing."""
+    """Read the recordings left out; none if the file is missing."""
     try:
         return project.left_out.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -44,7 +44,7 @@ def read_problems(project: Project) -> list[str]:
 
 
 def clips(count: int) -> str:
-    """Write a number of clips."""
+    """Format a number of clips."""
     return "1 clip" if count == 1 else f"{count} clips"
 
 
@@ -60,18 +60,18 @@ def summary(
     validation: Sequence[ClipRow],
     alphabet: AlphabetChoice,
 ) -> list[str]:
-    """Return counts, minutes, the faults by name, and the commands that come next, a line each."""
+    """Return counts, minutes, faults, and the next commands, as lines."""
     return [
         *figures(project.name, edits, training, validation),
         *_alphabet(project, alphabet),
-        f"review: {project.review}, the worst clips first; after an edit:",
+        f"review: {project.review}, the worst clips first; after editing it:",
         f"    {project.command('studio.prepare', '--apply', '--name')}",
         f"next:\n    {project.command('studio.plan')}",
     ]
 
 
 def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validation: Sequence[ClipRow]) -> list[str]:
-    """Return counts, minutes and the faults by name."""
+    """Return counts, minutes and faults, as lines."""
     n_recordings = len({row.recording for row in edits.rows})
     recordings = "1 recording" if n_recordings == 1 else f"{n_recordings} recordings"
     lines = [f"{name}: {clips(len(edits.rows))} of {recordings}, {minutes(edits.rows):.1f} minutes"]
@@ -81,16 +81,18 @@ def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validat
     if names := count_faults(edits.rows):
         lines.append("  faults: " + ", ".join(f"{name} {count}" for name, count in names.most_common()))
     if filled := sum(SILENCE in row.faults and FILLED in row.faults for row in edits.rows):
-        noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence leaves it)"
+        noise = f"filled with noise {BELOW_SPEECH:g} dB below the speech (--no-fill-silence keeps it)"
         lines.append(f"  digital silence in {clips(filled)}: {noise}")
     wrong = [float(row.words_wrong) for row in edits.rows if row.words_wrong]
     if wrong:
-        lines.append(f"  transcripts against recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong in the mean")
+        lines.append(
+            f"  transcripts compared with recognised words: {100 * sum(wrong) / len(wrong):.1f} % wrong on average"
+        )
     if edits.n_edited:
         lines.append(f"  edited by hand: {clips(edits.n_edited)}")
     if edits.lost:
         lost = ", ".join(edits.lost[:5])
-        lines.append(f"  note: {len(edits.lost)} edits belong to clips that are cut otherwise now: {lost}")
+        lines.append(f"  note: {len(edits.lost)} edits are of clips that are now cut differently: {lost}")
     return lines
 
 
@@ -100,17 +102,17 @@ def count_faults(rows: Sequence[ClipRow]) -> Counter[str]:
 
 
 def causes(project: Project, rows: Sequence[ClipRow], language: str) -> list[str]:
-    """Return the faults by which clips are not used, and the remedies, a line each."""
+    """Return the faults of the clips that are not used, and the remedies, as lines."""
     names = count_faults([row for row in rows if row.use == NO])
     lines = [f"faults of the clips that are not used: {', '.join(f'{name} {n}' for name, n in names.most_common())}"]
     if language == TextConfig.language and 2 * names["words"] > len(rows):
-        lines.append("are the recordings in another language than English? Then add --language CODE")
+        lines.append("if the recordings are not in English, add --language CODE")
     again = project.command("studio.prepare", "--apply", "--name")
-    return [*lines, f"correct texts, or write {YES} into the column use, in {project.review}, then run {again}"]
+    return [*lines, f"correct texts, or set the column use to {YES}, in {project.review}, then run {again}"]
 
 
 def kind_of(fault: str) -> str:
-    """Return a fault's name without its figure, and without the clip that a double repeats."""
+    """Return a fault's name without its figure, or the clip that it doubles."""
     return fault.split(" (")[0].split(" of ")[0]
 
 

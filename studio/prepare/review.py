@@ -1,4 +1,4 @@
-"""The review of clips: a table that people edit, clips.tsv, and the edits in it."""
+"""The review of clips: clips.tsv, a table that people edit, and their edits."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class ClipRow(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Identity of the clip: an edit belongs to these samples of this recording."""
+        """Identity of the clip: edits belong to these samples of this recording."""
         return f"{self.clip} {self.start} {self.end}"
 
 
 def sort_worst_first(rows: Sequence[ClipRow]) -> list[ClipRow]:
-    """Sort rows: those with faults first, by the share of wrong words, then by the number of faults, then by name."""
+    """Sort rows with faults first, by the share of wrong words, then by the number of faults, then by name."""
 
     def badness(row: ClipRow) -> tuple[bool, float, int, str]:
         wrong = float(row.words_wrong or 0)
@@ -65,16 +65,10 @@ def write_review(path: Path, rows: Sequence[ClipRow]) -> None:
 
 
 def read_review(path: Path, proposals: Sequence[ClipRow]) -> dict[int, ClipRow]:
-    """Read the table after people have edited it; columns may stand in another order, and spreadsheets may quote cells.
+    """Read the edited table, whose columns may be reordered and whose cells a spreadsheet may have quoted.
 
-    Args:
-        path: clips.tsv.
-        proposals: the rows as the command wrote them; only the columns of EDITABLE may differ from them.
-
-    Returns the rows by line from 1.
-
-    Raises:
-        DataError: lines that are no rows of the table, all of them in one message.
+    Only the columns of EDITABLE may differ from the proposals, the rows as the command wrote them. Returns the rows by line
+    number. Raises one DataError for all bad lines.
     """
     rows, faults = parse_review(path)
     faults = faults | check_rows(rows, proposals)
@@ -88,7 +82,7 @@ Faults = dict[int, list[str]]  # by line
 
 
 def parse_review(path: Path) -> tuple[dict[int, ClipRow], Faults]:
-    """Return the rows of a table by line, unchecked, and the lines that are none. Raises DataError for a file that is no table."""
+    """Return the rows of a table by line, unchecked, and its bad lines. Raises DataError for a file that is no table."""
     reader, heading = _open_table(path)
     rows: dict[int, ClipRow] = {}
     faults: Faults = {}
@@ -103,7 +97,7 @@ def parse_review(path: Path) -> tuple[dict[int, ClipRow], Faults]:
 
 
 def check_rows(rows: Mapping[int, ClipRow], proposals: Sequence[ClipRow]) -> Faults:
-    """Return the problems of rows by line; only the columns of EDITABLE may differ from the proposals."""
+    """Return the problems of rows by line."""
     known = {row.clip: row for row in proposals}
     seen: dict[str, int] = {}
     faults = {line: _problems_of(row, known, seen.setdefault(row.clip, line), line) for line, row in rows.items()}
@@ -111,7 +105,7 @@ def check_rows(rows: Mapping[int, ClipRow], proposals: Sequence[ClipRow]) -> Fau
 
 
 def accept_rows(rows: Mapping[int, ClipRow], proposals: Sequence[ClipRow]) -> dict[int, ClipRow]:
-    """Return the proposals with the edited cells of rows: a spreadsheet may have formatted numbers in another way."""
+    """Return the proposals with the edited cells of rows: a spreadsheet may have reformatted the numbers."""
     known = {row.clip: row for row in proposals}
     return {
         line: known.get(row.clip, row)._replace(use=ANSWERS.get(row.use.lower(), NO), text=row.text)
@@ -120,7 +114,7 @@ def accept_rows(rows: Mapping[int, ClipRow], proposals: Sequence[ClipRow]) -> di
 
 
 def _open_table(path: Path) -> tuple[Iterator[tuple[int, list[str]]], list[str]]:
-    """Return a table's rows by line, and its heading. Raises DataError for bytes that are no table, and missing columns."""
+    """Return a table's rows by line, and its heading. Raises DataError for bytes that are no text, or missing columns."""
     lines, problems = decode_lines(path, "expected the table that studio.prepare has written")
     if problems:
         raise DataError(join_problems([f"{place}; save it as UTF-8" for place in locate_problems(path, problems)]))
@@ -132,12 +126,12 @@ def _open_table(path: Path) -> tuple[Iterator[tuple[int, list[str]]], list[str]]
 
 
 def _cells(path: Path, lines: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a row's last line from 1, and its cells. Raises DataError for a line that is no row."""
+    """Yield the line number and the cells of each row. Raises DataError for a bad line."""
     reader = csv.reader([f"{line}\n" for line in lines], delimiter="\t")
     try:
         for cells in reader:
             yield reader.line_num, cells
-    except csv.Error as error:  # a carriage return within a line, a cell of 131,072 characters
+    except csv.Error as error:  # a carriage return within a line, or a cell of 131,072 characters
         raise DataError(f"{path}:{reader.line_num}: {error}; save it as text divided by tabs") from None
 
 
@@ -146,11 +140,11 @@ def _problems_of(row: ClipRow, known: dict[str, ClipRow], first_line: int, line:
     if row.use.lower() not in ANSWERS:
         problems.append(f"use: {row.use!r}, expected {YES} or {NO}")
     if first_line != line:
-        problems.append(f"clip: {row.clip} is in line {first_line} already")
+        problems.append(f"clip: {row.clip} is already in line {first_line}")
     if "|" in row.text:
-        problems.append("text: '|' in it, which divides the columns of a filelist")
+        problems.append("text: '|' in it, which separates the columns of a filelist")
     if ANSWERS.get(row.use.lower()) == YES and not row.text:
-        problems.append(f"text: empty; write the words of the clip, or {NO} into the column use")
+        problems.append(f"text: empty; write the words of the clip, or set the column use to {NO}")
     if row.clip not in known:
         return [*problems, f"clip: {row.clip!r} is not one of this project's"]
     proposal = known[row.clip]
@@ -162,7 +156,7 @@ def _problems_of(row: ClipRow, known: dict[str, ClipRow], first_line: int, line:
 
 
 def _is_same_number(one: str, other: str) -> bool:
-    """Return True for numbers that a spreadsheet has formatted in another way."""
+    """Return True for numbers that differ in format only."""
     try:
         return float(one.replace(",", ".")) == float(other)
     except ValueError:
@@ -170,13 +164,13 @@ def _is_same_number(one: str, other: str) -> bool:
 
 
 def store_proposals(path: Path, rows: Sequence[ClipRow]) -> None:
-    """Store the rows without edits, so that a later run finds the edits. Raises OSError."""
+    """Store the rows before edits, so that a later run finds the edits. Raises OSError."""
     with atomic_write(path) as file:
         file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
 
 
 def read_proposals(path: Path) -> list[ClipRow]:
-    """Read stored rows; none where the file is missing."""
+    """Read stored rows; none if the file is missing."""
     try:
         return [ClipRow(*parse_json(line)) for line in path.read_bytes().splitlines()]
     except (OSError, ValueError, TypeError, IndexError):
@@ -184,7 +178,7 @@ def read_proposals(path: Path) -> list[ClipRow]:
 
 
 class CarriedEdits(NamedTuple):
-    """Rows with the edits of an earlier table, the number of edited rows, and those whose clips are gone."""
+    """Rows with the edits of an earlier table, the number of edited rows, and the edited clips that are gone."""
 
     rows: list[ClipRow]
     n_edited: int

@@ -1,4 +1,4 @@
-"""The recordings of a folder: sound files of any kind, found by their endings and read block by block."""
+"""The recordings of a folder: sound files of any kind, found by file extension and read in blocks."""
 
 # N samples of a file, n of a block, C channels
 
@@ -27,12 +27,12 @@ RARE = (".wv", ".tta", ".ape", ".mpc", ".spx", ".gsm", ".dsf", ".dff", ".voc", "
 VIDEOS = (".mp4", ".m4v", ".mkv", ".mka", ".mov", ".webm", ".avi", ".3gp", ".mpg", ".mpeg", ".flv", ".wmv", ".ogv")
 ENDINGS = frozenset(WAVES + STREAMS + COMPRESSED + RARE + VIDEOS)
 TRANSCRIPTS = frozenset({".txt", ".srt", ".vtt", ".csv", ".tsv"})
-BLOCK = 2**18  # samples of all channels together that are read at once
-LONGEST_SLUG = 80  # characters of the name that a recording gives to its clips
+BLOCK = 2**18  # samples read at once, over all channels
+LONGEST_SLUG = 80  # characters of the name that a recording's clips share
 
 
 class SourceFile(NamedTuple):
-    """A recording: its path, that path within the folder as text, and a name that no other recording's clips have."""
+    """A recording: its path, its path within the folder as text, and a name unique to its clips."""
 
     path: Path
     name: str
@@ -40,20 +40,20 @@ class SourceFile(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """The recordings of a folder in the order of their names, problems of files, and the other files by ending."""
+    """The recordings of a folder by name, problems of files, and a count of the other files by extension."""
 
     sources: list[SourceFile]
     problems: list[str]
     others: Counter[str]
 
     def describe_others(self) -> str:
-        """Count the files that are neither recordings nor transcripts, the most frequent endings first; "" without any."""
+        """Count the files that are neither recordings nor transcripts, by extension; "" without any."""
         counts = [f"{n} {ending}" for ending, n in self.others.most_common() if ending not in TRANSCRIPTS]
         return ", ".join([*counts[:5], *(["…"] if len(counts) > 5 else [])])
 
 
 class OpenSound(NamedTuple):
-    """A sound file that is open: its rate in Hz, its channels, and blocks (n, C) of float32 to be read once, in order."""
+    """An open sound file: rate in Hz, channels, and blocks (n, C) of float32 to be read once, in order."""
 
     rate: int
     channels: int
@@ -61,9 +61,9 @@ class OpenSound(NamedTuple):
 
 
 def find_sources(folder: Path) -> Listing:
-    """Find the sound files in a folder and those below it. Links to files are followed, links to folders are not.
+    """Find the sound files in a folder and below it. Links to files are followed, links to folders are not.
 
-    Raises DataError for a folder that cannot be listed.
+    Raises DataError if the folder cannot be listed.
     """
     problems: list[str] = []
     found: list[tuple[Path, str]] = []
@@ -90,24 +90,24 @@ def find_sources(folder: Path) -> Listing:
 
 
 def readable_name(path: Path) -> str:
-    """Spell a path for a text file: slashes between folders, and no byte that is not UTF-8 or controls a terminal."""
+    """Spell a path for a text file: with slashes, and without control characters or bytes that are not UTF-8."""
     text = os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _problem_of_file(path: Path) -> str:
-    """Return the reason why a file cannot be opened, or ""."""
+    """Say why a file cannot be opened; "" if it can."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    if not stat.S_ISREG(mode):  # reading a pipe would wait for ever
+    if not stat.S_ISREG(mode):  # reading a pipe would block for ever
         return "not a regular file"
     return "" if os.access(path, os.R_OK) else "cannot be read (Permission denied)"
 
 
 def _with_slugs(found: list[tuple[Path, str]]) -> list[SourceFile]:
-    """Name the clips of each recording in ASCII; names that two would share end in a digest of the path."""
+    """Give each recording an ASCII name for its clips; names that two would share end in a digest of the path."""
     plain = {name: re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(".")[0]).strip("_") for _, name in found}
     counts = Counter(slug.lower()[:LONGEST_SLUG] for slug in plain.values())
     sources = []
@@ -121,7 +121,7 @@ def _with_slugs(found: list[tuple[Path, str]]) -> list[SourceFile]:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content. Raises DataError where it cannot be read."""
+    """Return the SHA-256 of a file's content. Raises DataError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
@@ -138,11 +138,10 @@ def _digest(file: Any) -> str:
 
 @contextmanager
 def open_sound(path: Path) -> Iterator[OpenSound]:
-    """Open a sound file with libsndfile or else, where PyAV is installed, with FFmpeg's libraries.
+    """Open a sound file with libsndfile or else, if PyAV is installed, with FFmpeg's libraries.
 
-    Raises:
-        DataError: a file that neither of them reads, or samples that are NaN, infinite or far above full scale; later too,
-            while its blocks are read.
+    Raises DataError for a file that neither of them reads, and, while its blocks are read, for damage and for samples that are
+    NaN, infinite or far above full scale.
     """
     try:
         file = soundfile.SoundFile(os.fspath(path))
@@ -169,7 +168,7 @@ def _read_with_libsndfile(path: Path, file: Any, limit: float) -> Iterator[np.nd
 
 
 def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
-    """Clip a block (n, C) to [-1, 1]. Raises DataError for samples that are no sound."""
+    """Clip a block (n, C) to [-1, 1]. Raises DataError for samples that are NaN, infinite or above `limit`."""
     peak = float(np.abs(block).max())
     if not np.isfinite(peak):
         raise DataError(f"{path}: samples that are NaN or infinite")
@@ -180,7 +179,7 @@ def _check_block(path: Path, block: np.ndarray, limit: float) -> np.ndarray:
 
 @contextmanager
 def _open_with_av(path: Path, reason: str) -> Iterator[OpenSound]:
-    """Open a file with PyAV. `reason` is libsndfile's refusal."""
+    """Open a file with PyAV, after libsndfile has refused it for `reason`."""
     try:
         import av
     except ImportError:
@@ -188,7 +187,7 @@ def _open_with_av(path: Path, reason: str) -> Iterator[OpenSound]:
             f"{path}: libsndfile does not read it ({reason}); pip install -r requirements/studio.txt adds FFmpeg's formats"
         ) from None
     try:
-        # A playlist may name other files and hosts: read this file alone.
+        # A playlist may name other files and hosts: read this file only.
         with av.open(os.fspath(path), options={"protocol_whitelist": "file"}) as container:
             if not container.streams.audio:
                 raise DataError(f"{path}: no sound in it")

@@ -1,6 +1,6 @@
-"""Detection of several speakers: two groups of clips whose voice embeddings point in different directions are two voices.
+"""Detection of several speakers: two groups of clips are two voices if their voice embeddings point in different directions.
 
-docs/own-voice.md has the false alarms and the rate of detection as measured.
+docs/own-voice.md has the measured rates of detection and of false alarms.
 """
 
 # K clips, D size of an embedding
@@ -21,14 +21,14 @@ from studio.prepare.ledger import Ledger
 from studio.prepare.recognition import ClipSound
 
 FEWEST_CLIPS, SMALLEST_GROUP = 10, 3
-ALIKE = 0.8  # cosine of two groups' mean directions, below which they are two voices
-SEVERAL = 0.1  # share of the clips from which on a second voice is no mistake in a few clips
-STARTS = (0.5, 0.1, 0.9)  # quantiles along a principal axis where the search starts
+ALIKE = 0.8  # cosine of two groups' mean directions; below it they are two voices
+SEVERAL = 0.1  # share of the clips; a second voice with fewer is taken for faulty clips
+STARTS = (0.5, 0.1, 0.9)  # quantiles along a principal axis at which the search starts
 AXES, ROUNDS = 3, 30  # principal axes; rounds of k-means from each start
 
 
 class VoiceGroups(NamedTuple):
-    """The smaller of two groups of clips, by index; empty where all clips are of one voice. The cosine between the groups."""
+    """The smaller of two groups of clips, by index, empty if all clips have one voice; and the cosine between the groups."""
 
     others: list[int]
     likeness: float
@@ -39,7 +39,7 @@ def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -
     by_digest = {sound.digest: sound for sound in sounds}
     todo = [sound for digest, sound in by_digest.items() if ledger.get(digest) is None]
     if todo:
-        VoiceEmbedder()  # reports missing packages here and not in a worker
+        VoiceEmbedder()  # reports missing packages here, not in a worker
     embeddings = stream_parallel(describe_voice, [sound.path for sound in todo], workers, "comparing voices")
     for sound, embedding in zip(todo, embeddings, strict=True):
         ledger.add(sound.digest, embedding)
@@ -48,12 +48,12 @@ def describe_voices(sounds: Sequence[ClipSound], ledger: Ledger, workers: int) -
 
 @cache
 def _embedder() -> VoiceEmbedder:
-    """Load the model once in a worker."""
+    """Load the model once a worker."""
     return VoiceEmbedder()
 
 
 def describe_voice(path: Path) -> list[float]:
-    """Return the embedding (D,) of a clip, rounded: the rest of a number depends on the processor."""
+    """Return the embedding (D,) of a clip, rounded, since further digits depend on the processor."""
     audio = read_audio(path, None)
     return [round(value, 3) for value in _embedder()(audio.samples.numpy(), audio.rate).tolist()]
 
@@ -82,7 +82,7 @@ def find_voices(embeddings: np.ndarray) -> VoiceGroups:
 
 
 def _two_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Divide points (K, D) into two groups, from labels (K,) on: each joins the group whose mean direction is nearer."""
+    """Divide points (K, D) into two groups, starting from labels (K,): each joins the group with the nearer mean direction."""
     for _ in range(ROUNDS):
         if labels.all() or not labels.any():
             break
@@ -95,7 +95,7 @@ def _two_means(points: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _likeness(points: np.ndarray, labels: np.ndarray) -> float:
-    """Return the cosine between two groups' mean directions; 1 where one is too small."""
+    """Return the cosine between two groups' mean directions; 1 if one is too small."""
     if min(labels.sum(), (~labels).sum()) < SMALLEST_GROUP:
         return 1.0
     return float(_direction(points[labels]) @ _direction(points[~labels]))

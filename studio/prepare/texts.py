@@ -23,15 +23,14 @@ from studio.prepare.transcripts import Transcript, has_sentence_ends
 from studio.project import Project
 
 RECOGNISED = "recognised"
-WORDS = "words.jsonl"  # in the project's state: recognised words by recogniser and digest
-PARTS = "parts"  # a folder in the project's state, removed once all clips are cut
+WORDS = "words.jsonl"  # in the project's state: words by recogniser and digest
+PARTS = "parts"  # in the project's state: a folder that is removed once all clips are cut
 
 
 def recognise_parts(jobs: Sequence[CuttingJob], project: Project, config: TextConfig, workers: int) -> list[CuttingJob]:
-    """Return the jobs; those whose text has sentence ends get the words of their parts, unless their clips are there already.
+    """Add the words of their parts to jobs whose text has sentence ends, unless their clips exist already.
 
-    Raises:
-        DataError: packages are missing, or the endpoint refuses.
+    Raises DataError if packages are missing, or the endpoint refuses.
     """
     jobs = [job._replace(recogniser=config.recogniser) if _has_sentence_ends(job.transcript) else job for job in jobs]
     wanting = [job for job in jobs if job.recogniser]
@@ -53,7 +52,7 @@ def _with_words(job: CuttingJob, words: Sequence[str]) -> CuttingJob:
 
 
 def _has_sentence_ends(transcript: Transcript | None) -> bool:
-    """Return True for a text without times that has sentence ends before its last word."""
+    """Return True for a text without times in which a sentence ends before the last word."""
     return transcript is not None and not transcript.cues and has_sentence_ends(transcript.text)
 
 
@@ -63,26 +62,22 @@ def remove_parts(project: Project) -> None:
 
 
 class ClipText(NamedTuple):
-    """The text of a clip, its source, the recognised words, and the share of the transcript's words that differ from these.
-
-    Shares are nan where there is no transcript, or nothing was recognised on purpose. `letters_wrong` leaves spaces out, so that
-    "under score" has no errors.
-    """
+    """The text of a clip, where it comes from, and the recognised words; shares are nan if nothing was compared."""
 
     text: str
     source: str
     recognised: str
-    words_wrong: float
-    letters_wrong: float
+    words_wrong: float  # share of the text's words that differ from the recognised ones
+    letters_wrong: float  # likewise, without spaces: "under score" has no errors
 
 
 def needs_words(recording: CutRecording, transcript: Transcript | None) -> bool:
-    """Return True if a recording has no texts for its clips without recognised words."""
+    """Return True if a recording's clips need recognised words to have a text."""
     return transcript is None or (not transcript.cues and len(recording.clips) > 1)
 
 
 def has_words(recording: CutRecording, transcript: Transcript | None) -> bool:
-    """Return True if the clips of a recording have the recognised words of their parts."""
+    """Return True if a recording's clips have the recognised words of their parts."""
     return transcript is not None and not transcript.cues and any(clip.text for clip in recording.clips)
 
 
@@ -92,7 +87,7 @@ def texts_of(recording: CutRecording, transcript: Transcript | None, words: Mapp
     Args:
         recording: its clips.
         transcript: its words, or None.
-        words: recognised words by digests of clips; None where none were recognised.
+        words: recognised words by the clips' digests; None if nothing was recognised.
     """
     recognised = [words[clip.digest] if words else "" for clip in recording.clips]
     if transcript is None:
@@ -113,7 +108,7 @@ def _texts_of_transcript(recording: CutRecording, transcript: Transcript, recogn
 
 
 def shares_wrong(text: str, recognised: str) -> tuple[float, float]:
-    """Return the shares of the text's words and of its letters that differ, at most 1; nan for a text without words."""
+    """Return the shares of a text's words and letters that differ, at most 1; nan for a text without words."""
     wanted, found = ("".join(normalise(words).split()) for words in (text, recognised))
     words, letters = word_errors(text, recognised), character_errors(wanted, found)
     return _share(words), _share(letters)

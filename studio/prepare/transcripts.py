@@ -1,4 +1,4 @@
-"""Transcripts beside recordings: texts, subtitles, and tables with a row a recording."""
+"""Transcripts beside recordings: texts, subtitles, and tables with one row a recording."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ LANGUAGE = re.compile(r"\.[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})?$")  # as in talk.en.
 TIME = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 TIMES = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}(?:\s.*)?")
 TAG = re.compile(r"<[^<>]{0,200}>|\{\\[^{}]{0,200}\}|\[[^\[\]]{0,200}\]|[♪♫]")  # markup, and notes such as [music]
-FLASH = 0.05  # seconds; automatic subtitles show a line alone for less before they roll on
+FLASH = 0.05  # seconds; automatic subtitles show a line alone for less than that before they roll
 ID_COLUMNS = ("id", "file", "filename", "file_name", "path", "audio", "audio_path", "audio_file", "wav", "clip")
 TEXT_COLUMNS = ("normalized_text", "normalised_text", "text", "sentence", "transcript", "transcription")
 SENTENCE_ENDS = ".!?…。！？।"
-INVISIBLE = (0xAD, 0x200B, 0x2060, 0xFEFF)  # soft hyphen and characters without width, but for those that shape letters
+INVISIBLE = (0xAD, 0x200B, 0x2060, 0xFEFF)  # soft hyphen and characters without width, except those that shape letters
 CLOSING = "\"'”’»)]"
 
 
@@ -41,7 +41,7 @@ class Cue(NamedTuple):
 
 @dataclass(frozen=True)
 class Transcript:
-    """The words of a recording: its file, and the text or, with times, the subtitles."""
+    """The words of a recording: the file they come from, the text, and subtitles if there are times."""
 
     origin: str
     text: str
@@ -54,7 +54,7 @@ def has_sentence_ends(text: str) -> bool:
 
 
 def ends_sentence(text: str) -> bool:
-    """Return True if a sentence ends where the text does."""
+    """Return True if the text ends with the end of a sentence."""
     return text.rstrip().rstrip(CLOSING)[-1:] in tuple(SENTENCE_ENDS)
 
 
@@ -67,10 +67,9 @@ def plain_text(text: str) -> str:
 
 
 def find_transcripts(folder: Path, sources: Sequence[SourceFile]) -> dict[str, Transcript]:
-    """Read the transcripts of recordings, by the recordings' names. Subtitles go before texts, and these before tables.
+    """Read the transcripts of recordings, by the recordings' names. Subtitles take precedence over texts, and texts over tables.
 
-    Raises:
-        DataError: files that are no such transcripts, and bad rows of them; all of them in one message.
+    Raises one DataError for all files that are no transcripts, and all bad rows.
     """
     problems: list[str] = []
     found = _from_tables(folder, sources, problems)
@@ -86,7 +85,7 @@ def find_transcripts(folder: Path, sources: Sequence[SourceFile]) -> dict[str, T
 
 
 def _file_beside(audio: Path) -> Path | None:
-    """Return NAME.srt, NAME.vtt, NAME.LANGUAGE.srt or .vtt, or NAME.txt, the first that is there; NAME may have its ending."""
+    """Return NAME.srt, NAME.vtt, NAME.LANGUAGE.srt or .vtt, or NAME.txt, the first that exists; NAME with or without extension."""
     stems = (audio.stem, audio.name)
     exact = [audio.with_name(stem + ending) for ending in SUBTITLES for stem in stems]
     named = [
@@ -100,7 +99,7 @@ def _file_beside(audio: Path) -> Path | None:
 
 
 def read_transcript(path: Path, name: str) -> Transcript:
-    """Read a file of subtitles or a text. Raises DataError that lists all bad lines."""
+    """Read subtitles or a text. Raises one DataError for all bad lines."""
     lines, problems = decode_lines(path)
     cues: list[Cue] = []
     if path.suffix.lower() in SUBTITLES and not problems:
@@ -114,9 +113,9 @@ def read_transcript(path: Path, name: str) -> Transcript:
 
 
 def parse_subtitles(lines: Sequence[str], problems: dict[int, str]) -> list[Cue]:
-    """Parse SubRip or WebVTT; adds the problems of lines by index from 0. Subtitles without words are left out.
+    """Parse SubRip or WebVTT, and add the problems of lines by index from 0. Subtitles without words are left out.
 
-    A subtitle that repeats the last line of the one before, as automatic subtitles roll, keeps its other lines alone.
+    Automatic subtitles roll: one that repeats the last line of the one before keeps only its other lines.
     """
     cues: list[Cue] = []
     last_line = ""
@@ -134,7 +133,7 @@ def parse_subtitles(lines: Sequence[str], problems: dict[int, str]) -> list[Cue]
             problems[index] = f"{line.strip()[:60]!r} begins before the subtitle above it: sort them by time"
         else:
             words = _words_below(lines, index)
-            is_repetition = len(words) > 1 or end - start < FLASH  # a person may well say a word twice
+            is_repetition = len(words) > 1 or end - start < FLASH  # people do say a word twice
             fresh = words[1:] if words and words[0] == last_line and is_repetition else words
             last_line = words[-1] if words else last_line
             if text := plain_text(" ".join(fresh)):
@@ -150,19 +149,19 @@ def _seconds(parts: Sequence[str | None]) -> float:
 
 
 def _words_below(lines: Sequence[str], index: int) -> list[str]:
-    """Return the lines of words of the subtitle whose times are in line `index`."""
+    """Return the text lines of the subtitle with its times in line `index`."""
     words: list[str] = []
     last = index + 1
     while last < len(lines) and lines[last].strip() and "-->" not in lines[last]:
         words.append(html.unescape(TAG.sub("", lines[last])).strip())
         last += 1
     if words and last < len(lines) and "-->" in lines[last] and words[-1].isdecimal():
-        words.pop()  # the number of the next subtitle, where no blank line divides them
+        words.pop()  # the number of the next subtitle, without a blank line between them
     return [line for line in words if line]
 
 
 def _from_tables(folder: Path, sources: Sequence[SourceFile], problems: list[str]) -> dict[str, Transcript]:
-    """Read all tables of a folder whose rows name recordings; adds the problems of bad rows."""
+    """Read all tables in a folder that name recordings; adds the problems of bad rows."""
     found: dict[str, Transcript] = {}
     index = _index(sources)
     for path in sorted(path for ending in TABLES for path in folder.rglob(f"*{ending}") if path.is_file()):
@@ -185,7 +184,7 @@ def _from_tables(folder: Path, sources: Sequence[SourceFile], problems: list[str
 
 
 def _problem_of_row(names: Sequence[str], text: str, found: Mapping[str, Transcript]) -> str:
-    """Return the problem of a row, or "". Rows that name no recording here are none: many corpora are used in part."""
+    """Return the problem of a row, or "". A row without a recording is fine: many corpora are used in part."""
     if len(names) > 1:
         return f"names several recordings: {', '.join(names[:3])}"
     if names and not text:
@@ -196,7 +195,7 @@ def _problem_of_row(names: Sequence[str], text: str, found: Mapping[str, Transcr
 
 
 def _index(sources: Sequence[SourceFile]) -> dict[str, list[str]]:
-    """Map paths with and without their endings, and bare names, to the recordings that have them."""
+    """Map paths and bare names, with and without extension, to the recordings that have them."""
     index: dict[str, list[str]] = defaultdict(list)
     for source in sources:
         path = Path(source.name)
@@ -206,7 +205,7 @@ def _index(sources: Sequence[SourceFile]) -> dict[str, list[str]]:
 
 
 def _recordings_of(identifier: str, place: Path, index: Mapping[str, list[str]]) -> list[str]:
-    """Return the recordings that an identifier in a table of the folder `place` names: by path, else by name."""
+    """Return the recordings that an identifier in a table in the folder `place` names: by path, else by name."""
     path = Path(identifier)
     for key in (place / path, place / "wavs" / path, place / "clips" / path, path):
         if names := index.get(key.as_posix()):
@@ -217,7 +216,7 @@ def _recordings_of(identifier: str, place: Path, index: Mapping[str, list[str]])
 def read_table(path: Path) -> dict[int, tuple[str, str]]:
     """Read rows (identifier, text) by line from 1: `id|text`, `id|raw text|normalised text`, or columns with a heading.
 
-    Raises DataError that lists all bad lines.
+    Raises one DataError for all bad lines.
     """
     lines, problems = decode_lines(path)
     first = lines[0] if lines else ""

@@ -1,1 +1,1 @@
-"""Train: train.py as a process, with a budget of time."""
+"""Train: train.py as a process, within a time limit."""

@@ -1,7 +1,8 @@
 """Train the models of a project and write its voice: python -m studio.train NAME, after studio.plan.
 
 Trains each model in turn as plan.json says, with a quality report every few epochs. Ctrl-C saves and stops; the same command
-resumes. A model ends after its epochs, after some reports without a gain, or at its hours. PROJECT/voice/ is the result.
+resumes. A model's training ends after its epochs, after several reports without a gain, or at its time limit. The result is
+PROJECT/voice/.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from studio.train.run_log import RunLog
 from studio.voice.voice import write_voice
 from studio.wording import HOUR, MINUTE, duration
 
-START = 10.0  # seconds in which train.py begins, before its own limit of time counts
+START = 10.0  # seconds that train.py takes to start, before its own time limit counts
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -57,17 +58,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def check_packages(plan: Plan, project: Project) -> None:
-    """Raise DataError where the plan counts words and the recogniser is not installed."""
+    """Raise DataError if the plan counts words but the recogniser is not installed."""
     counting = [name for name, settings in plan.models.items() if settings.best_by == "wer"]
     if counting and not counts_words():
         raise DataError(
             f"{project.plan}: models.{counting[0]}.best_by: wer needs the recogniser: `bash scripts/evaluation.sh` installs it, "
-            f"or run {project.command('studio.plan')} again for measures without packages"
+            f"or run {project.command('studio.plan')} again for a measure that needs no packages"
         )
 
 
 def train_model(name: str, plan: Plan, project: Project, progress: Progress, stop: StopRequest) -> bool:
-    """Train a model to the end of its plan, or go on. Returns False if a signal stopped it after a save."""
+    """Train a model, or continue, to the end of its plan. Returns False if a signal stopped it after a save."""
     settings, folder = plan.models[name], project.run(name)
     current, state = digest(name, plan, project), progress.of(name)
     if state.finished == current:
@@ -100,14 +101,14 @@ def limited_argv(name: str, plan: Plan, project: Project, left: float) -> list[s
 
 
 class RunPlace(NamedTuple):
-    """Place of a run: its whole epochs, and its reports since the best one."""
+    """How far a run is: complete epochs, and reports since the best one."""
 
     epochs: int
     waited: int
 
 
 def place_of(folder: Path, name: str) -> RunPlace:
-    """Return the place of a run's last checkpoint; Place(0, 0) without one, and for a damaged one, which train.py names."""
+    """Return how far a run's last checkpoint is; (0, 0) without one, or if it is damaged, which train.py reports."""
     path = find_last(folder, name)
     if path is None:
         return RunPlace(0, 0)
@@ -120,45 +121,45 @@ def place_of(folder: Path, name: str) -> RunPlace:
 
 
 def how_to_go_on(project: Project) -> str:
-    """Return the ways to train on after the end of a plan, in words."""
+    """Say how to train on after the end of a plan."""
     again = project.command("studio.plan", "--minutes", "M")
     return f"to train on, raise `epochs`, `hours` or `patience` in {display_path(project.plan)}, or run {again}"
 
 
 def describe_budget(settings: ModelPlan, spent: float) -> str:
-    """Describe the limits of a training: epochs, and the time that a plan has with reports and starts, of which some is spent."""
+    """Describe the limits of a training: its epochs, and the plan's time with what is spent of it."""
     epochs = f"to epoch {settings.epochs} at most"
     if settings.hours is None:
         return epochs
-    before = f", {duration(spent)} of it spent before" if spent else ""
+    before = f", {duration(spent)} of it already spent" if spent else ""
     return f"{epochs}, for {duration(HOUR * settings.hours)} at most with reports{before}"
 
 
 def describe_time(seconds: float, steps: float) -> str:
-    """Describe the time that a model has taken in all its runs, of which `steps` seconds were those of steps."""
+    """Describe the time that a model took in all its runs, of which `steps` seconds were optimizer steps."""
     rest = duration(max(0.0, seconds - steps))
     return f"{duration(seconds)} in all: {duration(steps)} of steps, {rest} of starts, reports and checkpoints"
 
 
 def step_time(folder: Path) -> float:
-    """Return the seconds of all optimizer steps in a run's log; 0 without one."""
+    """Return the seconds of all optimizer steps in a run's log; 0 without a log."""
     log = RunLog(folder / "nvlog.json")
     log.update()
     return log.step_seconds
 
 
 def reason_of(ending: RunEnding, settings: ModelPlan, place: RunPlace) -> str:
-    """Return the reason why a training ended, in words."""
+    """Say why a training ended."""
     if place.epochs >= settings.epochs:
         return f"all {settings.epochs} epochs"
     if settings.hours is None or (ending is RunEnding.FINISHED and place.waited >= settings.patience):
         return f"no gain in {settings.patience} reports"
-    return f"its budget of {duration(HOUR * settings.hours)}"
+    return f"its time limit of {duration(HOUR * settings.hours)}"
 
 
 def parse_args(argv: list[str]) -> Project:
     """Return the project that the command line names."""
-    parser = project_parser("studio.train", __doc__, "project that studio.plan has planned")
+    parser = project_parser("studio.train", __doc__, "project planned by studio.plan")
     return from_options(Project, vars(parser.parse_args(argv)))
 
 

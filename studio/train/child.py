@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def end_with(parent: int) -> None:
-    """Let Linux send SIGTERM to this process when its parent ends; on other systems it works on. Call it before exec."""
+    """Have Linux send SIGTERM to this process when its parent ends; other systems do nothing. Call it before exec."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

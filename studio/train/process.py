@@ -1,6 +1,6 @@
-"""train.py as a process of its own, which Ctrl-C, SIGTERM and the end of a budget stop after a save.
+"""train.py as a process of its own, which saves and stops on Ctrl-C, on SIGTERM and at its time limit.
 
-The process ends with this one, SIGKILL included: the system then sends it SIGTERM, on which it saves.
+It ends with this process, even after SIGKILL: the system then sends it SIGTERM, on which it saves.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from common.run.run_folder import occupy
 from studio.plan.machine import environment, train_command
 from studio.train.child import end_with
 
-TICK = 0.2  # seconds between two looks at the process
-PATIENCE = 60.0  # seconds for the process of an earlier run to save and end
+TICK = 0.2  # seconds between polls of the process
+PATIENCE = 60.0  # seconds that the process of an earlier run has to save and end
 
 
 class RunEnding(Enum):
-    """Reason why a training process ended well."""
+    """Why a training process ended, other than by a failure."""
 
-    FINISHED = "finished"  # all epochs, or no gain for so many reports
+    FINISHED = "finished"  # all epochs, no gain for several reports, or its own time limit
     BUDGET = "budget"
-    STOPPED = "stopped"  # by a signal to this process
+    STOPPED = "stopped"  # a signal to this process
 
 
 def run_training(
     argv: Sequence[str], threads: int, seconds_left: float, stop: StopRequest, spend: Callable[[float], None]
 ) -> RunEnding:
-    """Run train.py to its end, to the end of its budget, or to a stop; `spend` takes the seconds passed, every few seconds.
+    """Run train.py until it ends, its time is over, or a stop is requested; `spend` is told of the seconds passed.
 
-    Raises DataError where the process fails; its own message stands above.
+    Raises DataError if the process fails; its own message stands above.
     """
     parent = os.getpid()
-    # In a session of its own, so that a terminal's Ctrl-C comes through this process, once.
+    # In a session of its own, so that a terminal's Ctrl-C reaches it once, through this process.
     process = subprocess.Popen(
         train_command(argv),
         env=environment(threads),
@@ -63,7 +63,7 @@ def run_training(
         raise
     spend(time.monotonic() - saved)
     if ending is not RunEnding.FINISHED and process.returncode == -signal.SIGTERM:
-        return ending  # it had not begun to train, so there is nothing to save
+        return ending  # it had not started to train, so there is nothing to save
     if process.returncode:
         raise DataError(_failure(process.returncode))
     return ending
@@ -71,17 +71,17 @@ def run_training(
 
 def _failure(code: int) -> str:
     if code < 0:
-        return f"train.py was ended by {describe_signal(-code)}; the same command goes on from its last checkpoint"
+        return f"train.py was ended by {describe_signal(-code)}; the same command resumes from its last checkpoint"
     return f"train.py ended with exit code {code}, for the reason above"
 
 
 def describe_signal(number: int) -> str:
-    """Name a signal; SIGKILL with its most frequent cause."""
-    return signal.Signals(number).name + (", out of memory perhaps" if number == signal.SIGKILL else "")
+    """Name a signal, SIGKILL with its most likely cause."""
+    return signal.Signals(number).name + (", perhaps out of memory" if number == signal.SIGKILL else "")
 
 
 def wait_for_earlier(folder: Path, model_name: str) -> None:
-    """Wait until the process of a killed run has saved and ended. Raises UsageError where another run goes on."""
+    """Wait until the process of a killed run has saved and ended. Raises UsageError if another run keeps the folder."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The progress of a project's training: seconds spent and runs finished, in PROJECT/runs/progress.json."""
+"""The progress of a project's training, PROJECT/runs/progress.json: seconds spent, and plans finished."""
 
 from __future__ import annotations
 
@@ -18,21 +18,17 @@ from studio.project import Project
 
 @dataclass
 class ModelProgress:
-    """Time of a model's training.
+    """Time spent on a model."""
 
-    seconds: by all plans. plan: the digest of the newest one, by which `spent` seconds have passed. finished: the digest of
-    the plan that has ended, or "". reason: why it ended.
-    """
-
-    seconds: float = 0.0
-    plan: str = ""
-    spent: float = 0.0
-    finished: str = ""
-    reason: str = ""
+    seconds: float = 0.0  # under all plans
+    plan: str = ""  # digest of the newest plan
+    spent: float = 0.0  # seconds under it
+    finished: str = ""  # digest of the plan that is complete
+    reason: str = ""  # why it ended
 
 
 class Progress:
-    """The progress of all models, written at each change."""
+    """The progress of all models, written on each change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,26 +38,26 @@ class Progress:
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise DataError(f"{path}: cannot be read ({error}); delete it to forget the time that was spent") from None
+            raise DataError(f"{path}: cannot be read ({error}); delete it to forget the time spent") from None
 
     def of(self, name: str) -> ModelProgress:
         """Return a model's progress."""
         return self.models.setdefault(name, ModelProgress())
 
     def begin(self, name: str, plan: str) -> None:
-        """Record the digest of the plan that a model trains by. A plan that has changed has its hours anew."""
+        """Record the digest of a model's plan. A changed plan has all its hours again."""
         model = self.of(name)
         if model.plan != plan:
             model.plan, model.spent, model.finished, model.reason = plan, 0.0, "", ""
 
     def spend(self, name: str, seconds: float) -> None:
-        """Add seconds of training by the plan that has begun."""
+        """Add seconds of training under the current plan."""
         self.of(name).seconds += seconds
         self.of(name).spent += seconds
         self._write()
 
     def finish(self, name: str, plan: str, reason: str) -> None:
-        """Record the end of a model's training by a plan."""
+        """Record the end of a model's plan."""
         self.of(name).finished, self.of(name).reason = plan, reason
         self._write()
 
@@ -71,8 +67,9 @@ class Progress:
 
 
 def digest(name: str, plan: Plan, project: Project) -> str:
-    """Digest the settings of a model and the filelists, all that changes its training. Paths of the project count relative to its
-    folder, since the page and a terminal spell that folder differently.
+    """Digest what decides a model's training: its settings and the filelists.
+
+    The project's folder is left out of paths, since the page and a terminal spell it differently.
     """
     root = str(project.root)
     argv = [item.replace(root, "", 1) if item.startswith(root) else item for item in train_argv(name, plan, project)]
@@ -85,14 +82,14 @@ def digest(name: str, plan: Plan, project: Project) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A quality report of a run: its epoch, and its measures by name."""
+    """A quality report of a run: its epoch, and measures by name."""
 
     epoch: int
     values: dict[str, float]
 
 
 def read_reports(folder: Path) -> list[Report]:
-    """Read the reports in a run's log, the last of each epoch; [] without a log."""
+    """Read the reports in a run's log, the last one of each epoch; [] without a log."""
     path = folder / "nvlog.json"
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""The log of a model's training, read while it grows: losses, epochs, seconds a step."""
+"""The log of a training, read while it grows: losses, epochs, seconds a step."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from common.run.nvlog import NON_FINITE, parse_line
 PLACE_NAME = "glob_iter/iters_per_epoch"
 PLACE = re.compile(r"(\d+)/(\d+)")  # steps before this one, and steps of an epoch
 MEASURE = "evaluation_"
-RECENT = 50  # steps whose seconds the time left is estimated from
+RECENT = 50  # steps from which the time left is estimated
 
 
 @dataclass
 class Losses:
-    """Losses by the number of optimizer steps in training order; a resumed run repeats its last steps, and replaces them."""
+    """Losses by the number of optimizer steps; a resumed run repeats its last steps, and replaces them."""
 
     training: dict[int, float] = field(default_factory=dict)
     validation: dict[int, float] = field(default_factory=dict)
 
 
 class RunLog:
-    """The records of nvlog.json. `update` reads those that came since the last call."""
+    """The records of nvlog.json; `update` reads those added since the last call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,17 +36,17 @@ class RunLog:
         self.losses = Losses()
         self.step, self.epoch, self.steps_per_epoch = 0, -1, 0
         self.report: tuple[int, dict[str, float]] | None = None  # the newest: its epoch, and its measures
-        self.step_seconds = 0.0  # of all steps, repeated ones included
+        self.step_seconds = 0.0  # of all steps, including repeated ones
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._file, self._position = (0, 0), 0
 
     @property
     def seconds_per_step(self) -> float | None:
-        """The median of the last steps; None before the first one."""
+        """The median of the last steps; None before the first."""
         return statistics.median(self._seconds) if self._seconds else None
 
     def update(self) -> bool:
-        """Read new records; a log of another run begins anew. Returns True if there were some."""
+        """Read new records, or a new log from its start. Returns True if there were any."""
         try:
             with self.path.open("rb") as file:
                 status = self.path.stat()
@@ -85,7 +85,7 @@ class RunLog:
 
 
 def number(value: Any) -> float:
-    """Return a number of a record as a float; nan for all else."""
+    """Return a number of a record as a float; nan for anything else."""
     if isinstance(value, str):
         return NON_FINITE.get(value, float("nan"))
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")

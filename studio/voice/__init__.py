@@ -1,1 +1,1 @@
-"""Voice: the folder that training writes, with its card."""
+"""Voice: the folder that training writes, and its card."""

@@ -1,4 +1,4 @@
-"""The card of a voice: README.md with its data, its training and its figures."""
+"""The card of a voice, README.md: its data, its training and its figures; and names for measures, which the page shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from studio.train.progress import Progress, Report
 
 PERCENT = 100.0
 CAPPED = LOGGED_AS["wer"]
-# Of the log, those that a reader of the page understands, in the order of the page: words for each, and the factor of its number.
+# Measures in the log that readers of the page understand, in the page's order: their words, and a factor for the number.
 WORDS: dict[str, tuple[str, float]] = {
     CAPPED: ("wrong words", PERCENT),
     "cer": ("wrong letters", PERCENT),
@@ -42,7 +42,7 @@ CHOICES = {"loss": "validation loss", "wer": "wrong words", "coverage": "text th
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts that a card states; checkpoints and reports by the names of models."""
+    """What a card states; checkpoints and reports by model."""
 
     project: Project
     plan: Plan
@@ -65,17 +65,17 @@ def _head(facts: Facts) -> str:
     return (
         f"# Voice {facts.project.name}\n\n"
         f"Text to speech with {' and '.join(facts.checkpoints)}. Its default vocoder is {facts.vocoder}. "
-        "`python -m studio.train` has generated this card; figures are those of its last run."
+        "This card was written by `python -m studio.train`; the figures are from its last run."
     )
 
 
 def _data(material: Material) -> str:
     rows = {
-        "minutes of training": f"{material.minutes:.1f}",
-        "clips of training": f"{material.clips}",
-        "clips of validation": f"{material.validation_clips}",
+        "minutes for training": f"{material.minutes:.1f}",
+        "clips for training": f"{material.clips}",
+        "clips for validation": f"{material.validation_clips}",
         "longest clip, seconds": f"{material.longest_seconds:.1f}",
-        "different characters": f"{material.characters}",
+        "distinct characters": f"{material.characters}",
         "sampling rate, Hz": f"{material.sampling_rate}",
     }
     return "## Data\n\n" + _table(["", ""], [[name, value] for name, value in rows.items()])
@@ -92,13 +92,11 @@ def _training(facts: Facts) -> str:
             "epoch": str(stored["epoch"]),
             "clips a step": str(settings.batch_size * settings.grad_accumulation_steps),
             "learning rate": f"{settings.learning_rate:g}, {settings.lr_schedule}",
-            "minutes trained": f"{progress.seconds / 60:.1f}",
+            "minutes of training": f"{progress.seconds / 60:.1f}",
             "end": progress.reason or "not finished",
         }
         rows.append(row)
-    note = (
-        "Steps and epoch are those of the weights in this folder. Epochs count from 0, as in the names of checkpoints."
-    )
+    note = "Steps and epochs are those of the weights in this folder. Epochs count from 0, as in checkpoint names."
     return f"## Training\n\n{note}\n\n{_table(list(rows[0]), [list(row.values()) for row in rows])}"
 
 
@@ -107,8 +105,8 @@ def _quality(facts: Facts) -> str:
     header = ["vocoder", *(MEASURES[key].title for key in keys), "x real time"]
     count = len(facts.systems[0].lines)
     lines = "1 validation line" if count == 1 else f"{count} validation lines"
-    words = "" if "wer" in keys else " No recogniser is installed here, so no words are counted."
-    note = f"{lines}, free running, seed 0.{words} `evaluate.py` explains the measures."
+    words = "" if "wer" in keys else " Words are not counted, because no recogniser is installed here."
+    note = f"{lines}, free-running, seed 0.{words} docs/evaluation.md explains the measures."
     return f"## Quality\n\n{note}\n\n" + _table(header, [format_row(system, keys) for system in facts.systems])
 
 
@@ -119,7 +117,7 @@ def _reports(facts: Facts) -> str:
         selecting = [] if measure == "loss" else [LOGGED_AS.get(measure, measure), measure]
         keys = list(dict.fromkeys([*selecting, "val_loss"]))
         rows = [[str(report.epoch), *(cell_of(key, report.values.get(key)) for key in keys)] for report in reports]
-        near = "" if measure == "loss" else f" among epochs with a validation loss at most {SLACK:g} above the lowest"
+        near = "" if measure == "loss" else f" among epochs whose validation loss is at most {SLACK:g} above the lowest"
         header = ["epoch", *map(column_of, keys)]
         parts.append(f"{name}, selected by {choice_of(measure)}{near}:\n\n" + _table(header, rows))
     return "\n\n".join(parts)
@@ -131,15 +129,15 @@ def _use(facts: Facts) -> str:
     return (
         "## Use\n\n    python inference.py --voice DIR -i phrases/phrase.txt\n    python -m serving --voices DIR\n"
         f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
-        f"The checkpoints work alone as well: `{flags}`.\n\n"
-        f"Samples, of the validation texts:\n\n{samples}"
+        f"The checkpoints also work on their own: `{flags}`.\n\n"
+        f"Samples of validation texts:\n\n{samples}"
     )
 
 
 def _rights() -> str:
     return (
         "## Rights\n\n"
-        "Fill in: the speaker, the consent to this voice, the licence of the recordings, and the uses that are allowed."
+        "Fill in: the speaker, their consent to this voice, the licence of the recordings, and the permitted uses."
     )
 
 
@@ -148,7 +146,7 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def describe_measures(values: Mapping[str, float]) -> str:
-    """Describe the measures of a report, those that are known."""
+    """Describe the known measures of a report."""
     parts = []
     for name, (words, factor) in WORDS.items():
         value = values.get(name, math.nan)
@@ -159,15 +157,15 @@ def describe_measures(values: Mapping[str, float]) -> str:
 
 
 def column_of(name: str) -> str:
-    """Return the heading of a measure's column in a card."""
+    """Return the column heading of a measure."""
     return COLUMNS.get(name) or (MEASURES[name].title if name in MEASURES else name)
 
 
 def cell_of(name: str, value: float | None) -> str:
-    """Format a measure in a card; `-` where there is none."""
+    """Format a measure; `-` if there is none."""
     return "-" if value is None else f"{FACTORS.get(name, 1.0) * value:.4g}"
 
 
 def choice_of(best_by: str) -> str:
-    """Return the words for a measure that selects the weights."""
+    """Describe the measure that selects the weights."""
     return CHOICES.get(best_by) or column_of(best_by)

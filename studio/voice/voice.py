@@ -1,4 +1,4 @@
-"""The complete voice of a project: the best checkpoints as .safetensors, config.json, samples and a card."""
+"""The finished voice of a project: the best checkpoints as .safetensors, config.json, samples and a card."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from studio.voice.card import Facts, card
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints
 
 SAMPLES = 3
-STRENGTH = "denoising_strength"  # the key of a checkpoint's data that Synthesizer reads
+STRENGTH = "denoising_strength"  # key of a checkpoint's data that Synthesizer reads
 
 
 def best_checkpoint(project: Project, name: str) -> Path:
-    """Return a model's best checkpoint, else its newest. Raises DataError where it has none."""
+    """Return a model's best checkpoint, else its newest. Raises DataError if it has none."""
     best = best_path(project.run(name), name)
     found = best if best.exists() else find_last(project.run(name), name)
     if found is None:
@@ -45,7 +45,7 @@ def best_checkpoint(project: Project, name: str) -> Path:
 
 
 def write_voice(project: Project, plan: Plan, progress: Progress) -> None:
-    """Write PROJECT/voice/; files of an earlier voice are replaced."""
+    """Write PROJECT/voice/, replacing the files of an earlier voice."""
     project.voice.mkdir(parents=True, exist_ok=True)
     remove_leftovers(project.voice)
     checkpoints = {name: write_model(project, name, plan.models[name]) for name in REGISTRY if name in plan.models}
@@ -78,7 +78,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, Any]:
-    """Write a model's best weights as FLAG.safetensors. Returns the entries that describe them."""
+    """Write a model's best weights as FLAG.safetensors. Returns the entries of its checkpoint that describe them."""
     spec = REGISTRY[name]
     checkpoint = load_checkpoint(best_checkpoint(project, name))
     checkpoint["state_dict"] = checkpoint.get("ema_state_dict") or checkpoint["state_dict"]
@@ -90,7 +90,7 @@ def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, A
 
 
 def start_strength(settings: ModelPlan) -> float | None:
-    """Return the denoising strength of the warm start: a small vocoder hums, before and after fine-tuning."""
+    """Return the denoising strength of the warm start: a small vocoder hums, after fine-tuning as before."""
     if settings.warm_start is None:
         return None
     path = Path(settings.warm_start)
@@ -108,7 +108,7 @@ def load_voice(project: Project, plan: Plan, vocoder: str | None = None) -> Synt
 
 
 def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, System]:
-    """Measure the voice on validation lines through its vocoder and Griffin-Lim, with words where the recogniser is installed."""
+    """Measure the voice on validation lines through its vocoder and Griffin-Lim; counts words if the recogniser is installed."""
     voice = load_voice(project, plan)
     audio = voice.audio
     sounds = (load_audio(project.root / row.path, audio.sampling_rate) for row in rows)
@@ -128,9 +128,9 @@ def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, S
 
 
 def choose_vocoder(systems: dict[str, System], plan: Plan) -> str:
-    """Return the vocoder with the fewest wrong words, each line's capped at its number of words.
+    """Return the vocoder with the fewest wrong words, capped at the number of words of each line.
 
-    Without a count: Griffin-Lim in place of a vocoder that was trained from the embedded one.
+    Without a count of words, Griffin-Lim is preferred to a vocoder trained from the embedded one.
     """
     wrong = {
         name: sum(line.counts["wer"].cap().errors for line in system.lines if "wer" in line.counts)

@@ -1,1 +1,1 @@
-"""Fast ways of Tacotron 2: they import the plain model, which does not know of them."""
+"""Fast ways of Tacotron 2. They import the plain model, never the other way round; table.py lists them."""

@@ -1,4 +1,4 @@
-"""Training with a decoder step by torch.compile, the row "compiled". The loop over steps stays Python's."""
+"""The row "compiled": trains with a decoder step compiled by torch.compile; the loop over steps stays in Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacotron2.model import Tacotron2
 
 
 def convert(model: Tacotron2, request: Request) -> Tacotron2:
-    """Return a model of the same parameters whose decoder step is compiled at its first call."""
+    """Return a model with the same parameters and a decoder step that is compiled at its first call."""
     decoder = shallow_copy(model.decoder, CompiledDecoder)
     mode = precision.LOOP_COMPILE_MODES[request.compile]
     decoder.compiled_step = torch.compile(Decoder.step, dynamic=True, mode=mode)

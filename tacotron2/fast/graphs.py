@@ -29,8 +29,10 @@ from tacotron2.model import Tacotron2
 # B batch, S symbols, T steps of a sequence, K decoder steps or steps of a chunk, P prenet size
 # E encoder channels, D decoder LSTM size
 
-STEPS = 32  # of a chunk: so few that padding the last one costs little, so many that each weight's gradient is a large product
-SYMBOLS = 32  # texts are padded to a multiple, as a recording serves one size
+# Steps of a chunk: few enough that padding the last chunk costs little, and many enough to make each weight's gradient one large
+# product.
+STEPS = 32
+SYMBOLS = 32  # texts are padded to a multiple of this, as a recording serves one size
 
 Tensors = tuple[Tensor, ...]
 # settings, state, a chunk's inputs (K, …), constants -> outputs (K, …), state. Draws no random numbers and makes no host sync.
@@ -47,7 +49,7 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
 
 
 class RecordedDecoder(TrainingDecoder):
-    """The decoder with a run in chunks where gradients are wanted; validation runs all steps together."""
+    """A decoder that runs in chunks when gradients are needed; validation runs all steps together."""
 
     loop: ChunkedLoop
 
@@ -67,12 +69,12 @@ class RecordedDecoder(TrainingDecoder):
 
 
 def keep_mask(shape: tuple[int, ...], p: float, device: torch.device) -> Tensor:
-    """True for each number that dropout keeps; without dropout, which draws nothing, True for all."""
+    """True for each number that dropout keeps: all of them without dropout, which draws nothing."""
     return draw_keep_mask(shape, p, device) if p else torch.ones(shape, dtype=torch.bool, device=device)
 
 
 def run_chunk(rates: Hashable, state: Tensors, inputs: Tensors, constants: Tensors) -> tuple[Tensors, Tensors]:
-    """Some steps of the decoder, as ChunkedLoop takes them: `rates` of dropout; prenet outputs and masks; memory and weights."""
+    """Steps of the decoder as a ChunkFunction: `rates` of dropout; prenet outputs and masks; memory and weights."""
     x, *keeps = inputs
     memory, weights = Memory(*constants[:3]), LoopWeights(*constants[3:])
     of_dropout = cast(tuple[float, float], rates)
@@ -83,7 +85,7 @@ def run_chunk(rates: Hashable, state: Tensors, inputs: Tensors, constants: Tenso
 
 
 def pad_memory(memory: Memory, symbols: int) -> Memory:
-    """The memory with so many symbols more, which attention leaves out."""
+    """The memory with extra symbols that attention leaves out."""
     values, keys = (F.pad(x, (0, 0, 0, symbols)) for x in (memory.values, memory.keys))
     return Memory(values, keys, F.pad(memory.padding, (0, symbols), value=True))
 

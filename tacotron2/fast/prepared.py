@@ -1,10 +1,10 @@
-"""Free running with packed weights and without allocations: a chunk of steps between two looks at the gates.
+"""Free running with packed weights and no allocations, in chunks of steps between two looks at the gates.
 
-The prenet's first layer is linear in the frames and these are linear in [context, decoder hidden], so that one product gives both
-the gate and the prenet's next input. On a GPU a chunk is recorded as a CUDA graph.
+The prenet's first layer is linear in the frames, and these are linear in [context, decoder hidden], so one product gives both the
+gate and the prenet's next input. On a GPU a chunk is recorded as a CUDA graph.
 
-On a CPU an item's result is bit for bit the same in any batch, where the packed products are: they and the attention over padded
-texts add up each item's numbers in one order, and the layers that a batch gains nothing from run item by item.
+On a CPU an item's result has the same bits in any batch, provided the packed products do: they and the attention over padded texts
+add up each item's numbers in a fixed order, and the layers that gain nothing from a batch run item by item.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tacotron2.model import Tacotron2, Tacotron2Inference
 # B batch, S symbols, K decoder steps, M mels, r frames a step, E encoder channels, A attention channels
 # H attention LSTM size, D decoder LSTM size, P prenet size, k width of the location kernel, n steps of a chunk
 
-TYPICAL_ROWS = 8  # the batch size that products are packed for; correct for others
+TYPICAL_ROWS = 8  # the batch size that products are packed for; others work too
 CPU_CHUNK, GPU_CHUNK = 8, 20  # steps between two looks at the gates, which make a GPU wait
-# Texts are padded to a multiple: on a CPU so that a longer neighbour leaves the order of attention's sums as it is, on a GPU
+# Texts are padded to a multiple: on a CPU so that a longer neighbour does not change the order of attention's sums, on a GPU
 # because a recorded graph serves one size.
 CPU_SYMBOLS, GPU_SYMBOLS = 16, 32
-MAX_SIZES = 8  # sizes of batches with buffers of their own
+MAX_SIZES = 8  # batch sizes that keep their buffers
 
 
 def convert(model: Tacotron2, request: Request) -> Tacotron2:
-    """A copy of the model for inference alone, whose decoder has packed weights; half or int8 rounds them to float16.
+    """A copy of the model for inference only, with packed decoder weights, rounded to float16 for half precision or int8.
 
-    Later changes of the plain model do not reach it.
+    Later changes to the plain model do not affect it.
     """
     prepared = copy.deepcopy(model).eval().requires_grad_(False)
     flatten_lstms(prepared)
@@ -52,9 +52,11 @@ def convert(model: Tacotron2, request: Request) -> Tacotron2:
 
 
 def rounds(model: Tacotron2, request: Request) -> bool:
-    """True where half precision or int8 is asked for and the device has a use for float16 weights."""
+    """True where float16 weights are requested and pay: by half precision, and on a CPU by int8 too."""
     device = model.decoder.attention_rnn.weight_hh.device
-    return (request.half or request.int8) and (reads_float16(device) or device.type != "cpu")
+    if device.type != "cpu":
+        return request.half
+    return (request.half or request.int8) and reads_float16(device)
 
 
 class Weights(NamedTuple):
@@ -70,7 +72,7 @@ class Weights(NamedTuple):
 
 
 def packed_weights(decoder: Decoder, dtype: torch.dtype, float16: bool) -> Weights:
-    """A decoder's weights in the arrangement of free running."""
+    """A decoder's weights as free running needs them."""
     attention, context = decoder.attention_layer, decoder.attention_layer.memory_layer.linear_layer.in_features
     first, second = (cast(LinearNorm, layer).linear_layer.weight for layer in decoder.prenet.layers)
     frames, gate = decoder.linear_projection.linear_layer, decoder.gate_layer.linear_layer
@@ -96,7 +98,7 @@ def packed_weights(decoder: Decoder, dtype: torch.dtype, float16: bool) -> Weigh
 
 
 def _i_f_o_g(rows: Tensor) -> Tensor:
-    """An LSTM's rows i, f, g, o in the order in which all sigmoids are neighbours."""
+    """An LSTM's rows i, f, g, o reordered so that the sigmoids are neighbours."""
     i, f, g, o = rows.chunk(4)
     return torch.cat((i, f, o, g))
 
@@ -110,7 +112,7 @@ class FreeRun(NamedTuple):
 
 
 class PreparedTacotron2(Tacotron2):
-    """The model for free running alone. On a CPU all but the decoder runs item by item, which costs next to nothing there."""
+    """A model for free running only. On a CPU all but the decoder runs item by item, which costs next to nothing there."""
 
     @torch.no_grad()
     def infer(
@@ -125,7 +127,7 @@ class PreparedTacotron2(Tacotron2):
         steps = torch.minimum(run.steps + 1, limits).tolist()  # the postnet's context: see the plain model
         mels = [self._frames(run.hidden[:k, i : i + 1]) for i, k in enumerate(steps)]
         frames = pad_sequence(mels, batch_first=True).transpose(1, 2)
-        padding = r * len(run.hidden) - frames.shape[2]  # where nothing stops a run early
+        padding = r * len(run.hidden) - frames.shape[2]  # above 0 if nothing stops a run early
         return Tacotron2Inference(F.pad(frames, (0, padding)), run.steps * r, run.alignments)
 
     def _memory(self, text: Tensor, text_lengths: Tensor) -> Memory:
@@ -147,9 +149,10 @@ class PreparedTacotron2(Tacotron2):
 
 
 class PreparedDecoder(Decoder):
-    """The decoder for free running alone.
+    """A decoder for free running only.
 
-    With `half` a GPU multiplies in float16, and a CPU reads large weights in it; sums and the state stay in float32.
+    With `half`, a GPU multiplies in float16, while a CPU stores large weights in float16 and multiplies in float32. Sums and the
+    state stay in float32.
     """
 
     def forward(self, *_: Tensor) -> DecoderOutput:
@@ -157,7 +160,7 @@ class PreparedDecoder(Decoder):
         raise RuntimeError("a prepared Tacotron 2 has only infer; train and evaluate the plain model")
 
     chunk: int  # steps between two looks at the gates
-    multiple: int  # of symbols, that texts are padded to
+    multiple: int  # symbols; texts are padded to a multiple of this
     dtype: torch.dtype
     weights: Weights
     sizes: dict[tuple[int, int], FreeSteps]
@@ -183,7 +186,7 @@ class PreparedDecoder(Decoder):
         return DecoderOutput(*self.project_run(run.hidden), run.alignments, run.steps * self.n_frames_per_step)
 
     def run_freely(self, memory: Memory, text_lengths: Tensor, max_steps: int | None, draws: Draws | None) -> FreeRun:
-        """All of infer but for the projection to frames."""
+        """All of infer except the projection to frames."""
         with torch.autocast(memory.values.device.type, enabled=False):
             steps, stop = self._steps_for(memory), self.stop_rule(text_lengths, max_steps)
             hidden, alignments = self._run_chunks(steps, memory, stop, draws)

@@ -1,7 +1,7 @@
-"""Training of the decoder over all steps of a batch, with a backward by hand: the plain decoder's equations in another order.
+"""Trains the decoder on all steps of a batch together, with a hand-written backward: the plain equations in another order.
 
-In teacher forcing the decoder LSTM does not feed attention. Attention runs over all steps first, the decoder LSTM after it. Both
-LSTMs' input halves are one GEMM over all steps.
+In teacher forcing the decoder LSTM does not feed attention, so attention runs over all steps first and the decoder LSTM after it.
+The input halves of both LSTMs are one GEMM over all steps.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tacotron2.model import Tacotron2
 
 
 def convert(model: Tacotron2, request: Request) -> Tacotron2:
-    """The same model, with the same parameters, and a decoder that runs all steps of a batch together."""
+    """A model with the same parameters and a decoder that runs all steps of a batch together."""
     return shallow_copy(model, Tacotron2, decoder=shallow_copy(model.decoder, TrainingDecoder))
 
 
 class LoopWeights(NamedTuple):
-    """The decoder's weights as its loop takes them, which follow the gradients of the plain parameters."""
+    """The decoder's weights as its loop needs them; gradients flow back to the plain parameters."""
 
     inputs: Tensor  # (4H, P); with the bias (4H,) of both halves
     bias: Tensor
@@ -50,7 +50,7 @@ class LoopMasks(NamedTuple):
 
 
 class TrainingDecoder(Decoder):
-    """The plain decoder with another run over all steps; its free run is the plain one."""
+    """The plain decoder with another way to run over all steps; its free run is unchanged."""
 
     def run(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Prenet outputs of all steps (K, B, P) -> [decoder hidden, context] (K, B, D + E), alignments (B, K, S)."""
@@ -171,9 +171,8 @@ class AttentionSequence(torch.autograd.Function):
         ctx.buffers, ctx.mask = b, mask
         ctx.constants = recurrent, query, kernel, v, values
         outputs = b.hidden, b.contexts, b.weights
-        b.hidden, b.contexts, b.weights = (
-            x.detach() for x in outputs
-        )  # otherwise the outputs and ctx would refer to each other
+        # Detached, as otherwise the outputs and ctx would refer to each other.
+        b.hidden, b.contexts, b.weights = (x.detach() for x in outputs)
         return *outputs, b.lstm.cells[-1].clone(), b.history[-1, :, 1].clone()
 
     @staticmethod

@@ -11,7 +11,7 @@ PAD = "_"
 _PUNCTUATION = "-!'(),.:;? "
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# CMUdict's phones; a vowel stands bare or with its stress: 0 none, 1 primary, 2 secondary.
+# CMUdict's phones; a vowel stands alone or with its stress: 0 none, 1 primary, 2 secondary.
 _VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
 _STOPS_AND_AFFRICATES = ("B", "CH", "D", "G", "JH", "K", "P", "T")
 _FRICATIVES = ("DH", "F", "HH", "S", "SH", "TH", "V", "Z", "ZH")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Cleaner = Callable[[str], str]
 
 # Their order matters: in "st.co." the rule for "st" applies first, and the one for "co" no longer matches.
-_ABBREVIATIONS = {
+ABBREVIATIONS = {
     "mrs": "misess",  # the recipe's spelling, which its checkpoints pronounce
     "mr": "mister",
     "dr": "doctor",
@@ -40,7 +40,7 @@ _ABBREVIATIONS = {
     "col": "colonel",
     "ft": "fort",
 }
-_ABBREVIATION_PATTERNS = [(re.compile(rf"\b{short}\."), full) for short, full in _ABBREVIATIONS.items()]
+_ABBREVIATION_PATTERNS = [(re.compile(rf"\b{short}\."), full) for short, full in ABBREVIATIONS.items()]
 _WHITESPACE = re.compile(r"\s+")
 
 
@@ -92,24 +92,25 @@ def get_cleaner(names: str | Sequence[str]) -> Cleaner:
 
 _GROUPED = re.compile(r"[0-9][0-9,]+[0-9]")
 _DOLLARS = re.compile(r"\$([0-9.,]*[0-9])")
-# A number begins where no digit is before: trials from each digit of a long number would take quadratic time.
+# A number begins after something else than a digit: trials from each digit of a long number would take quadratic time.
 _DECIMAL = re.compile(r"(?<![0-9])([0-9]+)\.([0-9]+)")
 _ORDINAL = re.compile(r"(?<![0-9])([0-9]+)(st|nd|rd|th)")
 _CARDINAL = re.compile(r"[0-9]+")
 
-_MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit
+MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit
 
 
 @cache
-def _engine() -> inflect.engine:
-    import inflect  # the import takes over a second, and not every program needs it
+def inflect_engine() -> inflect.engine:
+    """Return the engine that names numbers, created once."""
+    import inflect  # takes over a second, and not every program needs it
 
     return inflect.engine()
 
 
 @lru_cache(maxsize=4096)  # every epoch reads the same years and prices
 def _words(number: str, andword: str = "and") -> str:
-    return str(_engine().number_to_words(number, andword=andword))
+    return str(inflect_engine().number_to_words(number, andword=andword))
 
 
 def _digit_by_digit(digits: str) -> str:
@@ -127,7 +128,7 @@ def _spell_dollars(match: re.Match[str]) -> str:
 
 def _spell_ordinal(match: re.Match[str]) -> str:
     digits, suffix = match.groups()
-    if len(digits) > _MAX_DIGITS:
+    if len(digits) > MAX_DIGITS:
         return f"{_digit_by_digit(digits[:-1])} {_words(digits[-1] + suffix)}"
     return _words(digits + suffix)
 
@@ -144,7 +145,7 @@ def _spell_year(digits: str) -> str:
 
 def _spell_cardinal(match: re.Match[str]) -> str:
     digits = match[0].lstrip("0") or "0"
-    if len(digits) > _MAX_DIGITS:
+    if len(digits) > MAX_DIGITS:
         return _digit_by_digit(match[0])
     return _spell_year(digits) if 1000 < int(digits) < 3000 else _words(digits, andword="")
 

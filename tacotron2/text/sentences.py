@@ -3,7 +3,7 @@
     cut_text("Dr. Who, at 5 p.m. on Monday. Really?", limit=30)
     [Piece("Dr. Who, at 5 p.m. on Monday.", 0.35), Piece("Really?", 0.35)]
 
-Attention is trained on clips of some seconds; on a text of a minute it fails. Memory grows with the longest text of a batch.
+Attention is trained on clips of a few seconds and fails on a minute of text. Memory grows with the longest text of a batch.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from common.spec import Piece
+from common.spec import SENTENCE_PAUSE, Piece
+from tacotron2.text.cleaners import ABBREVIATIONS
 from tacotron2.text.reading import tables
 
 # Seconds of silence after a piece, by the mark at its end; a cut between two words adds none.
-SENTENCE_PAUSE, CLAUSE_PAUSE, COMMA_PAUSE = 0.35, 0.25, 0.15
+CLAUSE_PAUSE, COMMA_PAUSE = 0.25, 0.15
 
 _BRACED = re.compile(r"\{[^{}]*\}")
 _CLOSING = r"[\"'”’»)\]]*"
@@ -29,18 +30,18 @@ _CLAUSE = re.compile(rf"[;:]{_CLOSING}(?=\s)|[；：]|\s?[—―]+|(?<!-)--+(?![
 _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
 _UNIT = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # a character, or the ARPAbet in braces
-LONGEST_UNCUT = 1000  # characters without a place to cut at, beyond which any place will do
-_WINDOW = 100  # characters on each side of a place that may change how cleaners convert it
-_TRIALS = 100  # places that are tried in a text without a place to cut at
+LONGEST_UNCUT = 1000  # characters without a place to cut; beyond that, any place will do
+_WINDOW = 100  # characters on each side of a place that may affect how cleaners convert it
+_TRIALS = 100  # places tried in a text without a place to cut
 
-_LONGEST_WORD = 24  # characters, searched before a point
+_LONGEST_WORD = 24  # characters searched before a point
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
 _WORD_AFTER = re.compile(r"\s+[\"'“‘«(\[]*([^\s\"'”’»)\],;:!?]*)")
 _INITIALS = re.compile(r"(?:[A-Za-z]{1,2}\.)+[A-Za-z]{1,2}|[A-Z]")  # p.m., U.S., Ph.D. and J. R. R.
 
 # Words whose point does not end a sentence; they match in capitals too.
-_TITLES = ("Mr", "Mrs", "Dr", "Drs", "Gen", "Maj", "Rev", "Lt", "Hon", "Sgt", "Capt", "Col", "Ft")
-_NEVER_LAST = frozenset({*tables.TITLES, *_TITLES, *tables.NEVER_LAST, "vs", "v"})
+_TITLES = ABBREVIATIONS.keys() - {"st", "co", "jr", "esq", "ltd"}
+_NEVER_LAST = frozenset({*tables.TITLES, *map(str.capitalize, _TITLES), *tables.NEVER_LAST, "vs", "v"})
 _BEFORE_NUMBERS = frozenset({*tables.BEFORE_NUMBER, *tables.BEFORE_YEAR})
 _SELDOM_LAST = frozenset(
     {*tables.ABBREVIATIONS, *tables.IN_NAMES, *tables.DAYS, *tables.SHORT_MONTHS, *tables.STREETS, "al"}
@@ -94,7 +95,7 @@ def cut_text(text: str, limit: int, convert: Conversion = AS_WRITTEN) -> list[Pi
 
 
 class _Cutter:
-    """Cuts stretches of a spoken text, each place of which is checked once."""
+    """Cuts stretches of a spoken text, checking each place once."""
 
     def __init__(self, spoken: str, limit: int, clean: Callable[[str], str], clauses: list[int]) -> None:
         self._spoken, self._limit, self._clean = spoken, limit, clean
@@ -145,7 +146,7 @@ class _Cutter:
         return None
 
     def _cut_word(self, word: str, pause: float) -> Iterator[Piece]:
-        """Yield the parts of a text without a place to cut at; of a very long one, parts that end between two units."""
+        """Yield the parts of a text without a place to cut; a very long one is cut between two units."""
         if len(word) <= LONGEST_UNCUT:
             yield Piece(word, pause)
             return

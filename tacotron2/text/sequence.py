@@ -84,7 +84,7 @@ def sequence_to_text(ids: Iterable[int], alphabet: Alphabet = BUILT_IN) -> str:
 
 
 def dropped_symbols(text: str, cleaner_names: str | Sequence[str], alphabet: Alphabet = BUILT_IN) -> list[str]:
-    """List the characters of a text that its sequence lacks, in their order. Raises the errors of text_to_sequence."""
+    """List the characters of a text that are missing from its sequence, in order. Raises the errors of text_to_sequence."""
     clean = get_cleaner(cleaner_names)
     plain = _split_braces(text, alphabet)[::2]
     cleaned = set("".join(map(clean, plain)))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
+import train
 from common.arguments import HelpFormatter, given_options, log_path
 from common.errors import UsageError
+from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
+from common.training.optimization import Pace
 from models import REGISTRY
+from tests.recipe import flags
 
 # The published defaults (Tacotron 2, WaveGlow); amp and not where they differ.
 PUBLISHED = {
@@ -44,32 +50,9 @@ PUBLISHED = {
     "config_file": (None,) * 2,
     "bench_class": ("",) * 2,
 }
+# tests/tacotron2/test_config.py has those of Tacotron 2.
 PUBLISHED_BY_MODEL = {
-    "Tacotron2": {
-        "load_mel_from_disk": False,
-        "text_cleaners": ["english_cleaners"],
-        "mask_padding": False,
-        "n_symbols": 148,
-        "symbols_embedding_dim": 512,
-        "encoder_kernel_size": 5,
-        "encoder_n_convolutions": 3,
-        "encoder_embedding_dim": 512,
-        "n_frames_per_step": 1,
-        "decoder_rnn_dim": 1024,
-        "prenet_dim": 256,
-        "max_decoder_steps": 2000,
-        "gate_threshold": 0.5,
-        "p_attention_dropout": 0.1,
-        "p_decoder_dropout": 0.1,
-        "decoder_no_early_stopping": False,
-        "attention_rnn_dim": 1024,
-        "attention_dim": 128,
-        "attention_location_n_filters": 32,
-        "attention_location_kernel_size": 31,
-        "postnet_embedding_dim": 512,
-        "postnet_kernel_size": 5,
-        "postnet_n_convolutions": 5,
-    },
+    "Tacotron2": {"load_mel_from_disk": False, "text_cleaners": ["english_cleaners"]},
     "WaveGlow": {
         "flows": 12,
         "groups": 8,
@@ -86,7 +69,8 @@ BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 
 
 def parse(*words: str, model: str = "Tacotron2") -> argparse.Namespace:
-    return parse_training_arguments(["-m", model, *words], REGISTRY, "")[0]
+    """All options by their names."""
+    return argparse.Namespace(**parse_training_arguments(["-m", model, *words], REGISTRY, "")[0].flat)
 
 
 def refusal(capsys, *words: str, model: str = "Tacotron2") -> str:
@@ -162,7 +146,7 @@ def test_all_numbers_that_cannot_work_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as error:
         parse(*words.split())
     flags = [line.split(":")[0] for line in str(error.value).splitlines()]
-    assert flags == words.replace("-lr", "--learning-rate").split()[::2]
+    assert sorted(flags) == sorted(words.replace("-lr", "--learning-rate").split()[::2])
 
 
 @pytest.mark.parametrize("flag", ["--learning-rate", "--weight-decay", "--grad-clip-thresh", "--anneal-factor"])
@@ -265,13 +249,61 @@ def test_cudnn_is_on_unless_turned_off(tmp_path):
     cases = {(): True, ("--cudnn-enabled",): True, ("--no-cudnn-enabled",): False}
     cases |= {tuple(file): False, (*file, "--cudnn-enabled"): True}
     for words, wanted in cases.items():
-        assert parse_training_arguments(["-m", "WaveGlow", *words], REGISTRY, "")[0].cudnn_enabled is wanted
+        assert parse(*words, model="WaveGlow").cudnn_enabled is wanted
 
 
 def test_mixed_precision_can_be_turned_off_again():
     """scripts/train_*.sh turn it on; batch size and annealing follow the last word."""
-    args, _ = parse_training_arguments(["-m", "Tacotron2", "--amp", "--no-amp"], REGISTRY, "")
+    args = parse("--amp", "--no-amp")
     assert (args.amp, args.batch_size, args.anneal_factor) == (False, 48, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--amp-dtype", "bfloat16"], "--amp-dtype: needs --amp"),
+        (["--cpu-offload"], "--cpu-offload: needs --shard"),
+        (["--ignore-layers", "^a"], "--ignore-layers: needs --warm-start"),
+        (["--measure", "x.json"], "--measure: needs --dry-run"),
+        (["--shard", "--grad-compression", "fp16"], "--shard: has its own way to average gradients"),
+        (["--shard", "--amp", "--amp-dtype", "float16"], "--shard: works with --amp-dtype bfloat16 or without --amp"),
+        (["--warm-start", "a.pt", "--checkpoint-path", "b.pt"], "give one of them"),
+        (["--ema-decay", "1"], "--ema-decay: 1.0, expected a number in (0, 1), such as 0.999"),
+        (["--max-minutes", "0"], "--max-minutes: 0.0, expected more than 0"),
+        (["--checkpoint-every-minutes", "nan"], "--checkpoint-every-minutes: nan, expected more than 0"),
+    ],
+)
+def test_flags_that_cannot_work_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        parse(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1"),
+        (["--freeze", "("], "'(' is no regular expression: missing ), unterminated subpattern at position 0"),
+    ],
+)
+def test_expressions_that_argparse_refuses(capsys, words: list[str], message: str) -> None:
+    assert refusal(capsys, *words).endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--amp --amp-dtype float16 --grad-compression powersgd",
+            "--grad-compression powersgd: carries its error forward",
+        ),
+        ("--lr-scale ^x=2", "--lr-scale: no weight's name matches '^x'; names start with upsample, WN, convinv"),
+        ("--freeze ^x", "--freeze: no weight's name matches '^x'"),
+    ],
+)
+def test_flags_that_do_not_suit_the_model(tmp_path: Path, words: str, message: str) -> None:
+    options, spec = parse_training_arguments([*flags("WaveGlow", tmp_path), *words.split()], REGISTRY, "")
+    with pytest.raises(UsageError, match=re.escape(message)):
+        train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,6 @@ def test_a_failure_leaves_the_old_file_and_no_trace(tmp_path):
     assert names(tmp_path) == ["f"]
 
 
-def test_missing_folders_are_made(tmp_path):
-    with atomic_write(tmp_path / "a" / "b" / "f") as file:
-        file.write(b"x")
-    assert (tmp_path / "a" / "b" / "f").read_bytes() == b"x"
-
-
 def test_writing_follows_no_link_of_a_temporary_name(tmp_path, monkeypatch):
     """Names are random; where one is taken all the same, by a link or a file, the write takes another."""
     (tmp_path / "f.tmp").symlink_to(tmp_path / "victim")

@@ -167,14 +167,6 @@ def test_on_a_gpu() -> None:
     precision.synchronize(device)
 
 
-def test_work_is_repeated_as_it_is_on_a_cpu() -> None:
-    total = torch.zeros(())
-    again = precision.repeatable(lambda: total.add_(1), CPU)
-    for _ in range(3):
-        again()
-    assert total == 3
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_work_is_recorded_on_a_gpu() -> None:

@@ -72,9 +72,8 @@ def test_a_balance_lowers_and_raises_the_number():
     calls: list[int] = []
     balance = ThreadBalance(2, calls.append)
     assert balance.adjust() == "" and calls == []  # a second has not passed
-    balance.usage = (usage := read_usage())._replace(
-        clock=usage.clock - 100 * SECONDS
-    )  # neither idle nor own time since
+    usage = read_usage()
+    balance.usage = usage._replace(clock=usage.clock - 100 * SECONDS)  # neither idle nor own time since
     assert "1 of 2" in balance.adjust()
     usage = read_usage()
     balance.usage = Usage(usage.idle - 200 * SECONDS, usage.own, usage.clock - 100 * SECONDS)  # two idle cores since

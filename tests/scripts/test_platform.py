@@ -103,7 +103,7 @@ def launch(project: Path, script: str, *arguments: str) -> tuple[list[str], dict
     interpreter, folder, *words = run(project, script, *arguments)
     assert (interpreter, folder) == (str(project / "bin/python"), str(project))
     at = words.index("train.py")
-    return words[:at], vars(parse_training_arguments(words[at + 1 :], REGISTRY, "")[0])
+    return words[:at], parse_training_arguments(words[at + 1 :], REGISTRY, "")[0].flat
 
 
 @pytest.mark.parametrize(("machine", "model", "precision", "gpus"), PLATFORM)

@@ -294,7 +294,7 @@ def test_the_printed_training_fits_the_size_of_the_corpus(clips: int, minutes: f
     flags = prepare_recordings.small_set_flags(clips, minutes)
     assert flags == wanted.split()
     args, _ = parse_training_arguments(["-m", "Tacotron2", "--amp", *flags], REGISTRY, "")
-    assert args.batch_size <= clips
+    assert args.data.batch_size <= clips
 
 
 @pytest.mark.parametrize(("words", "code"), [(["--name", "x"], 2), (["--resample"], 2), (["--help"], 0)])

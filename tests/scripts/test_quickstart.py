@@ -122,7 +122,7 @@ def test_waveglow_begins_from_the_voice(few_clips: Path) -> None:
 
 def n_mel_channels(command: list[str]) -> int:
     args, _ = parse_training_arguments(command[2:], REGISTRY, "")
-    return int(args.n_mel_channels)
+    return int(args.audio.n_mel_channels)
 
 
 def test_both_models_of_a_plan_take_the_same_mels(few_clips: Path) -> None:

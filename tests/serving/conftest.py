@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 import io
-from collections.abc import Coroutine, Iterator
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from common.audio.audio_processing import to_pcm
 from synthesizer import Line, SynthesisConfig, Synthesizer
 
 PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "h11", "websockets", "prometheus_client", "av", "httpx")
@@ -27,24 +31,57 @@ LONG = "The ferry waits until noon, and then it leaves. " * 4
 # Without these packages no test of this folder is collected; test_packages.py skips with the reason.
 missing = [name for name in PACKAGES if find_spec(name) is None]
 HERE = Path(__file__).parent
-collect_ignore = [path.name for path in HERE.glob("test_*.py") if missing and path.name != "test_packages.py"]
+collect_ignore = [str(path) for path in HERE.rglob("test_*.py") if missing and path.name != "test_packages.py"]
 
 
-def reference(text: str, seed: int, number: int = 0, **settings: Any) -> Tensor:
-    """The audio of `Synthesizer.stream_line`, of a voice that is loaded for this call alone."""
-    voice = Synthesizer.embedded(config=SynthesisConfig(seed=seed, **settings), device="cpu")
+@functools.cache
+def library_voice(vocoder: str | None = None) -> Synthesizer:
+    """The embedded voice as the library loads it."""
+    return Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder), device="cpu")
+
+
+@functools.cache
+def reference(
+    text: str,
+    seed: int,
+    number: int = 0,
+    vocoder: str | None = None,
+    sigma_infer: float | None = None,
+    denoising_strength: float | None = None,
+) -> Tensor:
+    """The audio of `Synthesizer.stream_line`."""
+    voice = library_voice(vocoder).with_settings(seed, sigma_infer, denoising_strength)
     return torch.cat(list(voice.stream_line(Line(text, seed, number))))
 
 
+def pcm(text: str, seed: int = 3, number: int = 0, **settings: Any) -> bytes:
+    """The reference as 16-bit samples."""
+    return to_pcm(reference(text, seed, number, **settings)).tobytes()
+
+
+@functools.cache
+def loaded_voices() -> dict[tuple[str, str], Synthesizer]:
+    from serving.config import ServingConfig
+    from serving.voices import Voices
+
+    voices = Voices(ServingConfig(cpu=True))
+    voices.load("cpu")
+    return voices._loaded
+
+
 @contextmanager
-def running_engine(**settings: Any) -> Iterator[Any]:
-    """An engine of the embedded voice that is ready, and stops at the end of the block."""
+def running_engine(*, shares: bool = True, **settings: Any) -> Iterator[Any]:
+    """An engine that is ready and stops at the end of the block. The models are loaded once for all engines that share them."""
     from serving.config import ServingConfig
     from serving.engine import Engine
     from serving.voices import Voices
 
     config = ServingConfig(cpu=True, **settings)
-    engine = Engine(Voices(config), config)
+    voices = Voices(config)
+    if shares and config.voices is None:
+        voices._loaded = {name: copy.copy(voice) for name, voice in loaded_voices().items()}
+        voices.load = lambda device=None: None  # type: ignore[method-assign]
+    engine = Engine(voices, config)
     engine.start()
     try:
         wait_until_ready(engine)
@@ -69,6 +106,21 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(coroutine)
 
 
+def sample(engine: Any, name: str, **labels: str) -> float:
+    """The value of a metric."""
+    return engine.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(wait(), 60)
+
+
 async def collect(stream: Any) -> Tensor:
     """Join the parts of a stream."""
     return torch.cat([audio async for audio in stream])
@@ -85,9 +137,52 @@ def decode(data: bytes) -> tuple[np.ndarray, int]:
     return np.concatenate(samples), frames[0].sample_rate
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engine() -> Iterator[Any]:
-    """An engine of the embedded voice for all tests of a file."""
+    """An engine of the embedded voice for all tests that change nothing of it."""
     torch.set_num_threads(1)  # as in the tests themselves
-    with running_engine() as ready:
+    with running_engine(shares=False) as ready:  # models serve one thread at a time
         yield ready
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """A server process for all tests that leave it as it was; with the page, if gradio is installed."""
+    from tests.serving.server_process import serve
+
+    page = ["--page"] if find_spec("gradio") else []
+    with serve("--seed", 3, "--max-queue", 32, *page) as ready:
+        yield ready
+
+
+def chunk(text: str | None) -> str:
+    """An event of OpenAI's chat API: the first has a role, the last no content."""
+    delta = {"role": "assistant", "content": text} if text is not None else {}
+    return f"data: {json.dumps({'object': 'chat.completion.chunk', 'choices': [{'index': 0, 'delta': delta}]})}\n\n"
+
+
+class Endpoint:
+    """A chat endpoint in this process: answers with a status and events, and keeps the requests."""
+
+    url = "http://chat.example/v1"
+
+    def __init__(self) -> None:
+        self.status, self.requests, self.timeout = 200, [], 0.0  # type: ignore[var-annotated]
+        self.events: Iterable[str] = [chunk("Yes."), "data: [DONE]\n\n"]
+
+    def answer(self, request: Any) -> Any:
+        import httpx
+
+        self.timeout = request.extensions["timeout"]["read"]
+        self.requests.append((request.url.path, request.headers.get("authorization"), json.loads(request.content)))
+        return httpx.Response(self.status, content=(event.encode() for event in self.events))
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    import httpx
+
+    endpoint = Endpoint()
+    with httpx.Client(transport=httpx.MockTransport(endpoint.answer)) as client:
+        monkeypatch.setattr(httpx, "stream", client.stream)
+        yield endpoint

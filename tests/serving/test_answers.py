@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import DataError
 from serving.answers import NO_ANSWER, NO_REPEAT, Knowledge, Turn, read_entries
-from serving.conversation_settings import ConversationConfig
+from serving.config import ConversationConfig
 
 pytest.importorskip("rapidfuzz", reason="rapidfuzz, of requirements/eval.txt, is not installed")
 FILE = ConversationConfig().knowledge
@@ -58,6 +58,25 @@ def test_the_question_before_completes_a_follow_up(knowledge):
 def test_the_answer_before_is_repeated(knowledge):
     assert ask(knowledge, "Please say that again.") == NO_REPEAT
     assert ask(knowledge, "Could you say that again?", Turn("Who are you?", "A voice.")) == "A voice."
+
+
+CAPITAL = Turn("What is the capital of France?", "The capital of France is Paris.")
+LEGS = Turn("How many legs does a dog have?", "A dog has four legs.")
+
+
+@pytest.mark.parametrize(
+    ("question", "turns", "answer"),
+    [
+        ("And of Italy?", (LEGS, CAPITAL), "The capital of Italy is Rome."),
+        ("And of Italy?", (CAPITAL, LEGS), NO_ANSWER),
+        ("And a spider?", (CAPITAL, LEGS), "A spider has eight legs."),
+        ("And a spider?", (LEGS, CAPITAL), NO_ANSWER),
+        ("Please say that again.", (LEGS, CAPITAL), CAPITAL.answer),
+        ("Please say that again.", (CAPITAL, LEGS), LEGS.answer),
+    ],
+)
+def test_the_latest_question_alone_completes_a_follow_up(knowledge, question, turns, answer):
+    assert ask(knowledge, question, *turns) == answer
 
 
 def test_problems_of_a_file_are_listed_together(tmp_path):

@@ -25,7 +25,7 @@ def test_all_problems_are_one_error() -> None:
     with pytest.raises(UsageError) as error:
         ServingConfig(port=LARGEST_PORT + 1, grace=-1.0, timeout=float("nan"), api_key=" ", embedded=False)
     flags = [line.split(": ")[0] for line in str(error.value).splitlines()]
-    assert flags == ["--grace", "--port", "--timeout", "--api-key", "--no-embedded"]
+    assert flags == ["--port", "--timeout", "--grace", "--api-key", "--no-embedded"]
 
 
 def test_requests_may_choose_all_formats() -> None:

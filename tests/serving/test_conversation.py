@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,12 +17,12 @@ from common.inference.stages import TEXT_PAUSE
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
 from serving.answers import Turn
+from serving.config import ConversationConfig
 from serving.conversation import NO_WORDS, Conversation, main, speak
-from serving.conversation_settings import ConversationConfig
-from synthesizer import Line, SynthesisConfig, Synthesizer
+from synthesizer import SynthesisConfig, Synthesizer
 from tacotron2.text.sentences import sentence_ends
 from tests.recipe import ROOT, run, skip_without_evaluators
-from tests.serving.chat_endpoint import Endpoint, chunk
+from tests.serving.conftest import chunk, library_voice, reference
 
 pytestmark = pytest.mark.slow
 
@@ -70,14 +69,10 @@ def test_questions_in_turn_share_their_context(questions, recogniser, tmp_path):
     assert "say it again" in outputs[2]
 
 
-def test_a_chat_model_answers_by_speech(questions, recogniser, tmp_path):
-    with Endpoint() as endpoint:
-        threading.Thread(target=endpoint.serve_forever, daemon=True).start()
-        endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
-        output = tmp_path / "answer.wav"
-        flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
-        main([*map(str, questions[:2]), "-o", str(output), *flags])
-        endpoint.shutdown()
+def test_a_chat_model_answers_by_speech(questions, recogniser, endpoint, tmp_path):
+    endpoint.events = [chunk("There are seven days in a week. A dog"), chunk(" has four legs."), "data: [DONE]\n\n"]
+    flags = ["--chat-url", endpoint.url, "--chat-model", "parrot", "--seed", "1"]
+    main([*map(str, questions[:2]), "-o", str(tmp_path / "answer.wav"), *flags])
     assert words_in(tmp_path / "answer_1.wav", recogniser) == "there are seven days in a week a dog has four legs"
     contents = [message["content"] for message in endpoint.requests[1][2]["messages"]]
     answer = "There are seven days in a week. A dog has four legs."
@@ -117,11 +112,10 @@ def test_the_latest_turns_alone_are_passed_on(recogniser, remembered):
 
 def test_each_sentence_has_a_number_of_its_own():
     """Equal sentences of one answer draw different noise, as sentences of the WebSocket do."""
-    voice = Synthesizer.embedded(config=SynthesisConfig(seed=3), device="cpu")
-    audio = speak(iter(["Two.", "Two."]), voice)
-    parts = [part for number in range(2) for part in voice.stream_line(Line("Two.", 3, number), TEXT_PAUSE)]
-    assert torch.equal(audio, torch.cat(parts))
-    assert not torch.equal(*(torch.cat(list(voice.stream_line(Line("Two.", 3, number)))) for number in range(2)))
+    audio = speak(iter(["Two.", "Two."]), library_voice().with_settings(3))
+    pause = torch.zeros(round(TEXT_PAUSE * 22050))
+    assert torch.equal(audio, torch.cat([reference("Two.", 3, 0), pause, reference("Two.", 3, 1), pause]))
+    assert not torch.equal(reference("Two.", 3, 0), reference("Two.", 3, 1))
 
 
 def test_mistakes_are_one_error_without_a_traceback(questions, tmp_path):

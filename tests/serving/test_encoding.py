@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import wave
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import get_args
 
 import numpy as np
 import pytest
-import soundfile
 import torch
 from torch import Tensor
 
@@ -48,14 +48,6 @@ def test_a_file_in_parts_has_the_tone_at_its_level(name: str) -> None:
     assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
     middle = samples[len(samples) // 4 : -len(samples) // 4]
     assert np.sqrt(2) * middle.std() == pytest.approx(0.3, rel=0.06)  # LAME scales by 0.95
-
-
-@pytest.mark.parametrize(("name", "ending"), [("mp3", "mp3"), ("opus", "ogg"), ("wav", "wav")])
-def test_libsndfile_reads_the_file(tmp_path: Path, name: str, ending: str) -> None:
-    path = tmp_path / f"a.{ending}"
-    path.write_bytes(encode(name, tone()))
-    samples, rate = soundfile.read(path)
-    assert pitch(samples, rate) == pytest.approx(PITCH, abs=1)
 
 
 def test_wav_pcm_and_flac_are_the_samples_of_the_library(tmp_path: Path) -> None:
@@ -144,8 +136,11 @@ def test_the_last_samples_reach_the_file() -> None:
 
 def test_an_mp3_states_no_length() -> None:
     """LAME's Xing or Info frame, which a stream cannot fill in, would be a frame of silence with a wrong length."""
-    data = encode("mp3", tone())
-    assert b"Xing" not in data[:500] and b"Info" not in data[:500]
+    assert not re.search(b"Xing|Info", encode("mp3", tone())[:500])
+
+
+def test_seconds_are_those_of_the_file() -> None:
+    assert Encoder("pcm", RATE, 2.0, 8000).seconds(torch.zeros(RATE)) == 0.5
 
 
 def test_fields_of_the_wav_header() -> None:

@@ -16,16 +16,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.config import ServingConfig
+from serving.errors import RequestError
 from serving.gate import Gate, JsonFormatter
 from serving.metrics import Metrics
 from tests.serving.conftest import run
-
-
-@pytest.mark.parametrize("value", ["Bearer k", "Basic bWU6aw=="])
-def test_the_key_as_a_token_or_as_a_browsers_password(value: str) -> None:
-    headers = [(b"authorization", value.encode())]
-    assert call(answer_200, [{"type": "http.request", "body": b""}], key="k", headers=headers)[0][0]["status"] == 200
-    assert call(answer_200, [], key="K", headers=headers)[0][0]["status"] == 401
 
 
 async def answer_200(scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,9 +121,12 @@ def test_a_socket_that_was_open_is_no_error(accepted: bool, status: int, caplog:
 
 def test_a_socket_without_the_key_is_closed_by_policy() -> None:
     """1008 of RFC 6455, 7.4.1."""
-    sent, _ = call(answer_200, [{"type": "websocket.connect"}], type="websocket", key="k")
-    (close,) = sent
+    (close,), _ = call(answer_200, [{"type": "websocket.connect"}], type="websocket", key="k")
     assert (close["type"], close["code"]) == ("websocket.close", 1008) and "key is missing" in close["reason"]
+
+
+def test_the_reason_of_a_close_is_whole_characters_of_at_most_123_bytes() -> None:
+    assert RequestError(404, "ä" * 100).reason == "ä" * 61 and RequestError(404, "a" * 200).reason == "a" * 123
 
 
 def test_the_first_of_several_parts_counts(caplog: pytest.LogCaptureFixture) -> None:
@@ -180,8 +177,11 @@ def test_files_of_the_page_are_logged_where_they_fail(
     assert len(caplog.records) == lines
 
 
-@pytest.mark.parametrize(("size", "arrives"), [(10, False), (10_000, True)])
-def test_the_time_of_an_upload_grows_with_its_bytes(size: int, arrives: bool) -> None:
+@pytest.mark.parametrize(
+    ("path", "size", "arrives"),
+    [("/gradio_api/upload", 10, False), ("/gradio_api/upload", 10_000, True), ("/v1/audio/speech", 10_000, False)],
+)
+def test_the_time_of_an_upload_alone_grows_with_its_bytes(path: str, size: int, arrives: bool) -> None:
     """The page's uploads, of 20 MB, may take longer than --idle-timeout; one that trickles may not."""
     pieces = iter(range(5))
 
@@ -194,7 +194,7 @@ def test_the_time_of_an_upload_grows_with_its_bytes(size: int, arrives: bool) ->
             pass
 
     async def call() -> None:
-        scope = {"type": "http", "method": "POST", "path": "/gradio_api/upload", "headers": []}
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
         await Gate(app, ServingConfig(idle_timeout=1), Metrics())(scope, receive, app)  # type: ignore[arg-type]
 
     with nullcontext() if arrives else pytest.raises(HTTPException, match="did not arrive within 1 seconds"):

@@ -16,7 +16,7 @@ from starlette.types import Message
 from common.audio.audio_processing import to_pcm
 from serving.encoding import Encoder
 from serving.errors import RequestError, timeout_error
-from serving.pace import Pace
+from serving.limits import Pace
 from serving.responses import StreamedResponse, audio_chunks, error_event, zip_chunks
 from serving.stream import SpeechRequest, SpeechStream
 from tests.serving.conftest import run

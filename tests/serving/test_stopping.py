@@ -1,23 +1,22 @@
-"""SIGTERM while text is spoken sentence by sentence: text that has arrived is spoken to its end, and no other is accepted."""
+"""SIGTERM: accepted requests and text that has arrived are spoken to their end, and no other is accepted."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
+import httpx
 import pytest
 
-from common.audio.audio_processing import to_pcm
 from serving.engine import Engine
 from serving.errors import RequestError
 from serving.stream import SpeechRequest
-from tests.serving.conftest import LONG, reference, run, running_engine
-from tests.serving.test_server import LONGEST_START, ServerProcess, free_port, metric, serve, wait_until
+from tests.serving.conftest import LONG, pcm, run, running_engine
+from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, serve
 
 pytestmark = pytest.mark.slow
 SENTENCES = ["It is late and the ferry waits until noon.", "Then it leaves.", "Good morning.", "Two."]
@@ -26,162 +25,125 @@ PAUSE = bytes(2 * round(0.35 * 22050))
 
 
 def sounds(sentences: list[str] = SENTENCES) -> list[bytes]:
-    return [to_pcm(reference(text, 3, number)).tobytes() for number, text in enumerate(sentences)]
+    return [pcm(text, 3, number) for number, text in enumerate(sentences)]
 
 
-@pytest.fixture
-def socket_of() -> Iterator[Any]:
-    """A function that opens a WebSocket to a server."""
-    reason = "websockets, of requirements/serving.txt, is missing"
-    websockets = pytest.importorskip("websockets.sync.client", reason=reason)
-    with ExitStack() as opened:
+class Visitors:
+    """Clients of every kind that a server has when SIGTERM arrives."""
 
-        def connect(server: ServerProcess) -> Any:
-            url = server.url.replace("http", "ws") + "/v1/audio/speech/stream"
-            return opened.enter_context(websockets.connect(url, open_timeout=LONGEST_START))
+    def __init__(self, server: ServerProcess) -> None:
+        self.server, self.client = server, httpx.AsyncClient(base_url=server.url, timeout=PATIENCE)
+        self.is_stopping = asyncio.Event()
 
-        yield connect
+    async def request(self, hears: asyncio.Event) -> bytes:
+        body, audio = {"input": LONG * 2, "response_format": "pcm"}, b""
+        async with self.client.stream("POST", SPEECH, json=body) as response:
+            async for part in response.aiter_raw():
+                audio += part
+                hears.set()
+        return audio
 
+    async def socket(self, hears: asyncio.Event, kind: str) -> tuple[list[dict[str, Any]], bytes, int]:
+        """Send a text, whose end is known for the message "end"; read until the server closes."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import ConnectionClosedError
 
-def read_to_end(socket: Any) -> tuple[list[dict[str, Any]], bytes, int]:
-    """The messages of a WebSocket until it closes: JSON, joined audio, and the code."""
-    events: list[dict[str, Any]] = []
-    audio = b""
-    for message in iter(partial(receive, socket), None):
-        if isinstance(message, bytes):
-            audio += message
-        else:
-            events.append(json.loads(message))
-    return events, audio, socket.close_code
+        events: list[dict[str, Any]] = []
+        audio = b""
+        async with connect(self.server.url.replace("http", "ws") + f"{SPEECH}/stream") as socket:
+            await socket.send(
+                json.dumps({"type": kind, "text": TEXT})
+            )  # no word follows: the last sentence is incomplete
+            with suppress(ConnectionClosedError):  # code 1013
+                async for message in socket:
+                    if isinstance(message, bytes):
+                        audio += message
+                        hears.set()
+                    else:
+                        events.append(json.loads(message))
+                    if self.is_stopping.is_set() and kind == "text":  # too late
+                        await socket.send(json.dumps({"type": "text", "text": " Yes!"}))
+        return events, audio, socket.close_code or 0
 
+    async def wyoming(self, hears: asyncio.Event, is_complete: bool) -> list[Any]:
+        from wyoming.client import AsyncTcpClient
+        from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
-def receive(socket: Any) -> str | bytes | None:
-    from websockets.exceptions import ConnectionClosed
-
-    try:
-        return socket.recv(timeout=LONGEST_START)
-    except ConnectionClosed:
-        return None
-
-
-def stop_after_audio(server: ServerProcess, socket: Any) -> bytes:
-    """Send SIGTERM once audio comes; return that audio."""
-    while not isinstance(message := receive(socket), bytes):
-        assert message is not None
-    server.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: metric(server, "tts_ready") == 0)
-    return message
-
-
-def test_a_socket_speaks_the_whole_text_and_a_new_one_is_refused(socket_of: Any) -> None:
-    with serve("--seed", 3) as server:
-        socket = socket_of(server)
-        socket.send(json.dumps({"type": "end", "text": TEXT}))
-        first = stop_after_audio(server, socket)
-        refusal, _, refused = read_to_end(socket_of(server))
-        events, rest, code = read_to_end(socket)
-    assert refusal[0]["error"]["code"] == "not_ready" and refused == 1013
-    assert events[-1] == {"type": "done", "sentences": 4} and code == 1000
-    assert first + rest == PAUSE.join(sounds())
-
-
-def test_a_socket_without_the_end_of_its_text_speaks_what_has_arrived(socket_of: Any) -> None:
-    with serve("--seed", 3) as server:
-        socket = socket_of(server)
-        socket.send(json.dumps({"type": "text", "text": TEXT}))  # no word follows: the last sentence is incomplete
-        first = stop_after_audio(server, socket)
-        socket.send(json.dumps({"type": "text", "text": " Yes!"}))
-        events, rest, code = read_to_end(socket)
-    assert events[-1]["error"]["code"] == "not_ready" and code == 1013
-    assert first + rest == PAUSE.join(sounds())
-
-
-@pytest.mark.parametrize("is_complete", [True, False])
-def test_wyoming_speaks_what_has_arrived(is_complete: bool) -> None:
-    wyoming = pytest.importorskip("wyoming.client", reason="wyoming, of requirements/serving.txt, is not installed")
-    from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
-
-    async def steps(server: ServerProcess, port: int) -> list[Any]:
-        pieces = [SynthesizeStart(), *(SynthesizeChunk(f"{text} ") for text in SENTENCES)]
+        pieces = [
+            SynthesizeStart(),
+            *(SynthesizeChunk(f"{text} ") for text in SENTENCES),
+            *[SynthesizeStop()] * is_complete,
+        ]
         events: list[Any] = []
-        async with wyoming.AsyncTcpClient("127.0.0.1", port) as client:
-            for piece in [*pieces, *[SynthesizeStop()] * is_complete]:
+        async with AsyncTcpClient("127.0.0.1", self.server.wyoming_port) as client:
+            for piece in pieces:
                 await client.write_event(piece.event())
-            while not events or events[-1] is not None:
-                events.append(await asyncio.wait_for(client.read_event(), LONGEST_START))
-                if len(events) == 2:
-                    server.process.send_signal(signal.SIGTERM)
-                    await asyncio.to_thread(wait_until, lambda: metric(server, "tts_ready") == 0)
-                    async with wyoming.AsyncTcpClient("127.0.0.1", port) as late:
-                        await late.write_event(Synthesize("Two.").event())
-                        error = await asyncio.wait_for(late.read_event(), LONGEST_START)
-                        assert error.type == "error" and error.data["code"] == "not_ready"
-        return events[:-1]
+            while event := await client.read_event():
+                events.append(event)
+                if event.type == "audio-chunk":
+                    hears.set()
+        return events
 
-    port = free_port()
-    with serve("--seed", 3, "--wyoming-port", port) as server:
-        events = asyncio.run(steps(server, port))
-    assert b"".join(event.payload or b"" for event in events) == b"".join(
-        to_pcm(reference(text, 3)).tobytes() for text in SENTENCES
-    )
-    assert [event.type for event in events[-2:]] == (
-        ["audio-stop", "synthesize-stopped"] if is_complete else ["audio-chunk", "error"]
-    )
+    async def page(self, hears: asyncio.Event) -> None:
+        """The connection that each open page keeps, whose end uvicorn would else log as an error after LAST_BYTES seconds."""
+        async with self.client.stream("GET", "/gradio_api/heartbeat/visitor") as answer:
+            async for _ in answer.aiter_lines():
+                hears.set()
 
+    async def refusals(self) -> list[Any]:
+        """The answers to a request, a socket and a Wyoming client that come too late."""
+        from websockets.asyncio.client import connect
+        from wyoming.client import AsyncTcpClient
+        from wyoming.tts import Synthesize
 
-@pytest.mark.parametrize("answers", [SENTENCES, SENTENCES[:1]])
-def test_an_answer_on_the_page_is_spoken_to_its_end(answers: list[str]) -> None:
-    """The engine begins to stop after the first sentence; its thread ends after the last one, and takes no further question."""
-    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
-    import gradio as gr
+        while (await self.client.get("/readyz")).status_code != 503:
+            await asyncio.sleep(0.01)
+        answer = await self.client.post(SPEECH, json={"input": "Two."})
+        async with connect(self.server.url.replace("http", "ws") + f"{SPEECH}/stream") as socket:
+            message = json.loads(await socket.recv())
+            await socket.wait_closed()
+        async with AsyncTcpClient("127.0.0.1", self.server.wyoming_port) as late:
+            await late.write_event(Synthesize("Two.").event())
+            event = await late.read_event()
+        codes = [answer.json()["error"]["code"], message["error"]["code"], event.data["code"]]
+        return [answer.status_code, socket.close_code, *codes]
 
-    from serving.page.relay import Relay
-    from serving.page.speaking import Speaker
-    from serving.page.talking import Talker
-
-    class Words:
-        def answer(self, *arguments: Any) -> Iterator[str]:
-            yield from answers
-
-    async def transcribe(recording: str | None) -> str:
-        return "What time is it?"
-
-    async def call(engine: Engine) -> list[Any]:
-        talker: Any = Talker(Speaker(engine, Relay()), None)
-        talker.conversation, talker.transcribe = Words(), transcribe
-        talks: list[Any] = []
-        async for talk in talker.answer("question.wav", [], None, None, "3"):
-            talks.append(talk)
-            if len(talks) == 2:  # the first sentence
-                engine.begin_stop()
-        with pytest.raises(gr.Error, match="the server stops"):
-            await anext(talker.answer("question.wav", [], None, None, "3"))
-        return talks
-
-    with running_engine() as engine:
-        rate, samples = run(call(engine))[-1].audio
-    assert rate == 22050 and samples.tobytes() == b"".join(sound + PAUSE for sound in sounds(answers))
+    async def call(self) -> list[Any]:
+        visits = [
+            *(self.request, lambda hears: self.socket(hears, "end"), lambda hears: self.socket(hears, "text")),
+            *(lambda hears: self.wyoming(hears, True), lambda hears: self.wyoming(hears, False), self.page),
+        ]
+        heard = [asyncio.Event() for _ in visits]
+        running = [asyncio.ensure_future(visit(hears)) for visit, hears in zip(visits, heard, strict=True)]
+        await asyncio.gather(*(hears.wait() for hears in heard))
+        self.server.process.send_signal(signal.SIGTERM)
+        refused = await self.refusals()
+        self.is_stopping.set()
+        return [refused, *await asyncio.gather(*running)]
 
 
-def test_the_page_shows_the_outcome_of_its_text() -> None:
-    """The engine ends after the pictures, not after the audio."""
-    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
-    from serving.page.relay import Relay
-    from serving.page.speaking import Speaker
+def test_sigterm_finishes_what_has_arrived_and_refuses_the_rest() -> None:
+    for package in ("websockets", "wyoming", "gradio"):
+        if not find_spec(package):
+            pytest.skip(f"{package}, of requirements/serving.txt, is not installed")
 
-    async def call(engine: Engine) -> None:
-        outcomes = Speaker(engine, Relay()).speak("Two.", None, None, "3", None, None, None)
-        await anext(outcomes)
-        stop = asyncio.ensure_future(engine.stop(LONGEST_START))
-        outcome = await anext(outcomes)
-        assert "s of speech" in outcome.message
-        await asyncio.sleep(0.2)
-        assert not stop.done()
-        await outcomes.aclose()
-        assert await stop
+    async def call(server: ServerProcess) -> list[Any]:
+        return await asyncio.wait_for(Visitors(server).call(), PATIENCE)
 
-    with running_engine() as engine:
-        run(call(engine))
+    with serve("--seed", 3, "--page") as server:
+        refused, answer, complete, incomplete, whole, part, _ = asyncio.run(call(server))
+        assert server.process.wait(60) == 0
+    assert refused == [503, 1013, "not_ready", "not_ready", "not_ready"]
+    assert answer == pcm(LONG * 2)
+    for (events, audio, code), expected in ((complete, 1000), (incomplete, 1013)):
+        assert audio == PAUSE.join(sounds()) and code == expected
+        assert [event["text"] for event in events if event["type"] == "sentence"] == SENTENCES
+    assert complete[0][-1] == {"type": "done", "sentences": 4} and incomplete[0][-1]["error"]["code"] == "not_ready"
+    for events, kinds in ((whole, ["audio-stop", "synthesize-stopped"]), (part, ["audio-chunk", "error"])):
+        assert b"".join(event.payload or b"" for event in events) == b"".join(map(pcm, SENTENCES))
+        assert [event.type for event in events[-2:]] == kinds
+    assert server.lines("stopping: accepted requests have 30 seconds")
+    assert [line["message"] for line in server.log if line["level"] == "ERROR"] == []
 
 
 def test_the_engine_waits_for_slow_readers() -> None:
@@ -189,7 +151,7 @@ def test_the_engine_waits_for_slow_readers() -> None:
 
     async def call(engine: Engine) -> None:
         stream = engine.submit(SpeechRequest(text="Two.", seed=3))
-        stop = asyncio.ensure_future(engine.stop(LONGEST_START))
+        stop = asyncio.ensure_future(engine.stop(PATIENCE))
         while not stream.ended:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.2)
@@ -207,10 +169,10 @@ def test_the_grace_ends_a_visit() -> None:
         with engine.visit(lambda: calls.append("stop")) as visit:
             stream = engine.submit(SpeechRequest(text=LONG * 20, seed=3), visit)
             assert not await engine.stop(0.2)
-            with pytest.raises(RequestError, match="the server stops"):
+            with pytest.raises(RequestError, match="the server is stopping"):
                 async for _ in stream:
                     pass
-            with pytest.raises(RequestError, match="the server stops"):
+            with pytest.raises(RequestError, match="the server is stopping"):
                 engine.submit(SpeechRequest(text="Two."), visit)
         return calls
 

@@ -80,7 +80,7 @@ def test_targets_that_are_not_installed_are_named_with_their_packages(project: P
 
 def test_mistakes_are_errors_in_words(project: Project) -> None:
     (project.voice / "waveglow.pt").unlink()
-    with pytest.raises(DataError, match="no waveglow in it, and an export contains a vocoder model"):
+    with pytest.raises(DataError, match="no waveglow in it; an export needs a vocoder model"):
         export.main(words(project, "torchscript"))
     with pytest.raises(DataError, match=r"run python -m studio\.train none --projects \S+ first"):
         export.main(["none", "torchscript", "--projects", str(project.projects)])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.prepare.__main__ import read_settings
+from studio.prepare.__main__ import _remove_stale, read_settings
 from studio.prepare.arguments import CuttingConfig, parse_args
+from studio.prepare.clips import CutClip, CutRecording
+from studio.prepare.faults import Measures
 from studio.prepare.ledger import Ledger
 from studio.prepare.lists import choose_alphabet, held_out_clips, select_usable, symbols_file
 from studio.prepare.review import COLUMNS, ClipRow, carry_edits, read_review, sort_worst_first, write_review
-from studio.prepare.sources import find_sources
 from studio.project import PROJECTS, Project
 from tacotron2.text import alphabet_of, dropped_symbols, read_symbols
 
@@ -62,6 +62,31 @@ def test_one_huge_recording_among_many_does_not_take_all() -> None:
     assert 1 <= len(held_out_clips(rows, 1)) <= 2
     with pytest.raises(DataError, match=r"511 usable clips, expected more than the 600"):
         held_out_clips(rows, 600)
+
+
+def test_recordings_are_held_out_up_to_twice_the_wanted_clips() -> None:
+    assert held_out_clips(rows_of(9, 2), 2) != held_out_clips(rows_of(10, 2), 2)
+    assert len({clip[:3] for clip in held_out_clips(rows_of(10, 2), 1)}) == 1  # both clips of one recording
+    assert len(held_out_clips(rows_of(10, 2), 1)) == 2 and len(held_out_clips(rows_of(10, 3), 1)) == 1
+
+
+def test_clips_of_recordings_that_are_gone_are_removed(tmp_path: Path) -> None:
+    project = Project(name="mine", projects=tmp_path)
+    recordings = []
+    for folder in (project.clips, project.state):
+        folder.mkdir(parents=True)
+    for name in ("kept", "gone", "changed"):
+        measures = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
+        clips = [CutClip(f"{name}_{n}", 0.0, 1.0, "", False, "0", 0.0, measures) for n in (1, 2)]
+        recordings.append(CutRecording(f"{name}.wav", f"key-{name}", 3.0, 22050, 1, clips))
+        (project.state / f"key-{name}.json").write_text(json.dumps(recordings[-1]))
+        for clip in clips:
+            (project.clips / f"{clip.name}.wav").touch()
+    now_one = recordings[2]._replace(key="key-other", clips=recordings[2].clips[:1])
+    (project.state / "damaged.json").write_text("{")
+    _remove_stale(project, [recordings[0], now_one])
+    assert sorted(path.stem for path in project.clips.iterdir()) == ["changed_1", "kept_1", "kept_2"]
+    assert [path.name for path in project.state.iterdir()] == ["key-kept.json"]
 
 
 def test_the_worst_rows_come_first() -> None:
@@ -163,20 +188,6 @@ def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
             assert ledger.values == dict(list({"a": "one", "b": ["ü", 2]}.items())[: content[:cut].count(b"\n")])
             ledger.add("c", 3)
         assert [json.loads(line)[0] for line in path.read_text().splitlines()][-1] == "c"
-
-
-def test_names_of_clips_are_unique_and_ascii(tmp_path: Path) -> None:
-    names = ["a b.wav", "a_b.wav", "A-B.flac", "über/日本.wav", "日本.mp3", "c.wav", "c.ogg"]
-    names += [".hidden.wav", "notes.txt"]
-    random.Random(0).shuffle(names)
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    listing = find_sources(tmp_path)
-    slugs = [source.slug.lower() for source in listing.sources]
-    assert len(slugs) == len(set(slugs)) == 7
-    assert all(slug.isascii() and "/" not in slug for slug in slugs)
-    assert listing.others == {".txt": 1}
 
 
 @pytest.mark.parametrize(

@@ -84,12 +84,6 @@ def test_every_flag_sets_its_key(name):
     assert config_from_options(parse(flag, str(value))) == config_from_options(parse()) | {name: value}
 
 
-def test_flags_for_training_only():
-    options = parse("--text-cleaners", "basic_cleaners", "transliteration_cleaners", "--load-mel-from-disk")
-    assert options["text_cleaners"] == ["basic_cleaners", "transliteration_cleaners"]
-    assert options["load_mel_from_disk"] is True
-
-
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [

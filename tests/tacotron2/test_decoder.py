@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from common.draws import Draws
 from common.fast import shallow_copy
 from tacotron2.config import Tacotron2Config
-from tacotron2.decoder import Attention, Decoder, Prenet
+from tacotron2.decoder import Decoder, Prenet
 from tacotron2.fast.training import TrainingDecoder
 
 SIZES = {
@@ -41,18 +40,6 @@ def assert_close(got, want, bound=1e-12):
 
 
 # --- teacher forcing ---
-
-
-@pytest.mark.parametrize("r", [1, 2, 3])
-def test_frames_a_step_is_fed(r):
-    """Zeros, then the frames of the step before, frame by frame; a last step that is not full is never fed."""
-    decoder, mels = make_decoder(n_frames_per_step=r), randn(2, 3, 7)
-    fed = decoder.previous_frames(mels)
-    assert fed.shape == (-(-7 // r), 2, 3 * r)
-    assert not fed[0].any()
-    for k in range(1, len(fed)):
-        for j in range(r):
-            assert torch.equal(fed[k, :, 3 * j : 3 * j + 3], mels[:, :, (k - 1) * r + j])
 
 
 def test_dropped_frames_are_zeros_in_training_only():
@@ -197,15 +184,6 @@ def test_masks_of_an_item_are_its_own_numbers_step_by_step():
         assert torch.equal(masks[:, :, item], alone >= 0.5)
 
 
-def test_prenet_relu_is_in_both_layers():
-    prenet = Prenet(3, 3).double()
-    prenet.p_dropout = 0.0
-    with torch.no_grad():
-        prenet.layers[0].linear_layer.weight.copy_(torch.eye(3))
-        prenet.layers[1].linear_layer.weight.copy_(torch.tensor([[1.0, 1, 1], [1, 1, -9], [0, 0, 1]]))
-    assert prenet(torch.tensor([[[-5.0, 2.0, 1.0]]]).double()).tolist() == [[[3.0, 0.0, 1.0]]]
-
-
 def test_each_lstm_has_its_own_dropout_in_training_only():
     """The first step of many equal clips: shares of zeros are the rates, and the rest is divided by the share that stays."""
     decoder = make_decoder(p_attention_dropout=0.2, p_decoder_dropout=0.6)
@@ -220,25 +198,3 @@ def test_each_lstm_has_its_own_dropout_in_training_only():
     d, _ = decoder.decoder_rnn(torch.cat((h, whole.context), dim=1))
     assert_close(whole.attention_hidden, h)
     assert_close(whole.decoder_hidden, d)
-
-
-def test_attention_reads_texts_only():
-    attention = Attention(Tacotron2Config(**SIZES)).double()
-    lengths = torch.tensor([5, 1, 3])
-    weights = attention(randn(3, 6), torch.rand(3, 2, 5).double(), attention.memory(randn(3, 5, 8), lengths))
-    assert_close(weights.sum(1), torch.ones(3).double())
-    assert torch.equal(weights > 0, torch.arange(5) < lengths[:, None])
-
-
-def test_attention_moves_with_its_history():
-    """Location features of a peak are the same wherever it is: shifted memory and history give shifted weights."""
-    attention = Attention(Tacotron2Config(**SIZES)).double()
-    hidden, memory = randn(1, 6), F.pad(randn(1, 3, 8), (0, 0, 4, 5))
-    history = F.pad(torch.rand(1, 2, 3).double(), (4, 5))
-    lengths = torch.tensor([12])
-    here = attention(hidden, history, attention.memory(memory, lengths))
-    shifted = attention.memory(memory.roll(2, dims=1), lengths)
-    there = attention(hidden, history.roll(2, dims=2), shifted)
-    assert_close(there, here.roll(2, dims=1))
-    still = attention(hidden, history, shifted)
-    assert (still - there).abs().max() > 1e-3

@@ -331,10 +331,13 @@ def test_flags_are_the_guard() -> None:
     assert not set(SPEC.run_options) & {*SPEC.config_from_options(options), *SPEC.stored_options}
 
 
-@pytest.mark.parametrize("value", [-1, -0.5, math.inf, math.nan])
+@pytest.mark.parametrize("value", [-1, -0.5, math.inf, math.nan, 10**30])
 @pytest.mark.parametrize("name", ["attention_stop", "attention_window", "max_frames_per_symbol"])
 def test_values_that_cannot_be_followed(name: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"^--{name.replace('_', '-')}: {value}, expected 0 \(off\) or more$"):
+    if name == "max_frames_per_symbol" and value == 10**30:
+        return  # PyTorch compares frames with it, though not with a count beyond 64 bits
+    expected = "at most 1000000" if value == 10**30 else r"0 \(off\) or more"
+    with pytest.raises(UsageError, match=rf"^--{name.replace('_', '-')}: {value}, expected {expected}$"):
         DecodingGuard(**{name: value})
 
 
@@ -380,10 +383,3 @@ def test_a_gate_at_the_threshold_goes_on():
     assert rule.steps.tolist() == [2, 0]
     assert rule.running.tolist() == [True, False]
     assert (rule.total_steps(), rule.finished) == (3, False)
-
-
-@pytest.mark.parametrize("name", ["attention_stop", "attention_window"])
-def test_limits_that_pytorch_cannot_compare_with_are_refused(name: str) -> None:
-    flag = f"--{name.replace('_', '-')}"
-    with pytest.raises(UsageError, match=rf"^{flag}: {10**30}, expected at most 1000000$"):
-        DecodingGuard(**{name: 10**30})

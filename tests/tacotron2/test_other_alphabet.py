@@ -129,12 +129,6 @@ def test_mistakes_end_training_before_it_starts(german: German, tmp_path: Path, 
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_a_table_too_small_for_the_built_in_alphabet_is_an_error(tmp_path: Path) -> None:
-    result = run("train.py", *flags("Tacotron2", tmp_path), "--n-symbols", 20, "--epochs", 1)
-    assert result.code == 2
-    assert result.err.startswith("error: --n-symbols: 20, expected at least 148, the size of the built-in alphabet")
-
-
 def test_cyrillic_with_the_default_cleaners_is_an_error_for_each_line(tmp_path: Path) -> None:
     symbols = tmp_path / "symbols.txt"
     symbols.write_text("\n".join(["_", *" .абвгдеёжзийклмнопрстуфхцчшщъыьэюя"]), encoding="utf-8")

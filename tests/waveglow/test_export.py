@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from common.errors import DataError
 from waveglow.model import WaveGlow
 
 pytestmark = pytest.mark.slow
@@ -80,15 +79,6 @@ def test_export_of_infer_with_dynamic_batch_and_length(small_model) -> None:
         torch.testing.assert_close(program(mels, z), model.infer(mels, SIGMA, z), rtol=0, atol=1e-6)
 
 
-def test_export_finds_dynamic_sizes_by_itself(small_model) -> None:
-    model, auto = small_model(torch.float32), Dim.AUTO
-    shapes = ({0: auto, 2: auto}, {0: auto, 1: auto})
-    program = torch.export.export(model, speech(2, 5), dynamic_shapes=shapes).module()
-    for size in ((2, 4), (5, 12)):
-        inputs = speech(*size)
-        torch.testing.assert_close(program(*inputs).z, model(*inputs).z, rtol=0, atol=1e-6)
-
-
 def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None:
     model, (mels, audio) = small_model(torch.float32).train(), speech(2, 5)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
@@ -103,15 +93,3 @@ def test_compile_of_forward_backward_and_infer_in_one_graph(small_model) -> None
     infer = torch.compile(Infer(model.eval()), backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         torch.testing.assert_close(infer(mels, z.detach()), model.infer(mels, SIGMA, z.detach()), rtol=0, atol=1e-6)
-
-
-def test_compile_by_inductor(small_model) -> None:
-    model, inputs = small_model(torch.float32, n_flows=2), speech(2, 5)
-    with torch.no_grad():
-        compiled = torch.compile(model, fullgraph=True)
-        torch.testing.assert_close(compiled(*inputs).z, model(*inputs).z, rtol=0, atol=1e-5)
-
-
-def test_an_exported_program_refuses_audio_below_one_group(small_model) -> None:
-    with pytest.raises(DataError, match="expected at least one group of 8"):
-        torch.export.export(small_model(torch.float32), (torch.randn(1, 3, 1), torch.randn(1, 7)))

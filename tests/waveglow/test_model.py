@@ -148,29 +148,11 @@ def test_noise_has_the_standard_deviation_sigma():
     model = WaveGlow(n_mel_channels=3, WN_config=SMALL_WN)  # fresh: a rotation of the noise
     mels = torch.zeros(1, 3, 100)
     with torch.no_grad():
-        assert model.infer(mels, sigma=0.7).std().item() == pytest.approx(
-            0.7, rel=0.02
-        )  # 25,600 draws: 1 % is 2 errors
+        # 25,600 draws: 1 % is two standard errors
+        assert model.infer(mels, sigma=0.7).std().item() == pytest.approx(0.7, rel=0.02)
         assert model.infer(mels).std().item() == pytest.approx(0.9, rel=0.02)
         assert not model.infer(mels, sigma=0.0).any()
         assert (model.infer(mels) - model.infer(mels)).abs().max() > 0.5
-
-
-def test_clips_of_a_batch_are_independent(small_model):
-    model = small_model()
-    mels, audio = speech(3)
-    with torch.no_grad():
-        z = model(mels, audio).z
-        for b in range(2):
-            torch.testing.assert_close(model(mels[b : b + 1], audio[b : b + 1]).z[0], z[b], atol=1e-12, rtol=0)
-
-
-def test_one_frame_in_the_published_framing():
-    model = WaveGlow(WN_config=SMALL_WN)
-    with torch.no_grad():
-        audio = model.infer(torch.zeros(1, 80, 1))
-        assert audio.shape == (1, 256)
-        assert model(torch.zeros(1, 80, 1), audio).z.shape == (1, 8, 32)
 
 
 def test_precision_under_autocast(small_model):
@@ -419,9 +401,3 @@ def test_a_matrix_may_turn_into_a_reflection_in_training(sign):
     assert log_det.item() == pytest.approx(2 * np.log(2))
     torch.testing.assert_close(mixed[:, 0], sign * 2 * x[:, 0])
     torch.testing.assert_close(layer.inverse(mixed), x)
-
-
-def test_groups_may_cross_the_ends_of_hops():
-    config = {"n_mel_channels": 3, "hop_length": 12, "upsample_kernel_size": 24, "n_flows": 2, "n_early_every": 2}
-    model = WaveGlow(**config, WN_config={"n_layers": 1, "n_channels": 4})
-    assert model.infer(torch.randn(1, 3, 5)).shape == (1, 56)  # 60 samples, in groups of 8

@@ -1,1 +1,1 @@
-"""Fast ways of WaveGlow: each converts the plain model; table.py lists them."""
+"""Fast ways of WaveGlow. They import the plain model, never the other way round; table.py lists them."""

@@ -1,4 +1,4 @@
-"""Training by torch.compile, which fuses the plain equations: the rows "compiled" and "compiled, channels last"."""
+"""The rows "compiled" and "compiled, channels last": training with torch.compile, which fuses the plain equations."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from waveglow.model import WN, WaveGlow, WeightNormConv1d
 
 
 def convert_to_compiled(model: WaveGlow, request: Request) -> WaveGlow:
-    """Return a model of the same parameters whose forward and backward are compiled at their first call, once for each shape."""
+    """Return a model with the same parameters whose forward and backward are compiled at their first call, once for each shape."""
     compiled = shallow_copy(model, WaveGlow).train(model.training)
     compiled.compile(mode=precision.COMPILE_MODES[request.compile])
     return compiled
 
 
 def convert_to_channels_last(model: WaveGlow, request: Request) -> WaveGlow:
-    """Return the same with channels innermost in the memory of all layers' inputs."""
+    """Return the same model, compiled with channels innermost in memory."""
     return convert_to_compiled(with_channels_last(model), request)
 
 
 def with_channels_last(model: WaveGlow) -> WaveGlow:
-    """Return a model of the same parameters whose layers keep channels innermost."""
+    """Return a model with the same parameters whose layers keep channels innermost."""
     layers = nn.ModuleList(_with_channels_last(cast(WN, wn)) for wn in model.WN)
     return shallow_copy(model, WaveGlow, WN=layers).train(model.training)
 
@@ -42,7 +42,7 @@ def _with_channels_last(wn: WN) -> WN:
 
 
 class ChannelsLastConv1d(WeightNormConv1d):
-    """The plain convolution as one over pictures of height 1, for which cuDNN has kernels that read channels innermost."""
+    """The plain convolution applied to images of height 1, for which cuDNN has kernels that read channels innermost."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in, G) -> (B, out, G), channels innermost in memory."""

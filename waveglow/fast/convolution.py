@@ -1,8 +1,8 @@
 """Dilated convolutions with channels innermost, and their gradients: tap by tap, or in tiles of four outputs for less work.
 
-With three taps, four outputs that are a dilation apart take twelve products of an input and a tap. Sums of inputs times sums of
-taps need six (Winograd's F(4, 3): Lavin and Gray, 2015, arXiv:1509.09308). So do the gradients of the inputs and of the taps: each
-of the sums is a small matrix, and backward multiplies by its transpose.
+With three taps, four outputs that are a dilation apart take twelve products of an input and a tap. Products of sums of inputs with
+sums of taps take only six (Winograd's F(4, 3): Lavin and Gray, 2015, arXiv:1509.09308), and so do the gradients of the inputs and
+of the taps: the sums are products with small matrices, and the backward multiplies by their transposes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 # B batch, G groups, I input channels, O output channels, k kernel size
 # d dilation, S = 6 products of a tile, N blocks of 4 * d groups in an item, each of d tiles
 
-BLOCK = 4096  # groups whose products a CPU adds up while they are in its cache
-MIN_CHANNELS = 256  # with fewer inputs the sums cost more than the products save
-MAX_PADDING = 1 / 8  # of the groups: the largest waste in a last, incomplete tile
-# Products of a tile: sums of the six inputs (S, 6), times sums of the taps (S, 3), which the outputs are sums of (4, S).
+BLOCK = 4096  # groups whose products are added up while they are in the CPU's cache
+MIN_CHANNELS = 256  # with fewer inputs the sums cost more than the saved products
+MAX_PADDING = 1 / 8  # largest share of the groups wasted on a last, incomplete tile
+# A tile's products are sums of its six inputs (S, 6) times sums of the taps (S, 3); its outputs are sums of these products (4, S).
 INPUTS = (
     (4, 0, -5, 0, 1, 0),
     (0, -4, -4, 1, 1, 0),
@@ -81,7 +81,7 @@ class WinogradTiles(NamedTuple):
     def arrange(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
         """Arrange a weight (O, I, 3) as the other methods take it, in the dtype of the products."""
         weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
-        # A product with the taps innermost is the quickest way to put them outermost.
+        # A product with the taps innermost is the quickest way to move them outermost.
         sums = torch.mm(weight.new_tensor(TAPS), weight.reshape(-1, 3).t())
         return sums.unflatten(1, weight.shape[:2]).to(dtype)
 
@@ -150,7 +150,7 @@ Convolution = Direct | WinogradTiles
 
 
 def convolution(x: Tensor, weight: Tensor, dilation: int) -> Convolution:
-    """Choose the quickest way for x (B, G, C), in the dtype of the products, and a weight (O, I, k)."""
+    """Choose the fastest method for x (B, G, C), in the dtype of the products, and a weight (O, I, k)."""
     size, groups = SIZE * dilation, x.shape[1]
     exact = x.dtype in (torch.float32, torch.float64)  # the large factors of INPUTS cost two bits
     saves = weight.shape[1] >= MIN_CHANNELS and weight.shape[2] == 3 and -groups % size <= groups * MAX_PADDING
@@ -158,7 +158,7 @@ def convolution(x: Tensor, weight: Tensor, dilation: int) -> Convolution:
 
 
 def _add_product(a: Tensor, b: Tensor, onto: Tensor) -> None:
-    """(B, G, I) += a (B, G, O) @ b (O, I); a CPU is quicker without a batch."""
+    """(B, G, I) += a (B, G, O) @ b (O, I); item by item on a CPU, where that is faster."""
     if a.device.type == "cpu":
         for total, item in zip(onto, a, strict=True):
             total.addmm_(item, b)
@@ -176,7 +176,7 @@ def _combine(
     sums: Sequence[Tensor] | Tensor,
     add: bool = False,
 ) -> None:
-    """Write the parts times a row of factors to each sum, or add it there: in as few passes as possible, and no small ones."""
+    """Write the parts times a row of factors to each sum, or add them to it, in as few passes over memory as possible."""
     for row, out in zip(factors, sums, strict=True):
         terms = [(factor, part) for factor, part in zip(row, parts, strict=True) if factor]
         terms.sort(key=lambda term: term[0] != 1)

@@ -1,7 +1,7 @@
-"""WN's dilated gated layers with channels innermost and a backward written by hand: autograd's results, with less traffic.
+"""WN's dilated gated layers with channels innermost and a hand-written backward: autograd's results with less memory traffic.
 
-Channels innermost turn every 1x1 convolution into a plain matrix product, and let the condition's product be added to the dilated
-convolution's output in place. Backward needs the input and the gate of each layer. A weight's gradient is one product.
+Channels innermost turn every 1x1 convolution into a plain matrix product and let the condition's product be added in place to the
+output of the dilated convolution. The backward needs only the input and the gate of each layer. A weight's gradient is one product.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waveglow.fast.convolution import Convolution, convolution
 # B batch, G groups, R rows (some of B x G), C channels of WN, I input channels of a layer, S channels of a skip, k kernel size
 # N channels of the condition
 
-BLOCK = 4096  # groups whose gates a CPU computes while they are in its cache
+BLOCK = 4096  # groups whose gates are computed while they are in the CPU's cache
 
 
 class Layer(NamedTuple):
@@ -61,7 +61,7 @@ def gated_layers(inputs: Inputs, dilations: Sequence[int], layers: Sequence[Laye
 def run_layers(
     inputs: Inputs, layers: Sequence[Layer], ways: Sequence[Convolution], saved: list[SavedTensors] | None = None
 ) -> Tensor:
-    """Sum all layers' skip outputs (B, G, S), at least float32; dilated weights are arranged for their way to convolve."""
+    """Sum all layers' skip outputs (B, G, S), at least in float32; dilated weights are arranged for their convolution."""
     n_skip = len(layers[-1].res_skip)  # the last layer has no residual
     layer_input, x, condition = inputs
     condition = condition.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Prepared inference with WN's products in 8 bits (common/kernels/int8.py): the row "int8" of the table."""
+"""The row "int8": prepared inference with WN's products in 8 bits (common/kernels/int8.py)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from waveglow.model import WN, WaveGlow
 # B batch, G groups, R rows (some of G), C channels of WN, I input channels of a layer, S channels of a skip, k kernel size
 # N channels of the condition
 
-BLOCK = 8192  # groups whose gates are computed at once: fewer are slower, more take more memory
+BLOCK = 8192  # groups whose gates are computed at once: fewer are slower, more need more memory
 
 
 def can_convert(model: WaveGlow) -> bool:
-    """True for a float32 model on a CPU that has 8-bit products."""
+    """True for a float32 model on a CPU with 8-bit products."""
     return model.upsample.weight.dtype == torch.float32 and can_multiply(model.upsample.weight.device)
 
 
 def convert_to_int8(model: WaveGlow, request: Request) -> WaveGlow:
-    """Return a model for inference that multiplies in 8 bits, and computes the rest of WN in half precision if that pays."""
+    """Return a model for inference that multiplies in 8 bits and computes the rest of WN in half precision if that is faster."""
     dtype = precision.half_dtype(model.upsample.weight.device, True) or torch.float32
     return infer_only(
         model, QuantisedUpsample(model.upsample, torch.float32), [Int8WN(cast(WN, wn), dtype) for wn in model.WN]
@@ -104,7 +104,7 @@ class Int8Layer:
 
 
 class Int8FirstLayer(Int8Layer):
-    """The first layer, whose dilated convolution has so few input channels that rounding them gains nothing."""
+    """The first layer; its dilated convolution has too few input channels to gain from 8 bits."""
 
     def set_dilated(self, weight: Tensor, bias: Tensor) -> None:
         """Store the dilated weight (2C, k, I) and bias (2C,) as they are."""
@@ -155,7 +155,7 @@ class Int8WN(nn.Module):
         n_blocks = math.ceil(len(x) / BLOCK)
         for layer in self.layers:
             inputs, start = layer.layer_input(first, x), 0
-            if math.isnan(inputs.step + condition.step):  # levels are finite always
+            if math.isnan(inputs.step + condition.step):  # the levels themselves are always finite
                 return torch.full_like(skips, torch.nan)
             for levels in condition.levels.tensor_split(n_blocks):  # even: a short block would be slow
                 rows = slice(start, start + len(levels))

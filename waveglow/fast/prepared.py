@@ -1,7 +1,4 @@
-"""Prepared inference: a new object with folded weights of its own, in float32 or half precision, that has infer alone.
-
-The rows "prepared" and "half" of the table.
-"""
+"""The rows "prepared" and "half": a copy for inference only, with folded weights in float32 or half precision."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from waveglow.model import WN, Invertible1x1Conv, WaveGlow
 
 
 def convert_to_prepared(model: WaveGlow, request: Request) -> WaveGlow:
-    """Return a model for inference, WN's weights in the half precision of the device if that is requested and pays."""
+    """Return a model for inference, with WN's weights in the device's half precision if that is requested and faster."""
     weight = model.upsample.weight
     dtype = precision.half_dtype(weight.device, request.half) or weight.dtype
     wns = [PreparedWN(cast(WN, wn), dtype) for wn in model.WN]
@@ -31,7 +28,7 @@ def convert_to_prepared(model: WaveGlow, request: Request) -> WaveGlow:
 
 
 def infer_only(model: WaveGlow, upsample: nn.Module, wns: list[Any]) -> WaveGlow:
-    """Return a copy of a plain model for inference, with these parts and stored inverses, that shares no weights with it."""
+    """Return a copy of a plain model for inference with these parts and stored inverses; it shares no weights with the model."""
     convinv = nn.ModuleList(StoredInverse(cast(Invertible1x1Conv, convinv)) for convinv in model.convinv)
     prepared = shallow_copy(model, WaveGlow, upsample=upsample, WN=nn.ModuleList(wns), convinv=convinv).eval()
     prepared.forward = refuse_forward  # type: ignore[method-assign, assignment]
@@ -39,7 +36,7 @@ def infer_only(model: WaveGlow, upsample: nn.Module, wns: list[Any]) -> WaveGlow
 
 
 def refuse_forward(*inputs: object) -> None:
-    """Raise RuntimeError in place of a prepared model's forward."""
+    """Raise RuntimeError: stands in for a prepared model's forward."""
     raise RuntimeError("this WaveGlow is prepared for inference and has infer alone: call forward of the plain model")
 
 
@@ -61,7 +58,7 @@ class PreparedWN(nn.Module):
 
 
 class StoredInverse(MatrixProduct):
-    """The inverse of a plain 1x1 convolution, inverted once, at least in float32."""
+    """The inverse of a plain 1x1 convolution, computed once, at least in float32."""
 
     def __init__(self, convinv: Invertible1x1Conv) -> None:
         nn.Module.__init__(self)
@@ -74,5 +71,5 @@ class StoredInverse(MatrixProduct):
 
 
 def constant(weight: Tensor, dtype: torch.dtype) -> nn.Parameter:
-    """A copy of a weight that nothing trains."""
+    """Copy a weight into a parameter that is not trained."""
     return nn.Parameter(weight.detach().to(dtype, copy=True), requires_grad=False)

@@ -1,7 +1,7 @@
-"""Fast training: the plain model's own parameters under another forward and a backward by hand.
+"""The rows "training" and "recomputed": the plain model's parameters with another forward and a hand-written backward.
 
-The rows "training" and "recomputed" of the table. The fast object's parts own no parameters: they read those of the plain parts,
-which are their submodules, so that DistributedDataParallel and FSDP act on both.
+The parts of the fast object own no parameters. They read those of the plain parts, which are their submodules, so that
+DistributedDataParallel and FSDP act on both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ZEN_5 = ("AuthenticAMD", 26)
 
 
 def convert_for_training(model: WaveGlow, request: Request) -> WaveGlow:
-    """Return a model of the same parameters whose forward and backward are faster."""
+    """Return a model with the same parameters and a faster forward and backward."""
     kind = RecomputedWN if request.recompute else TrainingWN
     return shallow_copy(
         model,
@@ -44,10 +44,10 @@ def gains(cpu: Processor, device: torch.device, half: bool) -> bool:
 
 
 class TrainingWN(WN):
-    """The layers of a plain WN by gated_layers."""
+    """A plain WN computed by gated_layers."""
 
     def __init__(self, wn: WN) -> None:
-        nn.Module.__init__(self)  # WN's own would make weights
+        nn.Module.__init__(self)  # WN's own would create weights
         self.in_layers, self.res_skip_layers, self.cond_layers = wn.in_layers, wn.res_skip_layers, wn.cond_layers
         self.start, self.end = wn.start, wn.end
 
@@ -59,13 +59,13 @@ class TrainingWN(WN):
 
 
 class RecomputedWN(TrainingWN):
-    """The same; training stores its inputs and outputs alone, and backward runs it once more: less memory, a third more work."""
+    """TrainingWN that stores only its inputs and outputs and runs again in the backward: less memory, a third more work."""
 
     def forward(self, x_a: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
         """As TrainingWN's."""
         if not (self.training and torch.is_grad_enabled()):
             return super().forward(x_a, condition)
-        # WN draws no random numbers, so that no state of a generator has to be saved.
+        # WN draws no random numbers, so no generator's state has to be saved.
         return cast(
             tuple[Tensor, Tensor],
             checkpoint(super().forward, x_a, condition, use_reentrant=False, preserve_rng_state=False),
@@ -73,7 +73,7 @@ class RecomputedWN(TrainingWN):
 
 
 class TrainingUpsample(nn.Module):
-    """The plain upsampling, on a CPU never in half precision, which takes twice as long there."""
+    """The plain upsampling, but never in half precision on a CPU, where that takes twice as long."""
 
     def __init__(self, upsample: Upsample) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class TrainingUpsample(nn.Module):
         return self.plain.weight
 
     def forward(self, mels: Tensor, n_groups: int) -> Tensor:
-        """Mels (B, M, T) -> the condition (B, N, G), channels innermost in memory, as all flows read it."""
+        """Mels (B, M, T) -> the condition (B, N, G) with channels innermost in memory, as all flows read it."""
         with torch.autocast("cpu", enabled=False):
             condition: Tensor = self.plain(mels, n_groups)
         return condition.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 class MatrixProduct(Invertible1x1Conv):
-    """The plain 1x1 convolution by a matrix product that keeps the input's precision."""
+    """The plain 1x1 convolution as a matrix product that keeps the input's precision."""
 
     def __init__(self, convinv: Invertible1x1Conv) -> None:
         nn.Module.__init__(self)  # Invertible1x1Conv's own would draw a matrix

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from waveglow.model import Upsample
 
 # B batch, M mels, T frames, U channels of upsampled mels, K frames within the kernel's length
-# g samples of a group, G groups, s samples of a part: the longest that fit both in a group and in a frame, P parts of a frame
+# g samples of a group, G groups, s samples of a part, the longest that divides both a group and a frame, P parts of a frame
 
 
 class UpsampleProduct(nn.Module):
-    """A plain Upsample for inference: a frame and the K - 1 before it times a weight for all samples of the frame.
+    """A plain Upsample for inference: a frame and the K - 1 before it, times a weight for all samples of the frame.
 
-    The product is in the plain module's dtype, and the condition in `dtype`.
+    The product is computed in the plain module's dtype; the condition is returned in `dtype`.
     """
 
     weight: Tensor
@@ -33,9 +33,8 @@ class UpsampleProduct(nn.Module):
         taps = F.pad(kernel, (0, self.n_frames * hop_length - kernel.shape[2])).unflatten(
             2, (self.n_frames, -1, self.size)
         )
-        weight = (
-            taps.flip(2).permute(3, 1, 4, 2, 0).flatten(3).flatten(0, 2)
-        )  # (P * U * s, K * M): the oldest frame, the last taps
+        # (P * U * s, K * M): the oldest frame first, which meets the last taps
+        weight = taps.flip(2).permute(3, 1, 4, 2, 0).flatten(3).flatten(0, 2)
         bias = upsample.bias.detach().repeat_interleave(self.size).repeat(hop_length // self.size)
         self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("bias", bias, persistent=False)
@@ -44,7 +43,7 @@ class UpsampleProduct(nn.Module):
         """Mels (B, M, T) -> the condition (B, U * g, G), G at most the whole groups of T frames; channels innermost in memory."""
         mels = mels.to(self.weight.dtype)
         windows = F.pad(mels, (self.n_frames - 1, 0)).unfold(2, self.n_frames, 1).permute(0, 2, 3, 1).flatten(2)
-        with torch.autocast("cpu", enabled=False):  # half precision takes a CPU longer here
+        with torch.autocast("cpu", enabled=False):  # half precision is slower here on a CPU
             upsampled = F.linear(windows, self.weight, self.bias)  # (B, T, P * U * s)
         per_group = self.n_group // self.size
         parts = upsampled.view(len(mels), -1, self.n_channels, self.size)[:, : n_groups * per_group]

@@ -1,7 +1,7 @@
-"""The weights of a plain WN as gated_layers takes them: weight norm folded, `start` and `end` merged into the layers.
+"""The weights of a plain WN as gated_layers needs them: weight norm folded, `start` and `end` merged into the layers.
 
-No activation stands between `start` and the first layer, nor between a skip and `end`. `start` has far fewer inputs than a layer,
-and `end` far fewer outputs than a skip.
+There is no activation between `start` and the first layer, nor between a skip and `end`. Merging saves products, as `start` has far
+fewer inputs than a layer, and `end` far fewer outputs than a skip.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from waveglow.model import WN, WeightNormConv1d
 
 
 class Weights(NamedTuple):
-    """`start` with its bias as the last column (H, C/2 + 1), and each layer's; all follow the plain parameters' gradients."""
+    """`start` with its bias as the last column (H, C/2 + 1), and the layers'; gradients flow back to the plain parameters."""
 
     start: Tensor
     layers: list[Layer]
@@ -73,7 +73,7 @@ def _fold(conv: nn.Module, as_matrix: bool = False) -> tuple[Tensor, Tensor]:
 def _with_start(dilated: Tensor, start: Tensor) -> Tensor:
     """Multiply the first dilated weight (2H, H, k) by `start`: (2H, C/2 + 1, k)."""
     with torch.autocast(dilated.device.type, enabled=False):
-        # Flat, since matmul of more dimensions sums in another order where gradients are wanted.
+        # Flat, since matmul with more dimensions sums in another order when gradients are needed.
         taps = dilated.transpose(1, 2)
         return (taps.flatten(0, 1) @ start).unflatten(0, taps.shape[:2]).transpose(1, 2)
 
@@ -81,7 +81,7 @@ def _with_start(dilated: Tensor, start: Tensor) -> Tensor:
 def _with_end(res_skip: Tensor, bias: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
     """Multiply `end` by the skip of a weight (2H or H, H) and bias: (H + C or C, H), the residual first, if there is one."""
     sizes = len(res_skip) - end.shape[1], end.shape[1]
-    # Split, since the gradients of slices are each as large as the whole, and added up.
+    # Split, since each gradient of a slice would be as large as the whole.
     (residual, skip), (residual_bias, skip_bias) = res_skip.split(sizes), bias.split(sizes)
     with torch.autocast(res_skip.device.type, enabled=False):
         return torch.cat([residual, end @ skip]), torch.cat([residual_bias, end @ skip_bias])

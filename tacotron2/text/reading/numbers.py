@@ -14,14 +14,11 @@ that checkpoints were trained on. Here names contain no commas, and digits after
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
-if TYPE_CHECKING:
-    import inflect
+from tacotron2.text.cleaners import MAX_DIGITS, inflect_engine
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_MAX_DIGITS = 36  # inflect's names end before 10^36; longer numbers are read digit by digit
 _IDENTIFIER_DIGITS = 10  # a number this long without commas is an identifier, not an amount
 
 MONTHS = (
@@ -33,16 +30,9 @@ ROMAN = r"(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"  # 1 to 99; also matches the emp
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 
 
-@cache
-def _engine() -> inflect.engine:
-    import inflect  # the import takes over a second, and texts without numbers do not need it
-
-    return inflect.engine()
-
-
 @lru_cache(maxsize=4096)
 def _name(number: str) -> str:
-    return " ".join(str(_engine().number_to_words(number, andword="")).replace(",", "").split())
+    return " ".join(str(inflect_engine().number_to_words(number, andword="")).replace(",", "").split())
 
 
 def digits(number: str) -> str:
@@ -61,7 +51,7 @@ def cardinal(number: str) -> str:
     """Name of a whole number. With a leading zero, or too long to be an amount, it is read digit by digit."""
     plain = number.replace(",", "")
     is_identifier = plain == number and len(plain) >= _IDENTIFIER_DIGITS and not plain.endswith("000")
-    if len(plain) > _MAX_DIGITS or is_identifier or (len(plain) > 1 and plain[0] == "0"):
+    if len(plain) > MAX_DIGITS or is_identifier or (len(plain) > 1 and plain[0] == "0"):
         return digits(plain)
     return _name(plain)
 
@@ -75,7 +65,7 @@ def decimal(number: str) -> str:
 def ordinal(number: str) -> str:
     """Ordinal of a whole number."""
     plain = number.replace(",", "").lstrip("0") or "0"
-    if len(plain) > _MAX_DIGITS:
+    if len(plain) > MAX_DIGITS:
         return f"{digits(plain[:-1])} {_name(plain[-1] + 'th')}"
     return _name(plain + "th")
 

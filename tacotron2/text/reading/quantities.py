@@ -2,8 +2,8 @@
 
 A rule has three parts: where it begins, a pattern, and a function from the pattern's groups to words. It begins at digits ("0"), at
 capitals or small letters at the start of a word ("A", "a"), at spaces (" ") or at other signs ("-"). Rules are tried in the order
-of the list, so more specific patterns come first. Every pattern reads a bounded stretch of text, or consumes all it reads. Thus
-the time grows linearly with the length of a text.
+of the list, so more specific patterns come first. Every pattern reads a bounded stretch of text or consumes all that it reads, so
+that time grows linearly with the length of a text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DAY = r"(?:0?[1-9]|[12][0-9]|3[01])"
 _MONTH_DIGITS = r"(?:0?[1-9]|1[0-2])"
 _YEAR = r"[12][0-9]{3}(?![0-9]|[,.][0-9])"
 SUFFIX = r"(?:st|nd|rd|th|ST|ND|RD|TH)"
-NO_MORE = r"(?![A-Za-z0-9:%°/]|[.,][0-9])"  # after a number: it is not a part of a longer token
+NO_MORE = r"(?![A-Za-z0-9:%°/]|[.,][0-9])"  # after a number that is not part of a longer token
 
 # The point of an abbreviation stays if it also ends the sentence. These capitalised words follow it within a sentence.
 _WITHIN = (
@@ -65,7 +65,7 @@ def _date(name: str, day: str, in_year: str | None = None, last_day: str | None 
 
 
 def _numeric_date(month_number: str, day: str, number: str, written: str = "mdy") -> str:
-    """Date in digits; a year of two digits lies between 1950 and 2049. A day that the month lacks makes it three numbers.
+    """Date in digits, with two-digit years between 1950 and 2049; three numbers if the month has no such day.
 
     `written` is the order of month, day and year in the text.
     """
@@ -121,7 +121,7 @@ _DATES: list[Rule] = [
     ("A", rf"\b({MONTH})\.?(,?)\s({_YEAR})", lambda m, comma, y: f"{month(m)}{comma} {year(y)}"),
     # 2021-03, 1914-18
     ("0", r"((?:1[1-9]|20)[0-9]{2})[-–]([0-9]{2})(?![0-9%-]|[.,/:][0-9])", _year_and_number),
-    # in 1066: eleventh-century years are numbers anywhere else
+    # in 1066: anywhere else, eleventh-century years are plain numbers
     (
         "0",
         rf"(?:(?<=\b[Ii]n\s)|(?<=\b[Ss]ince\s)|(?<=\b[Yy]ear\s)|(?<=\b[Uu]ntil\s)|(?<=\b[Aa]round\s)|(?<=\bAD\s))(10[0-9]{{2}}){NO_MORE}",
@@ -167,7 +167,7 @@ _TIMES: list[Rule] = [
     ("0", rf"(1[0-2]|0?[1-9])\.([0-5][0-9]){_NOON}", lambda hour, minute, half: _time(hour, minute, None, half, None)),
     # 7am, 7 p.m.
     ("0", rf"(1[0-2]|0?[1-9]){_NOON}", lambda hour, half: _time(hour, "00", None, half, None)),
-    # 12:00:00:00 and other groups that are no time
+    # 12:00:00:00 and other groups that are not a time
     ("0", r"(?<![0-9])(?<![0-9]:)([0-9]+(?::[0-9]+){2,})", lambda number: ", ".join(map(cardinal, number.split(":")))),
     # 16:9, 1:100
     ("0", rf"([0-9]{{1,9}}):([0-9]{{1,9}}){NO_MORE}", lambda one, other: f"{cardinal(one)} to {cardinal(other)}"),

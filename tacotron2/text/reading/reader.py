@@ -3,10 +3,10 @@
     read_english("Dr. Smith paid $3.50 at 6:45 p.m.")
     "Dr. Smith paid three dollars, fifty cents at six forty-five P M."
 
-The cleaners of cleaners.py stay as published, because checkpoints were trained with them. They read "3.14" as "three point
-fourteen" and drop "£". So the reader runs before them, and its output passes through them unchanged.
+The cleaners in cleaners.py stay as published, because checkpoints were trained with them: they read "3.14" as "three point
+fourteen" and drop "£". The reader therefore runs before them, and its output passes through them unchanged.
 
-One pass goes from left to right. At each place the first matching rule of the list applies, and no rule reads another's output.
+A pass goes from left to right. At each place the first matching rule of the list applies, and no rule reads another's output.
 Passes repeat until the text no longer changes, since a replaced number may turn its neighbours into words.
 """
 
@@ -74,9 +74,9 @@ def read_english(text: str) -> str:
 
 
 def read_places(text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
-    """Read a text as `read_english` does, and find places of it in its words.
+    """Read a text as `read_english` does, and map places in it to places in the words.
 
-    Returns the words, and for each place its index in them. A place inside a stretch that a rule replaces has none.
+    Returns the words, and for each place its index in them, except for places inside a stretch that a rule replaces.
     """
     origins = {place: place for place in places}
     text, origins = _join_segments(list(_normalise_signs(text)), origins)
@@ -130,7 +130,7 @@ def _join_segments(segments: list[_Segment], origins: dict[int, int]) -> tuple[s
 
 @cache
 def _reader(is_all_caps: bool) -> _Reader:
-    """Compile the rules at first use; it takes a moment, and training does not need them."""
+    """Compile the rules at their first use, which takes a moment; training does not need them."""
     rules = [*_RULES, *([] if is_all_caps else INITIALISMS), *SIGNS]
     functions: dict[str, Callable[..., str]] = {}
     kinds = []

@@ -51,7 +51,7 @@ UNITS = {
     symbol: (one, many or one + "s") for symbol, (one, _, many) in ((s, n.partition("/")) for s, n in _UNITS.items())
 }
 
-# Before a name, with a point. The cleaner handles Mr., Dr., Gen. and others, with the words of the training data.
+# Before a name, with a point. The cleaner handles Mr., Dr., Gen. and others as in the training data.
 TITLES = _table("""
 Ms Miz, Messrs Messers, Prof Professor, Gov Governor, Sen Senator, Rep Representative, Pres President, Adm Admiral
 Cmdr Commander, Cpl Corporal, Pvt Private, Fr Father, Amb Ambassador, Atty Attorney, Det Detective, Supt Superintendent
@@ -110,7 +110,7 @@ OPENERS = _list("""
 A All An And As At But By For From He Her His How I If In It Its My No Not Now On One Our She So Some Such That The Their Then
 There These They This Those To We What When Where While Who Why With Yes You Your
 """)
-# Words that are no names of streets.
+# Words that are not names of streets.
 NOT_STREET_NAMES = _list("Hello Hi Hey Thanks Dear Oh Well Ask Call See Visit")
 
 # Read letter by letter despite a vowel; others with a vowel, such as NASA, are read as words.

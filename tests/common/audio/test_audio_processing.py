@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import wave
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,26 +107,40 @@ def test_ogg_past_full_scale_is_clipped(tmp_path: Path) -> None:
     assert float(load_audio(path, RATE).abs().max()) == 1.0
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    assert failure(load_audio, tmp_path / "none.wav", RATE) == f"{tmp_path}/none.wav: no such audio file"
-    assert failure(load_audio, tmp_path, RATE) == f"{tmp_path}: no such audio file"
+def pcm16(path: Path, samples: int = 1000, cut: int = 0, **format: int) -> None:
+    content = write_pcm16(path, np.zeros(samples), **format).read_bytes()
+    path.write_bytes(content[: len(content) - cut])
 
 
-@pytest.mark.parametrize("content", [b"", b"RIFF", b"hello world\n" * 100])
-def test_not_audio(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.wav"
-    path.write_bytes(content)
-    assert failure(load_audio, path, RATE).startswith(f"{path}: not an audio file, or damaged (")
+def floats(path: Path, value: float) -> None:
+    soundfile.write(path, np.array([0.0, value, 0.5]), RATE, subtype="FLOAT")
 
 
-def test_wav_cut_short(tmp_path: Path) -> None:
-    """libsndfile reads such a file as if it had been shorter all along."""
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(1000))
-    path.write_bytes(path.read_bytes()[:-500])
-    assert soundfile.info(path).frames == 750
-    assert failure(load_audio, path, RATE) == (
-        f"{path}: cut short, 500 bytes of samples fewer than its header says: copy it again"
-    )
+NOT_AUDIO = r"not an audio file, or damaged \("
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: None, "no such audio file$"),
+    "a folder": (Path.mkdir, "no such audio file$"),
+    "empty": (Path.touch, NOT_AUDIO),
+    "a header's beginning": (lambda path: path.write_bytes(b"RIFF"), NOT_AUDIO),
+    "text": (lambda path: path.write_bytes(b"hello world\n" * 100), NOT_AUDIO),
+    "cut short": (
+        partial(pcm16, cut=500),  # libsndfile reads it as if it had been shorter all along
+        "cut short, 500 bytes of samples fewer than its header says: copy it again$",
+    ),
+    "without samples": (partial(pcm16, samples=0), "no samples in it$"),
+    "stereo": (partial(pcm16, channels=2), "2 channels, expected mono: "),
+    "another rate": (partial(pcm16, rate=16000), "16000 Hz, expected 22050 Hz: .*set --sampling-rate$"),
+    "NaN": (partial(floats, value=np.nan), "samples that are NaN or infinite$"),
+    "infinite": (partial(floats, value=-np.inf), "samples that are NaN or infinite$"),
+    "too loud": (partial(floats, value=-1.25), "samples up to 1.25, expected -1 to 1: scale the audio down$"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_files_that_are_refused(tmp_path: Path, kind: str) -> None:
+    path, (make, message) = tmp_path / "a.wav", REFUSED[kind]
+    make(path)
+    assert re.match(f"{re.escape(str(path))}: {message}", failure(load_audio, path, RATE))
 
 
 @pytest.mark.parametrize("subtype", ["PCM_24", "FLOAT"])
@@ -153,7 +170,7 @@ def test_wav_streamed_into_a_pipe_is_whole(tmp_path: Path) -> None:
     assert load_audio(path, RATE).shape == (100,)
 
 
-@pytest.mark.parametrize("part", [0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("part", [0.5, 0.999])
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("a.flac", "not an audio file, or damaged ("), ("a.ogg", "cut short, it stops before its last Ogg page")],
@@ -188,38 +205,6 @@ def test_ogg_cut_between_pages(tmp_path: Path) -> None:
     assert failure(load_audio, path, RATE).startswith(f"{path}: cut short, it stops before its last Ogg page")
 
 
-def test_empty(tmp_path: Path) -> None:
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(0))
-    assert failure(load_audio, path, RATE) == f"{path}: no samples in it"
-
-
-def test_stereo(tmp_path: Path) -> None:
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(1000), channels=2)
-    assert failure(load_audio, path, RATE).startswith(f"{path}: 2 channels, expected mono: ")
-
-
-def test_wrong_rate(tmp_path: Path) -> None:
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(1000), rate=16000)
-    message = failure(load_audio, path, RATE)
-    assert message.startswith(f"{path}: 16000 Hz, expected 22050 Hz: ")
-    assert message.endswith("set --sampling-rate")
-    assert load_audio(path, 16000).shape == (1000,)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.nan, "samples that are NaN or infinite"),
-        (-np.inf, "samples that are NaN or infinite"),
-        (-1.25, "samples up to 1.25, expected -1 to 1: scale the audio down"),
-    ],
-)
-def test_float_samples_that_are_no_audio(tmp_path: Path, value: float, message: str) -> None:
-    path = tmp_path / "a.wav"
-    soundfile.write(path, np.array([0.0, value, 0.5]), RATE, subtype="FLOAT")
-    assert failure(load_audio, path, RATE) == f"{path}: {message}"
-
-
 # Writing
 
 
@@ -239,10 +224,11 @@ def test_every_sixteen_bit_value_survives_loading_and_saving(tmp_path: Path) -> 
 
 
 def test_saving_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
-    path = write_pcm16(tmp_path / "a.wav", np.zeros(5))
-    save_audio(path, torch.ones(3).half(), RATE)
-    assert len(load_audio(path, RATE)) == 3
-    assert list(tmp_path.iterdir()) == [path]
+    path = tmp_path / "made" / "a.wav"
+    for samples in (5, 3):
+        save_audio(path, torch.ones(samples).half(), RATE)
+        assert len(load_audio(path, RATE)) == samples
+    assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -254,21 +240,12 @@ def test_not_a_number_is_not_saved_and_the_old_file_stays(tmp_path: Path, value:
     assert path.read_bytes() == before
 
 
-def test_saving_makes_missing_folders(tmp_path: Path) -> None:
-    path = tmp_path / "none" / "a.wav"
-    save_audio(path, torch.zeros(3), RATE)
-    assert len(load_audio(path, RATE)) == 3
-
-
 def test_saving_fails_cleanly(tmp_path: Path) -> None:
     (tmp_path / "a.wav").mkdir()
     write_pcm16(tmp_path / "file", np.zeros(1))
     assert failure(save_audio, tmp_path / "a.wav", torch.zeros(3), RATE).endswith("cannot be written (Is a directory)")
     assert failure(save_audio, tmp_path / "file" / "b.wav", torch.zeros(3), RATE).endswith("(Not a directory)")
     assert {item.name for item in tmp_path.iterdir()} == {"a.wav", "file"}
-
-
-def test_saving_a_batch_is_an_error(tmp_path: Path) -> None:
     message = failure(save_audio, tmp_path / "a.wav", torch.zeros(1, 3), RATE)
     assert message == f"{tmp_path}/a.wav: audio of shape (1, 3), expected (samples,)"
 
@@ -312,7 +289,7 @@ def convergence(audio: np.ndarray, magnitude: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frames", [8, 31, 33, 200, 600])
+@pytest.mark.parametrize("frames", [8, 33, 600])
 def test_parts_of_griffin_lim_are_its_audio(stft: TacotronSTFT, frames: int) -> None:
     """Shorter than a part, longer by one frame, and so long that the middle parts reach neither end."""
     mels = stft.mel_spectrogram(torch.from_numpy(voice(frames * 256)).float()[None])

@@ -409,13 +409,3 @@ def test_without_the_package_it_is_named(tmp_path: Path, monkeypatch, words: lis
     with pytest.raises(UsageError, match="need a package that is not here: pip install safetensors"):
         command.main(words)
     assert not Path("out.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    "words", [[], ["inspect"], ["convert", "a.pt"], ["inspect", "a.pt", "--tens"], ["look", "a.pt"]]
-)
-def test_bad_command_lines(words: list[str], capsys) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        command.main(words)
-    assert leaving.value.code == 2
-    assert "usage: python -m common.checkpoint" in capsys.readouterr().err

@@ -14,13 +14,12 @@ import train
 from common.checkpoint import __main__ as command
 from common.checkpoint.fields import KINDS
 from common.checkpoint.files import load_checkpoint
-from common.checkpoint.weights import load_weights
 from common.errors import DataError
 from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
-from models import REGISTRY, load_model
+from models import REGISTRY
 from synthesizer import Synthesizer
 from tests.recipe import flags, run, train_tiny_model
 
@@ -58,17 +57,17 @@ def write(folder: Path, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, valid: dict[str, Any], name: str, kind: str) -> None:
-    path = write(tmp_path, valid | {name: WRONG[kind]})
-    if (name, kind) in FINE:
-        load_checkpoint(path)
-        return
-    for read in (load_checkpoint, command.inspect):
-        with pytest.raises(DataError) as error:
-            read(path)
-        assert str(error.value).startswith(f"{path}: malformed: {name}: ")
-        assert len(str(error.value)) < 400
+def test_a_wrong_entry_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
+    for kind, value in WRONG.items():
+        path = write(tmp_path, {"state_dict": {"w": torch.ones(2)}, name: value})
+        if (name, kind) in FINE:
+            load_checkpoint(path)
+            continue
+        for read in (load_checkpoint, command.inspect):
+            with pytest.raises(DataError) as error:
+                read(path)
+            assert str(error.value).startswith(f"{path}: malformed: {name}: ")
+            assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize(
@@ -181,35 +180,6 @@ def test_weights_that_are_not_finite_name_the_file_before_anything_is_spoken(
     assert not (tmp_path / "d.pt").exists()
 
 
-CONFIGS = {
-    "Tacotron2": [
-        *({name: 10**12} for name in ("encoder_embedding_dim", "prenet_dim", "n_symbols", "n_frames_per_step")),
-        *({name: 10**9} for name in ("encoder_n_convolutions", "postnet_n_convolutions")),
-        *({"prenet_dim": value} for value in ("x", 2.5, None, [3], True, 10**30)),
-        {"gate_threshold": "x"},
-        {"mask_padding": {"x": 1}},
-        *({"max_decoder_steps": value} for value in (float("nan"), float("inf"), 10**300, 2**31, 2.5, True)),
-        *({"decoder_no_early_stopping": value} for value in (float("nan"), 2.5)),
-    ],
-    "WaveGlow": [
-        *({name: value} for name in ("n_flows", "n_group", "hop_length") for value in (10**9 * 2, "x", None, [2])),
-        *(
-            {"WN_config": value}
-            for value in (3, "x", None, {"n_layers": 10**9}, {"n_channels": 10**9}, {"n_layers": "x"})
-        ),
-    ],
-}
-
-
-@pytest.mark.parametrize(("model", "change"), [(model, change) for model in CONFIGS for change in CONFIGS[model]])
-def test_a_config_that_is_no_such_model_is_refused_at_once(tmp_path: Path, model: str, change: dict[str, Any]) -> None:
-    content = load_checkpoint(train_tiny_model(model))
-    path = write(tmp_path, content | {"config": content["config"] | change})
-    with pytest.raises(DataError) as error:
-        load_model(model, path)
-    assert str(error.value).startswith(f"{path}: ")
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -225,24 +195,6 @@ def test_impossible_data_options_are_the_files_fault(tmp_path: Path, change: dic
     with pytest.raises(DataError) as error:
         Synthesizer.from_checkpoints(path)
     assert str(error.value).startswith(f"{path}: ")
-    (tmp_path / "phrases.txt").write_text("Two.\n")
-    words = ["--cpu", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "out", "--vocoder", "griffin-lim"]
-    assert run("inference.py", *words, "--tacotron2", path).code == 1
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_weights_of_any_float_type_become_float32(tmp_path: Path, valid: dict[str, Any], dtype: torch.dtype) -> None:
-    state = {
-        name: value.to(dtype) if value.is_floating_point() else value for name, value in valid["state_dict"].items()
-    }
-    model = load_model("WaveGlow", write(tmp_path, valid | {"state_dict": state}))
-    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-
-
-def test_weights_of_other_numbers_are_named(tmp_path: Path) -> None:
-    model = torch.nn.Linear(2, 3)
-    with pytest.raises(DataError, match=r"2 of another shape \(weight: \(3, 2, 'int64'\) in file, .*bias: int in file"):
-        load_weights(model, {"weight": torch.ones(3, 2, dtype=torch.int64), "bias": 3}, tmp_path)
 
 
 def test_a_config_file_of_brackets_is_no_json(tmp_path: Path) -> None:

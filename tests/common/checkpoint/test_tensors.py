@@ -21,7 +21,7 @@ from common.data.mels import load_mel, save_mel
 from common.errors import DataError
 from tests.recipe import train_tiny_model
 
-TRIALS = 200
+TRIALS = 60
 Load = Callable[[Path], Any]
 
 

@@ -13,8 +13,8 @@ from scipy import signal, stats
 from common.data.clip_report import (
     Clip,
     Header,
+    ListedClip,
     Place,
-    Row,
     clipped_runs,
     end_silences,
     group_by,
@@ -39,7 +39,7 @@ def tone(seconds: float, amplitude: float = 0.5, rate: int = RATE) -> np.ndarray
 
 
 def clip(path: str, text: str, seconds: float, amplitude: float = 0.5, filelist: str = "a.txt") -> Clip:
-    return Clip(Row(Place(filelist, 1), path, text, path), measure(tone(seconds, amplitude), RATE))
+    return Clip(ListedClip(Place(filelist, 1), path, text, path), measure(tone(seconds, amplitude), RATE))
 
 
 @pytest.mark.parametrize("amplitude", [0.5, 0.01])
@@ -108,7 +108,7 @@ def test_the_same_samples_in_other_files(tmp_path: Path) -> None:
     for line, name in enumerate(names, 1):
         _, sound = measure_file(str(tmp_path / name), RATE)
         assert not isinstance(sound, str)
-        clips.append(Clip(Row(Place("x", line), name, "One." if name == "c.wav" else name, name), sound))
+        clips.append(Clip(ListedClip(Place("x", line), name, "One." if name == "c.wav" else name, name), sound))
     assert [[c.row.place.line for c in group] for group in group_same_audio(clips)] == [[1, 2, 4]]
     assert [[c.row.place.line for c in group] for group in group_by(clips, lambda c: c.row.file)] == [[1, 4]]
     assert group_same_audio([clips[0], clips[3]]) == []  # one file named twice is a repetition of its path

@@ -69,9 +69,9 @@ def test_long_runs_of_marks_are_composed_in_parts(monkeypatch: pytest.MonkeyPatc
         return normalize(form, text)
 
     monkeypatch.setattr(transliteration.unicodedata, "normalize", measure)
-    text = f"e{marks * (300_000 // len(marks))}x"
+    text = f"e{marks * (60_000 // len(marks))}x"
     composed = compose(text)
     assert longest == MOST_MARKS + 1
     assert normalize("NFD", composed[:1])[0] == "e" and composed[-1] == "x"
-    assert len(composed) > 299_000
+    assert len(composed) > 59_000
     assert to_ascii(text) == "ex"

@@ -70,7 +70,7 @@ def test_the_server_takes_the_folder_of_one_voice(folder: Path) -> None:
     assert (voice.name, voice.default_vocoder, list(voice.vocoders)) == ("mine", "waveglow", ["waveglow"])
     assert voice.acoustic.path == folder / "tacotron2.pt"
     (folder / "config.json").write_text('{"name": "embedded"}')
-    with pytest.raises(DataError, match="the name of the voice that comes with the code; rename it"):
+    with pytest.raises(DataError, match="this name belongs to the embedded voice; rename the folder"):
         find_voices(ServingConfig(voices=folder))
 
 

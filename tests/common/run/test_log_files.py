@@ -54,11 +54,6 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_a_first_run_moves_nothing(folder: Folder) -> None:
-    assert folder.run("A", "a") == ""
-    assert folder.runs() == {"nvlog.json": ["a", "0", "1"]}
-
-
 def test_two_models_in_turn_each_keep_their_log(folder: Folder) -> None:
     folder.run("A", "a")
     message = folder.run("B", "b")

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import threading
+from itertools import product
 
 import pytest
 import torch
@@ -70,8 +71,7 @@ def test_peak_of_operations(work, mebibytes: int) -> None:
     assert mebibytes * MIB <= measure_peak(CPU, work) <= mebibytes * MIB + SCALARS
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("steps", [1, 4, 9])
+@pytest.mark.parametrize(("steps", "threads"), [(1, 1), (9, 2)])
 def test_peak_of_backward(steps: int, threads: int) -> None:
     torch.set_num_threads(threads)  # conftest puts it back
     x = torch.zeros(FLOATS, requires_grad=True)
@@ -144,30 +144,13 @@ def test_peak_is_what_a_process_takes_from_the_system() -> None:
     """A step of 450 MB, beside the kernel's count of a process that runs the same step and nothing else."""
     words, environment = [sys.executable, "-c", STEP], os.environ | {"OMP_NUM_THREADS": "1"}
     tensors, process = (
-        int(subprocess.run([*words, way], cwd=ROOT, capture_output=True, text=True, check=True, env=environment).stdout)
+        subprocess.run([*words, way], cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
         for way in ("tensors", "process")
     )
+    assert tensors.stderr == ""  # the profiler would write its start and stop
+    tensors, process = int(tensors.stdout), int(process.stdout)
     assert tensors > 7 * 20 * 64 * 8000 * 4  # backward needs the input and every tanh
     assert process == pytest.approx(tensors, rel=0.1)
-
-
-QUIET = """
-import torch
-from common.run.memory import measure_peak
-print(measure_peak(torch.device("cpu"), lambda: torch.empty(9)))
-"""
-
-
-def test_measuring_prints_nothing() -> None:
-    result = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT, capture_output=True, text=True)
-    assert (result.stdout, result.stderr) == ("36\n", "")
-
-
-def test_peak_on_a_gpu_is_above_what_was_there(monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5500)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    assert measure_peak(GPU, lambda: None) == 4500
 
 
 def test_memory_of_a_gpus_libraries_is_not_the_works(monkeypatch) -> None:
@@ -296,68 +279,39 @@ def test_a_cpu_has_its_containers_memory(
     assert available_memory(CPU) == (machine if least is None else least)
 
 
-def test_a_gpu_has_all_of_its_memory(monkeypatch) -> None:
-    class Properties:
-        total_memory = 80 << 30
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    assert available_memory(GPU) == 80 << 30
-
-
 # --- batches that fit ---
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 7, 104])
-@pytest.mark.parametrize(("fixed", "per_clip"), [(0, 10), (300, 1), (300, 37), (300, 999), (1000, 1)])
-@pytest.mark.parametrize("available", [200, 1000, 1234, 10**6])
-def test_the_largest_smaller_batch_that_fits(batch_size: int, fixed: int, per_clip: int, available: int) -> None:
-    fits = [b for b in range(1, batch_size) if fixed + b * per_clip <= 0.9 * available]
-    assert smaller_batch(batch_size, fixed, fixed + batch_size * per_clip, available) == max(fits, default=0)
-
-
-def test_a_peak_without_clips() -> None:
-    assert smaller_batch(8, 500, 500, 1000) == 7
+def test_the_largest_smaller_batch_that_fits() -> None:
+    costs = [(0, 10), (300, 1), (300, 37), (300, 999), (1000, 1)]
+    for batch_size, (fixed, per_clip), available in product((1, 2, 7, 104), costs, (200, 1000, 1234, 10**6)):
+        fits = [b for b in range(1, batch_size) if fixed + b * per_clip <= 0.9 * available]
+        assert smaller_batch(batch_size, fixed, fixed + batch_size * per_clip, available) == max(fits, default=0)
+    assert smaller_batch(8, 500, 500, 1000) == 7  # a peak without clips
     assert smaller_batch(8, 901, 901, 1000) == 0
 
 
-@pytest.mark.parametrize("global_batch", [1, 2, 40, 97, 104, 416])
-@pytest.mark.parametrize("largest", [1, 2, 3, 10, 48])
-def test_accumulation_comes_closest_to_the_global_batch(global_batch: int, largest: int) -> None:
-    batch, steps = split_batch(global_batch, largest)
-    tried = [
-        (abs(b * k - global_batch), -b, k)
-        for b in range(1, largest + 1)
-        if 2 * b > largest
-        for k in range(1, 2 * global_batch + 1)
-    ]
-    distance, negative, _ = min(tried)
-    assert (abs(batch * steps - global_batch), batch) == (distance, -negative)
+def test_accumulation_comes_closest_to_the_global_batch() -> None:
+    for global_batch, largest in product((1, 2, 40, 97, 104, 416), (1, 2, 3, 10, 48)):
+        batch, steps = split_batch(global_batch, largest)
+        batches = [b for b in range(1, largest + 1) if 2 * b > largest]
+        tried = [(abs(b * k - global_batch), -b) for b in batches for k in range(1, 2 * global_batch + 1)]
+        assert (abs(batch * steps - global_batch), -batch) == min(tried)
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (
-            (104, 1, 48),
-            "lower --batch-size from 104 to 26 and set --grad-accumulation-steps 4, which keeps the global batch "
-            "(104 clips a process)",
-        ),
-        (
-            (97, 1, 48, "add --amp"),
-            "lower --batch-size from 97 to 48 and set --grad-accumulation-steps 2, which keeps about the same global "
-            "batch (96 against 97 clips a process); or add --amp",
-        ),
-        (
-            (8, 3, 6),
-            "lower --batch-size from 8 to 6 and set --grad-accumulation-steps 4, which keeps the global batch "
-            "(24 clips a process)",
-        ),
+        ((104, 1, 48), "from 104 to 26 and set --grad-accumulation-steps 4, which keeps the global batch (104 clips a process)"),
+        ((97, 1, 48, "add --amp"), "from 97 to 48 and set --grad-accumulation-steps 2, which keeps about the same global "
+            "batch (96 against 97 clips a process); or add --amp"),
+        ((8, 3, 6), "from 8 to 6 and set --grad-accumulation-steps 4, which keeps the global batch (24 clips a process)"),
         ((8, 1, 0, "add --amp"), "not even --batch-size 1 fits: add --amp"),
         ((1, 1, 0), "not even --batch-size 1 fits: take shorter clips or a smaller model"),
     ],
-)
+)  # fmt: skip
 def test_advice(call, text: str) -> None:
-    assert advice(*call) == text
+    assert advice(*call).removeprefix("lower --batch-size ") == text
 
 
 # --- running out ---
@@ -366,31 +320,16 @@ def test_advice(call, text: str) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"),
-            "no room for 2.50 GiB more; ",
-        ),
-        (
-            RuntimeError(
-                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1500000000 bytes."
-            ),
-            "no room for 1.50 GB more; ",
-        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"), "no room for 2.50 GiB more; "),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1500000000 bytes."),
+         "no room for 1.50 GB more; "),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ""),
         (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), ""),
-        (
-            RuntimeError(
-                "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com"
-            ),
-            "",
-        ),
+        (RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com"), ""),
         (MemoryError(), ""),
-        (
-            MemoryError("Unable to allocate 7.28 TiB for an array with shape (1000000000000,)"),
-            "no room for 7.28 TiB more; ",
-        ),
+        (MemoryError("Unable to allocate 7.28 TiB for an array with shape (10,)"), "no room for 7.28 TiB more; "),
     ],
-)
+)  # fmt: skip
 def test_messages_of_full_memory(error: Exception, message: str) -> None:
     with pytest.raises(DataError) as caught, explain_out_of_memory(lambda: "lower something"):
         raise error
@@ -421,9 +360,7 @@ print("there was room")
 @pytest.mark.parametrize(
     ("work", "size"),
     [
-        ("torch.empty(1 << 40, dtype=torch.uint8)", "1,099.51 GB"),
         ("torch.ones(1, requires_grad=True).expand(5 * 10**9).exp().sum().backward()", "20.00 GB"),
-        ("torch.ones(1 << 32, requires_grad=True)", "17.18 GB"),
         ("numpy.empty(1 << 37, dtype=numpy.uint8)", "128. GiB"),
     ],
 )

@@ -75,8 +75,12 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", refuse)
 
 
+def refuse_signal(*_: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 @pytest.mark.usefixtures("no_locks")
-def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path) -> None:
+def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / ".WaveGlow.lock"
     with occupy(tmp_path, "WaveGlow"):
         assert json.loads(path.read_text()) == {"host": socket.gethostname(), "pid": os.getpid()}
@@ -89,6 +93,11 @@ def test_without_locks_the_owner_in_the_file_decides(tmp_path: Path) -> None:
     elsewhere = rf"process 1 on another: .*if it has ended, delete {path}"
     with pytest.raises(UsageError, match=elsewhere), occupy(tmp_path, "WaveGlow"):
         pass
+    path.write_text(json.dumps({"host": socket.gethostname(), "pid": 1}))
+    with monkeypatch.context() as patch:  # the process of another user lives
+        patch.setattr(os, "kill", refuse_signal)
+        with pytest.raises(UsageError, match=f"process 1 on {socket.gethostname()}"), occupy(tmp_path, "WaveGlow"):
+            pass
     ended = subprocess.Popen(["true"])
     ended.wait()
     path.write_text(json.dumps({"host": socket.gethostname(), "pid": ended.pid}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from typing import NamedTuple
 
@@ -10,15 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from common.options import from_options
 from common.run.distributed import Dist
 from common.run.nvlog import Log
 from common.spec import Key
 from common.training.optimization import Pace
+from common.training.options import TrainOptions
 from common.training.sampler import EpochBatches
 from common.training.state import TrainState, build_state
 from models import REGISTRY
 
-CPU = Dist(0, 0, 1, torch.device("cpu"))
+CPU, PACE = Dist(0, 0, 1, torch.device("cpu")), Pace(4, 2, 2)
 
 
 class Points(NamedTuple):
@@ -88,14 +89,30 @@ class Notes(Log):
         self.said.append(sentence)
 
 
-def make_state(learning_rate: float = 0.1, clip: float | None = None, amp: bool = False) -> TrainState:
-    model = nn.Linear(2, 1)
-    with torch.no_grad():
-        model.weight.copy_(torch.tensor([[0.5, -0.25]]))
-        model.bias.fill_(0.125)
-    args = argparse.Namespace(learning_rate=learning_rate, weight_decay=0.0, grad_clip_thresh=clip, amp=amp)
+def make_state(
+    model: nn.Module | None = None,
+    criterion: nn.Module | None = None,
+    dist: Dist = CPU,
+    pace: Pace = PACE,
+    **options: object,
+) -> TrainState:
+    """The state of a linear model, or of another one, with options by their names."""
+    if model is None:
+        model = nn.Linear(2, 1)
+        with torch.no_grad():
+            model.weight.copy_(torch.tensor([[0.5, -0.25]]))
+            model.bias.fill_(0.125)
     spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
-    return build_state(spec, model, Errors(), args, CPU, Pace(4, 2, 2))
+    parsed = from_options(TrainOptions, {"learning_rate": 0.1, **options})
+    return build_state(spec, model, criterion or Errors(), parsed, dist, pace)
+
+
+def change(state: TrainState, **parts: object) -> None:
+    """Replace parts of a state's setup, or options by their names."""
+    own = {name: parts.pop(name) for name in list(parts) if name in state.setup.__dict__}
+    before = state.setup.options
+    options = dataclasses.replace(from_options(TrainOptions, before.flat | parts), model=before.model)
+    state.setup = dataclasses.replace(state.setup, **{"options": options, **own})
 
 
 def loader(size: int, batch_size: int, training: bool = True) -> DataLoader:

@@ -1,19 +1,20 @@
-"""Measures that select checkpoints: one line that does not stop does not outweigh nine better ones."""
+"""Measures that select checkpoints, and the best validation so far: the lowest value; of equal ones, the lowest loss."""
 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from common.quality.report import Line, System, capped_error_rate
 from common.quality.words import Errors, word_errors
-from common.training.checkup import BEST_BY, measures_of, selecting_measures
-from common.training.state import Best
+from common.training.checkup import measures_of, selecting_measures
+from common.training.options import BEST_BY
+from common.training.state import Best, Progress
 from common.training.validation import update_best
+from tests.common.training.points import Notes, make_state
+from train import update_best_checkpoint
 
 # Ten lines of ten words. Nine of `adapted` are right, and one does not stop; half of the words of `early` are wrong.
 ADAPTED = [Errors(0, 10)] * 9 + [Errors(310, 10)]
@@ -28,10 +29,10 @@ def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word
     early, adapted = measures_of(system(EARLY)), measures_of(system(ADAPTED))
     assert (early["wer"], adapted["wer"]) == pytest.approx((0.5, 3.1))  # the usual rate, in the log and in reports
     assert (early["wer_capped"], adapted["wer_capped"]) == pytest.approx((0.5, 0.1))
-    state: Any = SimpleNamespace(best=Best(by="wer"), epoch=0)
-    for state.epoch, found in enumerate((early, adapted)):
-        update_best(state, selecting_measures(found)["wer"])
-    assert state.best.epoch == 1
+    progress = Progress(best=Best(by="wer"))
+    for progress.epoch, found in enumerate((early, adapted)):
+        update_best(progress, selecting_measures(found)["wer"])
+    assert progress.best.epoch == 1
 
 
 def test_the_best_value_of_a_measure_has_its_unit() -> None:
@@ -54,3 +55,52 @@ def test_insertions_are_capped_and_other_errors_are_not() -> None:
     pytest.importorskip("jiwer", reason="the edit distance of requirements/eval.txt")
     assert word_errors("It is noon.", f"it is noon {'uh ' * 300}").cap() == Errors(3, 3)
     assert word_errors("It is noon.", "it was noon").cap() == Errors(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("validations", "best", "since"),
+    [
+        ([(0.2, 1.0), (0.1, 2.0), (0.3, 0.5)], 1, 1),
+        ([(0.2, 1.0), (0.2, 0.9), (0.2, 0.95)], 1, 1),  # few words: the loss decides
+        ([(0.2, 1.0), (0.2, 1.0)], 0, 1),
+        ([(math.nan, 0.1), (0.5, 1.0), (math.nan, 0.1)], 1, 1),
+        ([(0.0, -5.0), (0.0, -6.0)], 1, 0),
+    ],
+)
+def test_the_lowest_value_wins_and_the_loss_decides_between_equals(
+    validations: list[tuple[float, float]], best: int, since: int
+) -> None:
+    progress = Progress(best=Best(by="wer"))
+    for progress.epoch, (value, loss) in enumerate(validations):
+        update_best(progress, value, loss)
+    assert (progress.best.epoch, progress.best.since, progress.best.by) == (best, since, "wer")
+
+
+@pytest.mark.parametrize(
+    ("validations", "best", "since"),
+    [
+        # words wrong rise while a model leaves its old voice, then fall
+        ([(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.6, 1.15), (0.5, 1.14)], 4, 0),
+        ([(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.9, 1.15), (0.9, 1.14)], 2, 2),
+        ([(0.5, 1.0), (0.2, 1.05), (0.1, 1.11)], 1, 1),  # too far from the lowest
+        ([(0.2, 1.0), (0.5, 0.95), (0.1, 1.06)], 0, 2),  # from that of a validation that was not the best
+        ([(0.2, -5.0), (0.3, -5.05), (0.1, -5.2), (0.1, -5.19)], 2, 1),
+        ([(0.5, 1.0), (math.nan, 0.1), (0.4, 1.05)], 2, 0),  # without a value, its loss does not count
+    ],
+)
+def test_checkpoints_far_from_the_lowest_loss_are_left_out(
+    validations: list[tuple[float, float]], best: int, since: int
+) -> None:
+    progress = Progress(best=Best(by="wer"))
+    for progress.epoch, (value, loss) in enumerate(validations):
+        update_best(progress, value, loss, slack=0.1)
+    assert (progress.best.epoch, progress.best.since) == (best, since)
+
+
+@pytest.mark.parametrize(("slack", "best"), [(None, 0), (0.1, 2)])
+def test_the_flag_decides_how_far_from_the_lowest_loss_the_best_may_be(slack: float | None, best: int) -> None:
+    state = make_state(best_by="wer", best_slack=slack, bench_class="perf-train")  # saves nothing
+    progress = state.progress
+    for progress.epoch, (wer, loss) in enumerate([(0.1, 3.0), (0.8, 1.2), (0.6, 1.15)]):
+        assert update_best_checkpoint(state, {"wer": wer, "loss": loss}, Notes())
+    assert progress.best.epoch == best

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import signal
@@ -17,16 +16,14 @@ from common.errors import DataError
 from common.run.interrupt import SaveTimer, StopRequest
 from common.spec import Preview
 from common.training.loop import Ending, RunTotals, log_epoch, steady_rate, to_device, train_epoch
-from common.training.optimization import Pace
-from common.training.state import EpochTotals, build_state
+from common.training.state import EpochTotals
 from common.training.validation import validate
-from models import REGISTRY
-from tests.common.training.points import CPU, Errors, Notes, Points, PointsDataset, loader, make_state
+from tests.common.training.points import Errors, Notes, Points, PointsDataset, change, loader, make_state
 
 
 def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     state, notes = make_state(), Notes()
-    state.epoch, state.iteration = 3, 9
+    state.progress.epoch, state.progress.iteration = 3, 9
     assert train_epoch(state, loader(7, 2), notes, StopRequest()) is Ending.EPOCH
     means = log_epoch(state, notes)
     *iterations, last = notes.records
@@ -50,7 +47,7 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     square, absolute = notes.shown["train/loss_square"], notes.shown["train/loss_absolute"]
     assert [a + b for a, b in zip(square, absolute, strict=True)] == pytest.approx(losses)
     assert notes.shown["train/learning_rate"] == [0.1] * 3
-    assert (state.iteration, state.totals.iterations, state.totals.clips) == (12, 3, 6)
+    assert (state.progress.iteration, state.progress.totals.iterations, state.progress.totals.clips) == (12, 3, 6)
 
 
 def test_a_stop_ends_an_epoch_after_the_step_and_at_its_end_is_no_stop() -> None:
@@ -58,7 +55,7 @@ def test_a_stop_ends_an_epoch_after_the_step_and_at_its_end_is_no_stop() -> None
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGTERM)
         assert train_epoch(state, data, notes, stop) is Ending.STOP
-        assert (state.totals.iterations, state.totals.clips) == (1, 2)
+        assert (state.progress.totals.iterations, state.progress.totals.clips) == (1, 2)
         assert train_epoch(state, data, notes, stop) is Ending.STOP
         assert train_epoch(state, data, notes, stop) is Ending.EPOCH
     assert [step for step, _ in notes.records] == [(0, 0), (0, 1), (0, 2)]
@@ -87,34 +84,18 @@ def test_training_and_validation_switch_the_modes_of_model_and_criterion() -> No
         def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
             return {"mode": outputs.mean() + (0.25 if self.training else 0.5)}
 
-    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False)
-    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
-    state = build_state(spec, Modes(), Term(), args, CPU, Pace(4, 2, 2))
+    state = make_state(Modes(), Term())
     for _ in range(2):
         notes = Notes()
         train_epoch(state, loader(4, 2), notes, StopRequest())
         assert notes.shown["train/loss"] == [3.25, 3.25]
         assert validate(state, loader(4, 2, training=False), None, Notes())["val_loss"] == 5.5
-        state.totals = EpochTotals()
-
-
-def test_frozen_batchnorms_keep_their_statistics_in_training() -> None:
-    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
-    model[0].requires_grad_(False)
-    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False)
-    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
-    state = build_state(spec, model, Errors(), args, CPU, Pace(4, 2, 2))
-    train_epoch(state, loader(4, 2), Notes(), StopRequest())
-    assert model[0].running_mean.tolist() == [0.0, 0.0]
-    assert model[0].running_var.tolist() == [1.0, 1.0]
-    assert model[1].training
+        state.progress.totals = EpochTotals()
 
 
 def test_validation_uses_the_average_and_its_own_random_numbers() -> None:
-    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False, ema_decay=0.5)
-    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
     model = nn.Sequential(nn.Linear(2, 1))
-    state = build_state(spec, model, Errors(), args, CPU, Pace(4, 2, 2))
+    state = make_state(model, ema_decay=0.5)
     data = loader(4, 2, training=False)
     before = validate(state, data, None, Notes())
     with torch.no_grad():
@@ -131,7 +112,7 @@ def test_validation_uses_the_average_and_its_own_random_numbers() -> None:
 
 def test_validation_is_the_mean_over_clips_and_moves_nothing() -> None:
     state, notes = make_state(), Notes()
-    state.epoch, state.totals.iterations = 2, 5
+    state.progress.epoch, state.progress.totals.iterations = 2, 5
     before = torch.get_rng_state()
     result = validate(state, loader(5, 2, training=False), None, notes)
     assert torch.equal(torch.get_rng_state(), before)
@@ -166,7 +147,7 @@ def test_a_preview_that_cannot_be_made_is_no_reason_to_stop() -> None:
     def refuse(*_: object) -> Preview:
         raise DataError("log-mels with values that are NaN")
 
-    state.spec = argparse.Namespace(preview=refuse)  # type: ignore[assignment]
+    change(state, spec=dataclasses.replace(state.setup.spec, preview=refuse))
     result = validate(state, loader(4, 2, training=False), object(), notes)  # type: ignore[arg-type]
     assert math.isfinite(result["val_loss"])
     assert notes.said == ["no preview of this validation: log-mels with values that are NaN"]
@@ -183,6 +164,8 @@ def test_run_totals() -> None:
     assert 0 <= data.pop("run_time") < 60
     assert data.pop("train_steady_items_per_sec") == 80.0  # the median without the first ten
     assert data == {"train_loss": 2.0, "train_items_per_sec": 200.0, "val_loss": 2.5, "val_items_per_sec": 50.0}
+    RunTotals().log(notes, [])
+    assert set(notes.records[-1][1]) == {"run_time"}
 
 
 def test_the_share_of_waiting_is_the_time_the_loader_takes() -> None:
@@ -196,19 +179,12 @@ def test_the_share_of_waiting_is_the_time_the_loader_takes() -> None:
     data.collate_fn = slowly
     train_epoch(state, data, notes, StopRequest())
     assert log_epoch(state, notes)["train_data_wait_share"] > 0.8
-    assert state.totals.waited > 0.2
+    assert state.progress.totals.waited > 0.2
 
 
 @pytest.mark.parametrize(("rates", "steady"), [([5.0], 5.0), ([1.0, 4.0], 4.0), ([1.0, 1.0, 2.0, 9.0, 3.0], 3.0)])
 def test_the_steady_rate_of_short_runs(rates: list[float], steady: float) -> None:
     assert steady_rate(rates) == steady
-
-
-def test_totals_of_nothing() -> None:
-    notes = Notes()
-    RunTotals().log(notes, [])
-    assert set(notes.records[0][1]) == {"run_time"}
-    assert EpochTotals() == EpochTotals(iterations=0, clips=0, loss=0.0, items=0.0, seconds=0.0)
 
 
 def test_a_batch_keeps_its_type_and_names_on_the_way_to_a_device() -> None:

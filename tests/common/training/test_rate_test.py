@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -97,14 +95,12 @@ def test_the_limit_is_the_rate_with_the_lowest_smoothed_loss() -> None:
 
 
 def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_turns(tmp_path: Path) -> None:
-    state = make_state()
-    state.pace = Pace(1, 6, 3)
-    state.optimization = dataclasses.replace(
-        state.optimization, warmup_steps=50, lr_scaling="linear", lr_schedule="cosine", epochs=1
+    state = make_state(
+        pace=Pace(1, 6, 3), warmup_steps=50, lr_scaling="linear", lr_schedule="cosine", epochs=1, output=tmp_path
     )
     rates: list[float] = []
     state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    find_rate(state, loader(6, 2), argparse.Namespace(output=tmp_path))
+    find_rate(state, loader(6, 2))
     assert len(rates) > 10 and rates[:3] == [0, 0, 0]
     assert rates[3:] == pytest.approx(growing_rates()[: len(rates) - 3])
 
@@ -119,9 +115,8 @@ def test_a_step_that_is_not_finite_ends_the_test_and_not_the_command(tmp_path: P
             self.calls += 1
             return {"square": outputs.square().mean() * (math.inf if self.calls > 8 else 1.0)}
 
-    state = make_state()
-    state.pace, state.criterion = Pace(1, 6, 3), Overflow()
-    assert "after 4 steps" in find_rate(state, loader(6, 2), argparse.Namespace(output=tmp_path))
+    state = make_state(criterion=Overflow(), pace=Pace(1, 6, 3), output=tmp_path)
+    assert "after 4 steps" in find_rate(state, loader(6, 2))
 
 
 def test_the_first_steps_are_those_of_an_epoch() -> None:

@@ -1,10 +1,10 @@
-"""Checkpoints of training: their content, and the state that each published layout restores."""
+"""Checkpoints of training: their content, the file that a run resumes from, and a state through a checkpoint and back."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,19 @@ import torch
 import train
 from common.checkpoint.files import load_checkpoint
 from common.errors import DataError, UsageError
+from common.options import from_options
 from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
-from common.training.state import TrainState
+from common.training.options import TrainOptions
+from common.training.state import Best, EpochTotals, TrainState
 from models import REGISTRY
+from tests.common.training.points import change
 from tests.recipe import flags, run, train_tiny_model
 
 pytestmark = pytest.mark.slow
+safetensors = pytest.importorskip("safetensors.torch")
 
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 PUBLISHED_KEYS = {
@@ -41,8 +45,8 @@ def fresh(tmp_path: Path) -> Callable[..., TrainState]:
     """A state that has not train_tiny_model, of the tiny model that `trained` makes."""
 
     def make(model: str = "WaveGlow", *words: str) -> TrainState:
-        args, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
-        return train.make_state(spec, args, CPU, Pace(2, 2, 4))[0]
+        options, spec = parse_training_arguments([*flags(model, tmp_path), *words], REGISTRY, "")
+        return train.make_state(spec, options, CPU, Pace(2, 2, 4))[0]
 
     return make
 
@@ -50,12 +54,6 @@ def fresh(tmp_path: Path) -> Callable[..., TrainState]:
 @pytest.fixture
 def checkpoint() -> dict:
     return load_checkpoint(train_tiny_model("WaveGlow"))
-
-
-def weights_are(state: TrainState, checkpoint: dict) -> bool:
-    mine = state.model.state_dict()
-    assert list(mine) == list(checkpoint["state_dict"])
-    return all(torch.equal(mine[name], value) for name, value in checkpoint["state_dict"].items())
 
 
 @pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
@@ -72,19 +70,11 @@ def test_what_is_in_a_checkpoint(model: str) -> None:
     assert ("text_cleaners" in checkpoint["data"]) == (model == "Tacotron2")
     assert path.is_symlink()
     assert path.resolve().name == f"checkpoint_{model}_1.pt"
-
-
-def test_a_checkpoint_goes_on_after_its_epoch(fresh, checkpoint: dict) -> None:
-    state = fresh("WaveGlow", "-lr", "0.5")
-    assert not weights_are(state, checkpoint)
-    assert snapshot.restore(state, checkpoint, PATH) == "old.pt: resuming at epoch 2"
-    assert weights_are(state, checkpoint)
-    assert (state.epoch, state.iteration) == (2, 4)
-    assert torch.equal(torch.get_rng_state(), checkpoint["random_rng_states_all"][0])
-    averages = state.optimizer.state_dict()["state"]
-    for number, saved in checkpoint["optimizer"]["state"].items():
-        assert torch.equal(averages[number]["exp_avg"], saved["exp_avg"])
-    assert [group["lr"] for group in state.optimizer.param_groups] == [0.5]  # the flag's, not the file's
+    final = path.resolve().with_suffix(".safetensors")  # of the end of the run, for inference
+    weights, entries = safetensors.load_file(final), load_checkpoint(final)
+    assert weights.keys() == checkpoint["state_dict"].keys()
+    assert all(torch.equal(value, checkpoint["state_dict"][name]) for name, value in weights.items())
+    assert all(entries[key] == checkpoint[key] for key in ("epoch", "iteration", "seed", "config", "data"))
 
 
 def test_one_made_in_mid_epoch_goes_on_inside_it(fresh, checkpoint: dict) -> None:
@@ -92,37 +82,7 @@ def test_one_made_in_mid_epoch_goes_on_inside_it(fresh, checkpoint: dict) -> Non
     state = fresh()
     said = snapshot.restore(state, checkpoint | {"epoch_complete": False, "epoch_totals": totals}, PATH)
     assert said == "old.pt: resuming in epoch 1 after 3 iterations"
-    assert (state.epoch, state.totals.clips, state.totals.loss) == (1, 6, 1.5)
-
-
-def test_files_of_the_published_recipe(fresh, checkpoint: dict) -> None:
-    old = {name: checkpoint[name] for name in ("epoch", "config", "optimizer")}
-    old["state_dict"] = {f"module.{name}": value for name, value in checkpoint["state_dict"].items()}
-    old["random_rng_state"] = checkpoint["random_rng_states_all"][0]
-    old["amp"] = {"loss_scaler0": {"loss_scale": 2.0**15, "unskipped": 3}}
-    state = fresh()
-    assert snapshot.restore(state, old, PATH) == "old.pt: resuming at epoch 2"
-    assert weights_are(state, checkpoint)
-    assert torch.equal(torch.get_rng_state(), old["random_rng_state"])
-
-
-@pytest.mark.parametrize("missing", [["optimizer"], ["optimizer", "random_rng_states_all", "epoch", "config"]])
-def test_weights_alone_are_a_warm_start(fresh, checkpoint: dict, missing: list[str]) -> None:
-    state = fresh()
-    said = snapshot.restore(state, {key: value for key, value in checkpoint.items() if key not in missing}, PATH)
-    assert said == "old.pt: weights only, no optimizer: a warm start at epoch 0"
-    assert weights_are(state, checkpoint)
-    assert (state.epoch, state.iteration, len(state.optimizer.state)) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("states", [None, torch.zeros(4, 5056, dtype=torch.uint8)], ids=["none", "of four processes"])
-def test_missing_random_states_are_said(fresh, checkpoint: dict, states: torch.Tensor | None) -> None:
-    before = torch.get_rng_state()
-    state = fresh()
-    torch.set_rng_state(before)
-    said = snapshot.restore(state, checkpoint | {"random_rng_states_all": states}, PATH)
-    assert said.endswith("(random numbers start anew: the checkpoint has none for this number of processes)")
-    assert torch.equal(torch.get_rng_state(), before)
+    assert (state.progress.epoch, state.progress.totals.clips, state.progress.totals.loss) == (1, 6, 1.5)
 
 
 def test_a_model_of_other_sizes_is_told_which(fresh, checkpoint: dict) -> None:
@@ -149,8 +109,8 @@ def test_an_optimizer_of_another_model(fresh, checkpoint: dict, fault: str) -> N
 
 
 def ask(folder: Path, start: Path | None = None, resume: bool = True, warm: Path | None = None) -> Path | None:
-    args = argparse.Namespace(output=folder, checkpoint_path=start, resume_from_last=resume, warm_start=warm)
-    return snapshot.find(args, "WaveGlow", CPU).path
+    named = {"output": folder, "checkpoint_path": start, "resume_from_last": resume, "warm_start": warm}
+    return snapshot.find(from_options(TrainOptions, {"model_name": "WaveGlow", **named}), CPU).path
 
 
 def test_which_checkpoint_the_flags_ask_for(tmp_path: Path, capsys) -> None:
@@ -215,20 +175,21 @@ def test_a_launch_that_starts_again_goes_on_from_what_it_has_saved(tmp_path: Pat
 
 
 def test_other_data_is_another_run(tmp_path: Path, checkpoint: dict) -> None:
-    args, _ = parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")
-    snapshot.check_data_options(checkpoint, PATH, args)
-    args.mel_fmax, args.sampling_rate = 7000.0, 16000
+    settings = dict(parse_training_arguments(flags("WaveGlow", tmp_path), REGISTRY, "")[0].model)
+    snapshot.check_data_options(checkpoint, PATH, settings)
+    settings |= {"mel_fmax": 7000.0, "sampling_rate": 16000}
     wanted = r"old\.pt: made with other settings of sampling_rate, mel_fmax than .*--warm-start old\.pt"
     with pytest.raises(UsageError, match=wanted):
-        snapshot.check_data_options(checkpoint, PATH, args)
-    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, args)  # weights alone begin anew
-    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED_KEYS}, PATH, args)
+        snapshot.check_data_options(checkpoint, PATH, settings)
+    snapshot.check_data_options(checkpoint | {"optimizer": None}, PATH, settings)  # weights alone begin anew
+    snapshot.check_data_options({key: checkpoint[key] for key in PUBLISHED_KEYS}, PATH, settings)
 
 
 def test_the_seed_is_the_flags_then_the_files_then_any() -> None:
     assert snapshot.choose_seed(5, {"seed": 6}, CPU) == 5
     assert snapshot.choose_seed(0, {"seed": 6}, CPU) == 0
     assert snapshot.choose_seed(None, {"seed": 6}, CPU) == 6
+    assert snapshot.choose_seed(None, {"seed": 0}, CPU) == 0
     drawn = {snapshot.choose_seed(None, {}, CPU) for _ in range(8)}
     assert len(drawn) > 4
 
@@ -239,9 +200,9 @@ def test_a_published_optimizer_state_takes_this_runs_settings(fresh, checkpoint:
     known = ("lr", "betas", "eps", "weight_decay", "amsgrad", "params")
     groups = [{name: group[name] for name in known} | {"weight_decay": 0.5} for group in published["param_groups"]]
     states = {number: state | {"step": 4} for number, state in published["state"].items()}
-    state = fresh("WaveGlow", "--weight-decay", "0.25")
+    state = fresh("WaveGlow", "--weight-decay", "0.25", "-lr", "0.5")
     snapshot.restore(state, checkpoint | {"optimizer": {"param_groups": groups, "state": states}}, PATH)
-    assert [group["weight_decay"] for group in state.optimizer.param_groups] == [0.25]
+    assert [(group["weight_decay"], group["lr"]) for group in state.optimizer.param_groups] == [(0.25, 0.5)]
     assert all(group["fused"] for group in state.optimizer.param_groups)
     for weight, averages in state.optimizer.state.items():
         assert averages["step"] == 4 and averages["step"].device == weight.device
@@ -270,3 +231,136 @@ def test_weights_that_broke_replace_no_checkpoint(tmp_path: Path) -> None:
     assert result.err.startswith(f"error: {path}: not written, since the weights are NaN or infinite after step ")
     assert sorted(path.name for path in tmp_path.glob("checkpoint_*")) == before
     assert run("train.py", *words, "--resume-from-last").code == 0
+
+
+# A state through a checkpoint and back.
+
+
+def make(folder: Path, *words: str) -> TrainState:
+    options, spec = parse_training_arguments([*flags("WaveGlow", folder), "--ema-decay", "0.9", *words], REGISTRY, "")
+    state, _ = train.make_state(spec, options, CPU, Pace(2, 2, 4))
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    return state
+
+
+def take_steps(state: TrainState, count: int) -> None:
+    """Optimizer steps along random gradients, as after `count` iterations."""
+    assert state.average is not None
+    for _ in range(count):
+        for weight in state.model.parameters():
+            weight.grad = torch.randn_like(weight)
+        state.optimizer.step()
+        state.optimizer.zero_grad()
+        state.average.update_parameters(state.model)
+        state.progress.iteration += 1
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+
+
+def parts_of(state: TrainState) -> dict[str, object]:
+    """The parts of a state, as plain values."""
+    assert state.average is not None
+    averages = state.optimizer.state_dict()["state"]
+    return {
+        "weights": {name: value.tolist() for name, value in state.model.state_dict().items()},
+        "average": {name: value.tolist() for name, value in state.average.module.state_dict().items()},
+        "updates": int(state.average.n_averaged),
+        "adam": {number: {key: value.tolist() for key, value in entry.items()} for number, entry in averages.items()},
+        "scale": state.scaler.state_dict()["scale"],
+        "iteration": state.progress.iteration,
+        "best": state.progress.best,
+        "saved": state.progress.saved,
+    }
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_every_part_of_a_state_comes_back(tmp_path: Path, complete: bool) -> None:
+    state = make(tmp_path)
+    take_steps(state, 3)
+    state.progress.epoch, state.progress.best, state.progress.saved = 5, Best(0.25, 4, 1, "wer", 0.5, 0.4), [2, 4]
+    state.progress.totals = EpochTotals(1, 2, 1.5, 90.0, 2.0, 0.5, 1, 1)
+    path = snapshot.save(state, epoch_complete=complete)
+    random_numbers = torch.rand(4)
+    fresh = make(tmp_path)
+    assert parts_of(fresh) != parts_of(state)
+    torch.manual_seed(123)
+    note = snapshot.restore(fresh, load_checkpoint(path), path)
+    assert torch.equal(torch.rand(4), random_numbers)
+    assert parts_of(fresh) == parts_of(state)
+    assert state.progress.saved == [2, 4, 5]
+    if complete:
+        assert note == f"{path}: resuming at epoch 6"
+        assert (fresh.progress.epoch, asdict(fresh.progress.totals)) == (6, asdict(EpochTotals()))
+    else:
+        assert note == f"{path}: resuming in epoch 5 after 1 iterations"
+        assert (fresh.progress.epoch, asdict(fresh.progress.totals)) == (5, asdict(state.progress.totals))
+
+
+def test_an_epoch_that_is_saved_twice_counts_once(tmp_path: Path) -> None:
+    state = make(tmp_path, "--keep-checkpoints", "1")
+    for epoch in (3, 3, 4, 4):
+        state.progress.epoch = epoch
+        path = snapshot.save(state)
+        assert state.progress.saved == load_checkpoint(path)["saved"] == [epoch]
+        assert [file.name for file in tmp_path.glob("checkpoint_*_?.pt")] == [path.name]
+
+
+def test_older_checkpoints_stay_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    state = make(tmp_path, "--keep-checkpoints", "1")
+    old = snapshot.save(state)
+    state.progress.epoch = 1
+    (tmp_path / "checkpoint_WaveGlow_1.pt" / "in_the_way").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"checkpoint_WaveGlow_1\.pt: cannot write the checkpoint"):
+        snapshot.save(state)
+    assert load_checkpoint(old)["epoch"] == 0
+    assert (tmp_path / "checkpoint_WaveGlow_last.pt").resolve() == old.resolve()
+
+
+def test_best_and_final_weights_are_those_of_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make(tmp_path)
+    take_steps(state, 2)
+    assert state.average is not None
+    snapshot.save_best(state)
+    monkeypatch.setattr(snapshot, "has_safetensors", lambda: False)
+    snapshot.save_final_weights(state)
+    assert not list(tmp_path.glob("*.safetensors"))
+    monkeypatch.undo()
+    snapshot.save_final_weights(state)
+    for name in ("checkpoint_WaveGlow_best.pt", "checkpoint_WaveGlow_0.safetensors"):
+        stored = load_checkpoint(tmp_path / name)["state_dict"]
+        assert all(torch.equal(stored[key], value) for key, value in state.average.module.state_dict().items())
+
+
+def test_only_the_main_process_writes(tmp_path: Path) -> None:
+    state = make(tmp_path)
+    change(state, dist=CPU._replace(rank=1))
+    before = sorted(tmp_path.iterdir())
+    snapshot.save(state)
+    snapshot.save_best(state)
+    snapshot.save_final_weights(state)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_each_process_goes_on_with_its_own_random_numbers(tmp_path: Path) -> None:
+    state = make(tmp_path)
+    checkpoint = load_checkpoint(snapshot.save(state))
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        states.append(torch.get_rng_state())
+    for rank in (0, 1):
+        change(state, dist=CPU._replace(rank=rank, world_size=2))
+        assert "random numbers" not in snapshot.restore(state, checkpoint | {"random_rng_states_all": states}, tmp_path)
+        assert torch.equal(torch.get_rng_state(), states[rank])
+    change(state, dist=CPU)
+    note = snapshot.restore(state, checkpoint | {"random_rng_states_all": states}, tmp_path)
+    assert note.endswith("(random numbers start anew: the checkpoint has none for this number of processes)")
+
+
+def test_files_without_counts_have_trained_whole_epochs(tmp_path: Path) -> None:
+    state = make(tmp_path)
+    state.progress.epoch = 3
+    old = load_checkpoint(snapshot.save(state))
+    for key in ("iteration", "epoch_complete", "epoch_totals", "best", "saved"):
+        del old[key]
+    assert snapshot.restore(state, old, tmp_path).startswith(f"{tmp_path}: resuming at epoch 4")
+    assert state.progress.iteration == 4 * 2  # epochs 0 to 3, of 2 steps

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import math
 import os
 import socket
@@ -29,25 +27,14 @@ from common.training.arguments import parse_training_arguments
 from common.training.loop import train_epoch, train_step
 from common.training.optimization import Pace
 from common.training.sampler import EpochBatches
-from common.training.state import SkipConfig, TrainState, build_state
 from common.training.validation import validate
 from models import REGISTRY
-from tests.common.training.points import Errors, Notes, PointsDataset, make_state
+from tests.common.training.points import Notes, PointsDataset, change, make_state
 from tests.recipe import flags
 
 pytestmark = pytest.mark.slow
 
 CLIPS = ([1, 3], [7, 8])  # of each process
-
-
-def state_of(dist: Dist) -> TrainState:
-    """make_state's, of several processes."""
-    alone = make_state()
-    args = argparse.Namespace(learning_rate=0.1, weight_decay=0.0, grad_clip_thresh=None, amp=False)
-    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
-    model = nn.Linear(2, 1)
-    model.load_state_dict(alone.model.state_dict())
-    return build_state(spec, model, Errors(), args, dist, Pace(4, 2, 2))
 
 
 def loader_of(dist: Dist, unreadable: tuple[int, int], training: bool = True) -> DataLoader:
@@ -68,13 +55,13 @@ def endings(dist: Dist) -> dict[str, Any]:
     """Endings of epochs and validations where the second process cannot read a clip."""
     found = {}
     for name, batch in {"first": 0, "third": 2}.items():
-        state = state_of(dist)
+        state = make_state(dist=dist)
         ending = train_epoch(state, loader_of(dist, (1, batch)), Notes(), StopRequest())
-        found[name] = (ending.name, state.iteration, str(state.fault))
-    state = state_of(dist)
+        found[name] = (ending.name, state.progress.iteration, str(state.fault))
+    state = make_state(dist=dist)
     result = validate(state, loader_of(dist, (1, 1), training=False), None, Notes())
     found["validation"] = (result, str(state.fault))
-    state = state_of(dist)
+    state = make_state(dist=dist)
     found["mean"] = validate(state, loader_of(dist, (9, 9), training=False), None, Notes())["val_loss"]
     return found
 
@@ -83,11 +70,7 @@ def shard_and_train(dist: Dist) -> dict[str, Any]:
     """Train a sharded model with a BatchNorm and an average for an epoch of two steps, each process on clips of its own."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 128), nn.Linear(128, 128), nn.BatchNorm1d(128), nn.Linear(128, 1))
-    args = argparse.Namespace(
-        learning_rate=0.001, weight_decay=0.0, grad_clip_thresh=None, amp=False, shard=True, ema_decay=0.9
-    )
-    spec = dataclasses.replace(REGISTRY["WaveGlow"], fast_ways=())
-    state = build_state(spec, model, Errors(), args, dist, Pace(2, 4, 4))
+    state = make_state(model, dist=dist, pace=Pace(2, 4, 4), learning_rate=0.001, shard=True, ema_decay=0.9)
     dataset = PointsDataset(8)
     sampler = EpochBatches(dataset.lengths, 2, rank=dist.rank, world_size=2)
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=dataset.collate)  # type: ignore[arg-type]
@@ -106,11 +89,11 @@ def shard_and_train(dist: Dist) -> dict[str, Any]:
 
 def save(dist: Dist, folder: Path) -> torch.Tensor:
     """Save a state together; return this process's random state."""
-    args, spec = parse_training_arguments(flags("WaveGlow", folder / f"{dist.rank}"), REGISTRY, "")
-    args.output = folder
-    state, *_ = train.make_state(spec, args, dist, Pace(2, 2, 4))
+    options, spec = parse_training_arguments(flags("WaveGlow", folder / f"{dist.rank}"), REGISTRY, "")
+    state, _ = train.make_state(spec, options, dist, Pace(2, 2, 4))
+    change(state, output=folder)
     torch.manual_seed(dist.rank)
-    snapshot.save(state, args)
+    snapshot.save(state)
     return torch.get_rng_state()
 
 
@@ -119,18 +102,20 @@ def one_of_two(rank: int, port: int, folder: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", **address}
     data = PointsDataset(9)
     with distributed.session(cpu=True, timeout=timedelta(seconds=60)) as dist:
-        state = state_of(dist)
+        state = make_state(dist=dist)
         step = train_step(state, [data.collate(CLIPS[rank])], fault=rank == 1, save=rank == 0)
         weights = torch.cat([weight.detach().flatten() for weight in state.model.parameters()])
-        state.skipping = SkipConfig(max_skipped=1)
+        change(state, max_skipped=1)
         batch = data.collate(CLIPS[rank])
         if rank == 1:
             batch.y[0] = math.nan
         dropped = train_step(state, [batch]).dropped
+        after = train_step(state, [data.collate(CLIPS[rank])])
         outputs = {
             "step": step._asdict(),
             "weights": weights,
             "dropped": dropped,
+            "after": (after.loss, after.dropped, *(weight.detach() for weight in state.model.parameters())),
             "random": save(dist, Path(folder)),
             "sharded": shard_and_train(dist),
             **endings(dist),
@@ -169,6 +154,10 @@ def test_a_step_is_that_of_one_process_with_all_clips(both: list[dict[str, Any]]
 def test_a_dropped_step_names_the_clips_of_the_process_at_fault(both: list[dict[str, Any]]) -> None:
     assert both[0]["dropped"] == both[1]["dropped"]
     assert both[0]["dropped"].endswith("the batch's files: clip 7, clip 8")
+    assert math.isfinite(both[0]["after"][0]) and both[0]["after"][1] == ""  # both train on, together
+    assert all(
+        a == b if isinstance(a, (float, str)) else torch.equal(a, b) for a, b in zip(*(o["after"] for o in both))
+    )
 
 
 def test_all_processes_end_where_one_cannot_read_a_clip(both: list[dict[str, Any]]) -> None:

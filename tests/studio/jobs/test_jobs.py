@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -16,8 +17,9 @@ import psutil
 import pytest
 
 from common.errors import DataError
+from common.files import make_folder
 from studio.jobs.jobs import Job, Jobs, State, job_file
-from studio.jobs.run_files import find_process, write_note
+from studio.jobs.run_files import Run, find_process, write_note
 from studio.project import Project
 from studio.train.process import describe_signal
 from tests.recipe import ROOT
@@ -144,6 +146,55 @@ def test_a_stale_run_file_is_recognised(jobs, project, change):
     os.killpg(job.run.pid, signal.SIGKILL)
 
 
+def test_a_run_of_another_user_lives_and_is_paused_by_him_alone(jobs, project, monkeypatch):
+    """His command line may be hidden, and no signal reaches his process."""
+    job = start(jobs, project, "wait")
+    with monkeypatch.context() as patch:
+        denied = psutil.AccessDenied(job.run.pid)
+        patch.setattr(psutil.Process, "cmdline", lambda self: (_ for _ in ()).throw(denied))
+        patch.setattr(os, "kill", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
+        with pytest.raises(DataError, match="is working on it"):
+            jobs.start(project, "train", [PROBE, "end"])
+        with pytest.raises(DataError, match="one: another user started this train, and has to pause it"):
+            jobs.pause(project, "train")
+    assert look(jobs, project).state is State.RUNNING
+
+
+def test_two_servers_start_one_run(project, tmp_path, monkeypatch):
+    """Both look at the same moment, and find the project free."""
+    barrier, launched, results = threading.Barrier(2), [], []
+    check = Jobs.check_free
+
+    def check_slowly(self: Jobs, project: Project) -> None:
+        check(self, project)
+        time.sleep(0.3)
+
+    def launch(self: Jobs, project: Project, name: str, argv: list[str], device: str) -> str:
+        run = Run(identity="1", words=argv, device=device, pid=1, started=1.0, log_start=0)
+        make_folder(project.root / "jobs")
+        write_note(job_file(project, name, "json"), asdict(run))
+        launched.append(name)
+        return name
+
+    def start_run() -> None:
+        barrier.wait()
+        try:
+            results.append(Jobs(tmp_path).start(project, "train", ["studio.train", "one"]))
+        except DataError as error:
+            results.append(str(error))
+
+    monkeypatch.setattr(Jobs, "check_free", check_slowly)
+    monkeypatch.setattr(Jobs, "_launch", launch)
+    monkeypatch.setattr("studio.jobs.jobs.find_process", lambda run: run)  # the process lives
+    threads = [threading.Thread(target=start_run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert launched == ["train"]
+    assert sorted(results) == ["one: studio.train is working on it; wait until it ends, or pause it", "train"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 1}', '{"pid": "x", "words": 3}', "\udcff"])
 def test_a_damaged_run_file_is_none(jobs, project, content):
     path = job_file(project, "train", "json")
@@ -156,7 +207,7 @@ def test_one_run_a_project_and_one_training_a_device(jobs, project, tmp_path):
     other = Project(name="other", projects=tmp_path)
     other.root.mkdir()
     start(jobs, project, "wait")
-    with pytest.raises(DataError, match=f"one: {PROBE} is at work on it"):
+    with pytest.raises(DataError, match=f"one: {PROBE} is working on it"):
         Jobs(tmp_path).start(project, "prepare", [PROBE, "end"])
     for name in ("train", "plan"):
         with pytest.raises(DataError, match="other: the processor is in use by the project one"):
@@ -187,7 +238,7 @@ def test_a_killed_command_failed(jobs, project):
     command.kill()
     job = end(jobs, project)
     assert (job.state, job.exit_code) == (State.FAILED, -9)
-    assert "ended by SIGKILL, out of memory perhaps" in job.message
+    assert "ended by SIGKILL, perhaps out of memory" in job.message
     assert describe_signal(signal.SIGTERM) == "SIGTERM"  # memory has no part in it
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from exports import targets
 from exports.manifest import read_manifest
-from studio.export import list_downloads
+from studio import export
 from studio.jobs.jobs import Jobs
+from studio.jobs.run_files import Run, write_exit, write_note
 from studio.project import Project
-from tests.browser import wait
 from tests.studio.projects import add_voice
 
 pytest.importorskip("gradio", reason="gradio, of requirements/studio.txt, is not installed")
@@ -20,8 +21,6 @@ import gradio as gr
 
 from studio.page.context import Context
 from studio.page.export_tab import Exporter, add_export_tab
-
-PATIENCE = 1200  # seconds for all targets; another program may have the machine
 
 
 def test_missing_packages_are_named_and_their_targets_cannot_be_chosen(tmp_path: Path, monkeypatch) -> None:
@@ -53,35 +52,35 @@ def test_mistakes_are_messages(tmp_path: Path, name: str | None, chosen: list[st
 
 
 @pytest.mark.slow
-def test_every_target_that_installs_here_is_exported_from_the_page(tmp_path: Path) -> None:
+def test_an_export_from_the_page_is_there_for_download(tmp_path: Path, monkeypatch) -> None:
     project = Project(name="mine", projects=tmp_path)
     add_voice(project)
-    exporter = Exporter(Context(tmp_path, True, Jobs(tmp_path)))
-    chosen = [target for target in targets.TARGETS if not targets.missing_parts(target)]
-    exporter.export("mine", chosen)
-    wait(lambda: not exporter.look("mine")[-1].active, PATIENCE)
-    shown = exporter.look("mine")
-    assert shown[0] == "python -m studio.export has finished.", shown[1]
-    assert [download.name for download in list_downloads(project)] == sorted(f"mine_{target}.zip" for target in chosen)
-    for target in chosen:
-        with zipfile.ZipFile(project.root / "exports" / f"mine_{target}.zip") as archive:
-            archive.extractall(tmp_path)
-        assert read_manifest(tmp_path / f"mine_{target}").target == target  # compares every file with its SHA-256
-        assert f'href="download/mine/mine_{target}.zip"' in shown[2]
-    assert str(tmp_path) not in shown[1]
+    exporter, started = Exporter(Context(tmp_path, True, Jobs(tmp_path))), []
+    monkeypatch.setattr(Jobs, "start", lambda self, project, name, argv: started.append([name, *argv]))
+    exporter.export("mine", ["web", "torchscript"])
+    exporter.share("mine")
+    flags = ["--projects", str(tmp_path)]
+    expected = [["export", "studio.export", "mine", "torchscript", "web"], ["share", "studio.share", "mine"]]
+    assert started == [[*argv, *flags] for argv in expected]
+    export.main(["mine", "torchscript", *flags])
+    assert [download.name for download in export.list_downloads(project)] == ["mine_torchscript.zip"]
+    with zipfile.ZipFile(project.root / "exports" / "mine_torchscript.zip") as archive:
+        archive.extractall(tmp_path)
+    assert read_manifest(tmp_path / "mine_torchscript").target == "torchscript"  # checks every file's SHA-256
+    assert 'href="download/mine/mine_torchscript.zip"' in exporter.look("mine")[2]
 
 
-@pytest.mark.slow
 def test_an_export_that_fails_is_described_in_words(tmp_path: Path) -> None:
     project = Project(name="mine", projects=tmp_path)
-    add_voice(project)
-    (project.voice / "waveglow.pt").write_bytes(b"no checkpoint")
-    exporter = Exporter(Context(tmp_path, True, Jobs(tmp_path)))
-    exporter.export("mine", ["torchscript"])
-    wait(lambda: not exporter.look("mine")[-1].active, PATIENCE)
-    state, log, *_ = exporter.look("mine")
-    assert state.startswith("python -m studio.export failed with exit code 1: mine/voice/waveglow.pt: "), state
-    assert "Traceback" not in log and str(tmp_path) not in state + log
+    folder = project.root / "jobs"
+    folder.mkdir(parents=True)
+    run = Run(identity="1", words=["studio.export"], device="", pid=2**22, started=1.0, log_start=0)
+    write_note(folder / "export.json", asdict(run))
+    write_exit(folder / "export.json", "1", 1)
+    (folder / "export.log").write_text(f"Traceback\nerror: {project.voice}/waveglow.pt: no checkpoint\n")
+    state, log, *_, timer = Exporter(Context(tmp_path, True, Jobs(tmp_path))).look("mine")
+    words = "python -m studio.export failed with exit code 1: mine/voice/waveglow.pt: no checkpoint"
+    assert state == words and str(tmp_path) not in log and not timer.active
 
 
 def test_a_project_without_exports_has_commands_alone(tmp_path: Path) -> None:

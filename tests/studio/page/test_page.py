@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,7 +31,6 @@ from tests.browser import (
     hosts_of,
     open_page,
     open_tab,
-    start_browser,
     submit,
     value_of,
     wait,
@@ -41,47 +40,11 @@ from tests.browser import (
 from tests.recipe import ROOT, skip_without_evaluators
 from tests.studio.page.test_plan_review import SETTINGS
 from tests.studio.page_server import PageServer, serve
-from tests.studio.projects import add_review_table, add_voice, make_project
 
 pytestmark = pytest.mark.slow
 NUMBERS = range(1, 7)  # sentences of the recording
 TABS = ("Data", "Plan", "Train", "Speak", "Export")
 PATIENCE = 400  # seconds for a run; another program may have the machine
-
-
-@pytest.fixture(scope="module")
-def projects(tmp_path_factory) -> Path:
-    """Projects: `other` with prepared clips, and `tiny` with a voice of tiny models."""
-    folder = tmp_path_factory.mktemp("projects")
-    add_review_table(make_project(Project(name="other", projects=folder)))
-    add_voice(Project(name="tiny", projects=folder))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(projects, tmp_path_factory) -> Iterator[PageServer]:
-    with serve(projects, tmp_path_factory.mktemp("server"), environment={"OMP_NUM_THREADS": "1"}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = start_browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
-
-
-@pytest.fixture
-def page(browser, server):
-    open_page(browser, server.address)
-    wait_for_page(browser)
-    return browser
-
-
-def wait_for_page(page) -> None:
-    """Wait until events work: the first project, `other`, has a clip."""
-    wait(lambda: page.find_elements("id", "clip"))
-    wait(lambda: value_of(page, "clip"))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +131,7 @@ def correct_a_transcript(page, project: Project) -> None:
     fill(page, "transcript", Keys.BACKSPACE)
     choose_use(page, "yes")
     click(page, "save")
-    wait_for_message(page, f"{rows[1].clip}: text: empty; write the words of the clip, or no into the column use")
+    wait_for_message(page, f"{rows[1].clip}: text: empty; write the words of the clip, or set the column use to no")
     fill(page, "transcript", "A corrected transcript.")
     click(page, "previous")
     wait(lambda: value_of(page, "edits") == f"not saved yet: 1 clip, {rows[1].clip}")
@@ -187,7 +150,7 @@ def choose_use(page, answer: str) -> None:
 def plan(page, project: Project) -> None:
     """Make a plan from the tiny voice, then shorten it in the editor."""
     wait_for_tab(page, "Plan", "plan")
-    choose_option(page, "start", "voice of the project tiny")
+    choose_option(page, "start", "voice of project tiny")
     click(page, "plan")
     wait_for_end(page, "plan")
     wait(lambda: value_of(page, "plan-waveglow-time").startswith("expected: "))
@@ -214,9 +177,8 @@ def train(page, server: PageServer, project: Project) -> None:
     wait(lambda: "is running" in value_of(page, "train-state"))
     page.get("about:blank")
     wait(lambda: (project.run("Tacotron2") / "nvlog.json").exists())
-    page.get(server.address)
-    wait_for_page(page)
-    choose_option(page, "project", "mine")
+    page.get(f"{server.address}?project=mine")
+    wait(lambda: page.find_elements("id", "project") and value_of(page, "project") == "mine")
     open_tab(page, "Train")
     wait(lambda: "is running" in value_of(page, "train-state"))
     click(page, "pause")
@@ -233,28 +195,13 @@ def train(page, server: PageServer, project: Project) -> None:
 
 
 def speak(page) -> None:
-    """Speak by the new voice, which is chosen already, then by the embedded one, which the recogniser can follow."""
-    from common.quality.recogniser import Recogniser
-    from common.quality.words import normalise
-
+    """Speak with the new voice, which is chosen already."""
     wait_for_tab(page, "Speak", "speak")
-    text = "There are seven days in a week."
-    fill(page, "speak-text", text)
+    fill(page, "speak-text", "There are seven days in a week.")
     assert value_of(page, "speak-voice") == "the finished voice"
-    samples, _ = speak_once(page, "the finished voice (epoch")
-    assert len(samples) > 0
-    choose_option(page, "speak-voice", "the embedded voice")
-    samples, rate = speak_once(page, "the embedded voice")
-    assert normalise(Recogniser()(samples / 32768, rate)) == normalise(text)
-
-
-def speak_once(page, name: str) -> tuple[np.ndarray, int]:
-    """Click, and return the audio of the voice that has this name on the page, and its rate."""
-    before = page.execute_script("return document.querySelector('#speak-audio a[download]')?.href")
     click(page, "speak")
-    wait(lambda: value_of(page, "speak-message").startswith(name))
-    wait(lambda: page.execute_script("return document.querySelector('#speak-audio a[download]')?.href") != before)
-    return finished_audio(page, "speak-audio")
+    wait(lambda: value_of(page, "speak-message").startswith("the finished voice (epoch"))
+    assert len(finished_audio(page, "speak-audio")[0]) > 0
 
 
 def test_errors_are_words(page, projects, tmp_path):
@@ -263,7 +210,7 @@ def test_errors_are_words(page, projects, tmp_path):
     wait_for_message(page, "project '../outside': expected at most 64 Latin letters")
     fill(page, "new-project", "tiny")
     click(page, "create")
-    wait_for_message(page, "project tiny: there is one of this name; it is chosen now")
+    wait_for_message(page, "project tiny: it exists already, and is chosen now")
     wait(lambda: value_of(page, "project") == "tiny")
     click(page, "prepare")
     wait_for_message(page, "tiny: no recordings yet; drop some files first")
@@ -276,15 +223,6 @@ def test_errors_are_words(page, projects, tmp_path):
     click(page, "pause")
     wait_for_message(page, "tiny: no train is running")
     assert not (projects.parent / "outside").exists()
-
-
-def test_every_tab_fits_a_phone(page):
-    choose_option(page, "project", "other")
-    wait(lambda: value_of(page, "clip"))
-    for title in TABS:
-        open_tab(page, title)
-        time.sleep(0.5)  # for the layout of the tab
-        assert width_of(page) <= PHONE["width"], title
 
 
 CLIPPED = """return [...document.querySelectorAll("input, textarea")].filter((field) => {
@@ -301,13 +239,13 @@ TABLES = """return [...document.querySelectorAll("table")].filter((table) => tab
   .map((table) => table.getBoundingClientRect().width / table.parentElement.clientWidth)"""
 
 
-def test_placeholders_and_tables_fit(page, projects):
+def test_tabs_placeholders_and_tables_fit(page, projects):
     """A phone cut placeholders off; a desktop gave tables 70 % of the width; a phone showed no reason of a setting."""
     project = Project(name="other", projects=projects)
     settings = replace(SETTINGS, reasons={"epochs": "usual <b>"})
     write_plan(project.plan, Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": settings}))
-    open_page(page, f"{page.current_url.split('?')[0]}?project=other")
-    wait_for_page(page)
+    page.refresh()
+    wait(lambda: page.find_elements("id", "clip") and value_of(page, "clip"))
     for width in (375, 1280):
         page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PHONE | {"width": width, "mobile": width < 400})
         n_tables = 0
@@ -315,8 +253,9 @@ def test_placeholders_and_tables_fit(page, projects):
             open_tab(page, title)
             if title == "Plan":
                 wait(lambda: page.find_elements("css selector", "#plan-waveglow-settings td"))
-            time.sleep(0.5)  # for the layout of the tab
+            time.sleep(0.3)  # for the layout of the tab
             page.execute_script(OPEN_ALL)
+            assert width_of(page) <= width, title
             assert page.execute_script(CLIPPED) == [], (width, title)
             shares = page.execute_script(TABLES)
             n_tables += len(shares)
@@ -369,16 +308,53 @@ def test_a_reload_shows_the_same_project(page, server):
     page.refresh()
     wait(lambda: page.find_elements("id", "project") and value_of(page, "project") == "tiny")
     page.get(f"{server.address}?project=gone")
-    wait_for_page(page)
-    assert value_of(page, "project") != "gone"
+    wait(lambda: page.find_elements("id", "project") and value_of(page, "project") not in ("", "gone"))
 
 
 def test_a_server_with_an_open_page_ends_at_once_and_in_silence(browser, projects, tmp_path):
     with serve(projects, tmp_path) as server:
-        open_page(browser, server.address)
-        wait_for_page(browser)
+        open_page(browser, f"{server.address}?project=other")
+        wait(lambda: browser.find_elements("id", "clip") and value_of(browser, "clip"))
         start = server.output.read_text()
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(PATIENCE) == 0
         browser.get("about:blank")
     assert server.output.read_text() == start
+
+
+SLOW = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 1_000_000}  # bytes a second
+SIZE = 30_000_000  # bytes
+
+
+def test_a_page_that_is_closed_during_an_upload_leaves_nothing(browser, server, projects, tmp_path):
+    """The project is made after the server has started: a reload then showed no project, but an error."""
+    recording, uploads = tmp_path / "talk.wav", projects / ".uploads"
+    recording.write_bytes(os.urandom(SIZE))
+    before = files_in(uploads)
+    open_page(browser, server.address)
+    submit(browser, "new-project", "upload", "create", lambda: value_of(browser, "project") == "upload")
+    start = server.output.read_text()
+    closed = browser.current_window_handle
+    browser.execute_cdp_cmd("Network.enable", {})
+    browser.execute_cdp_cmd("Network.emulateNetworkConditions", SLOW)
+    browser.find_element("css selector", "#files input[type=file]").send_keys(str(recording))
+    wait(lambda: files_in(uploads) - before)
+    (part,) = files_in(uploads) - before
+    assert 0 <= part.stat().st_size < SIZE
+    browser.switch_to.new_window("tab")
+    following = browser.current_window_handle
+    browser.switch_to.window(closed)
+    browser.close()
+    browser.switch_to.window(following)
+    wait(lambda: not files_in(uploads) - before)
+    open_page(browser, f"{server.address}?project=upload")
+    wait(lambda: browser.find_elements("id", "project") and value_of(browser, "project") == "upload")
+    drop(browser, recording)
+    wait(lambda: value_of(browser, "stored") == "talk.wav")
+    assert (projects / "upload" / "recordings" / "talk.wav").read_bytes() == recording.read_bytes()
+    browser.get("about:blank")
+    assert server.output.read_text() == start
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}

@@ -81,7 +81,7 @@ def test_an_edit_is_checked_before_it_is_saved(project):
     lines = str(caught.value).splitlines()
     assert lines[0] == "plan.json: models.Tacotron2.epochs: 0, expected a whole number of at least 1"
     assert lines[1].startswith('plan.json: models.Tacotron2.best_by: "luck", expected one of')
-    with pytest.raises(DataError, match=r"plan\.json: no JSON"):
+    with pytest.raises(DataError, match=r"plan\.json: cannot be read as JSON"):
         save_plan(project, "{")
     assert project.plan.read_bytes() == before
 
@@ -134,10 +134,10 @@ def test_the_words_of_a_plan(project, tmp_path):
     assert words == [*place, "--from", "none", "--hours", "1.5", "--find-lr", "--cpu"]
     assert start_choices(tmp_path) == [("the embedded voice", "embedded"), ("random weights", "none")]
     (create_project(tmp_path, "other").root / "voice").mkdir()
-    assert start_choices(tmp_path)[2] == ("voice of the project other", "voice:other")
+    assert start_choices(tmp_path)[2] == ("voice of project other", "voice:other")
     assert plan_argv(project, "voice:other", "", "hours", False, False)[-1] == str(tmp_path / "other" / "voice")
     for start in ("voice:../x", "voice:missing", "/etc/passwd", "voice:mine"):
-        with pytest.raises(DataError, match="there is no such voice any more"):
+        with pytest.raises(DataError, match="this voice no longer exists"):
             plan_argv(project, start, "", "hours", False, False)
 
 

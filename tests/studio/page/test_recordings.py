@@ -33,11 +33,11 @@ def test_files_are_moved_and_none_is_replaced(project, tmp_path):
     again = [upload(tmp_path, "a.wav", "a.wav"), upload(tmp_path, "a.txt", "other"), upload(tmp_path, "c.srt", "c")]
     second = store_files(project, again)
     assert (second.new, second.repeated) == (["c.srt"], ["a.wav"])
-    assert second.problems == ["a.txt: another file of this name is there; rename yours, or remove the other"]
+    assert second.problems == ["a.txt: another file with this name exists; rename yours, or remove the other"]
     assert (project.recordings / "a.txt").read_text() == "a.txt"
     assert describe_storage(project, second).splitlines()[:2] == [
         f"not stored: {second.problems[0]}",
-        "there already: a.wav",
+        "already there: a.wav",
     ]
 
 
@@ -53,7 +53,7 @@ def test_links_are_not_followed(project, tmp_path):
     (outside / "a.wav").write_text("old")
     (project.recordings / "a.wav").symlink_to(outside / "a.wav")
     storage = store_files(project, [upload(tmp_path, "a.wav", "new")])
-    assert storage.problems == ["a.wav: a link of this name is there; remove it first"]
+    assert storage.problems == ["a.wav: a link with this name exists; remove it first"]
     (project.recordings / "a.wav").unlink()
     project.recordings.rmdir()
     project.recordings.symlink_to(outside)
@@ -71,12 +71,12 @@ def test_projects_are_folders_with_names(tmp_path):
     (tmp_path / "outside").mkdir()
     (projects / "linked").symlink_to(tmp_path / "outside")
     assert list_projects(projects) == ["mine"]
-    with pytest.raises(DataError, match="mine: a file or folder of this name is there already"):
+    with pytest.raises(DataError, match="mine: a file or folder with this name exists already"):
         create_project(projects, "mine")
     for name in ("linked", "missing"):
-        with pytest.raises(DataError, match="there is none of this name"):
+        with pytest.raises(DataError, match="no such project"):
             find_project(projects, name)
-    with pytest.raises(DataError, match="project linked: a file or folder of this name"):
+    with pytest.raises(DataError, match="project linked: a file or folder with this name"):
         create_project(projects, "linked")
     assert list((tmp_path / "outside").iterdir()) == []
     for name in ("..", "a/b", "/etc", ".uploads", "ä", "a\n"):

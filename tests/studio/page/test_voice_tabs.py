@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import threading
 import zipfile
-from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -15,7 +13,6 @@ import pytest
 from common.audio.audio_processing import to_pcm
 from common.quality.recogniser import Recogniser
 from common.quality.words import normalise
-from studio.jobs.jobs import Jobs
 from studio.project import Project
 from synthesizer import SynthesisConfig, Synthesizer
 from tests.browser import (
@@ -29,7 +26,6 @@ from tests.browser import (
     hosts_of,
     open_page,
     open_tab,
-    start_browser,
     value_of,
     wait,
     wait_for_picture,
@@ -37,60 +33,25 @@ from tests.browser import (
     width_of,
 )
 from tests.recipe import skip_without_evaluators
-from tests.studio.projects import add_spoken_voice, embedded_name, make_project
+from tests.studio.page_server import PageServer
+from tests.studio.projects import embedded_name
 
 pytestmark = pytest.mark.slow
 
 TEXT = "There are seven days in a week."
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Project:
-    project = make_project(Project(name="mine", projects=tmp_path_factory.mktemp("projects")))
-    add_spoken_voice(project)
-    return project
-
-
-@pytest.fixture(scope="module")
-def address(project: Project) -> Iterator[str]:
-    """The studio's page of the project, served on loopback."""
-    for package in ("fastapi", "gradio", "uvicorn"):
-        pytest.importorskip(package, reason=f"{package}, of requirements/studio.txt, is not installed")
-    import uvicorn
-
-    from common.web.server import end_pages
-    from studio.page import make_app
-    from studio.page.access import Access
-    from studio.page.context import Context
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GRADIO_TEMP_DIR", str(project.projects / ".uploads"))
-        context = Context(project.projects, True, Jobs(project.projects))
-        app = make_app(context, Access(token=None, port=0))
-        settings = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(settings)
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
-        wait(lambda: server.started)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-        end_pages(app)
-        server.should_exit = True
-        thread.join(timeout=30)
-        context.speaker.close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = start_browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.quit()
+@pytest.fixture
+def project(projects) -> Project:
+    return Project(name="spoken", projects=projects)
 
 
 @pytest.fixture
-def page(browser, address: str):
-    """The page, freshly loaded at a phone's width."""
-    open_page(browser, address)
-    wait(lambda: browser.find_elements("id", "project"))
+def page(browser, server):
+    """The page of the project `spoken`, freshly loaded at a phone's width."""
+    browser.get_log("browser")
+    open_page(browser, f"{server.address}?project=spoken")
+    wait(lambda: browser.find_elements("id", "project") and value_of(browser, "project") == "spoken")
     return browser
 
 
@@ -104,7 +65,7 @@ def choose(page, name: str, label: str) -> None:
     wait(lambda: value_of(page, name) == label)
 
 
-def test_the_embedded_voice_speaks(page, address: str) -> None:
+def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
     skip_without_evaluators()
     open_tab(page, "Speak")
     choose(page, "speak-voice", "the embedded voice")
@@ -122,7 +83,7 @@ def test_the_embedded_voice_speaks(page, address: str) -> None:
     for name in ("speak-mel", "speak-alignment"):
         wait_for_picture(page, name)
     assert width_of(page) <= PHONE["width"]
-    assert hosts_of(page) == {address.split("/")[2]}
+    assert hosts_of(page) == {server.address.split("/")[2]}
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
@@ -144,24 +105,24 @@ def test_errors_are_words_and_the_keyboard_suffices(page, project: Project) -> N
     wait(lambda: value_of(page, "speak-message").startswith("the finished voice (epoch 3)"))
 
 
-def test_an_export_is_packed_and_downloaded(page, project: Project, address: str) -> None:
+def test_an_export_is_packed_and_downloaded(page, project: Project, server: PageServer) -> None:
     wait_for_tab(page, "Export", "export")
     click(page, "export")
     assert "choose a runtime first" in wait(lambda: errors_on(page))[0]
     click_on(page, "#targets label", "triton")
     click(page, "export")
     wait(lambda: value_of(page, "export-state") == "python -m studio.export has finished.")
-    assert "mine_triton.zip: " in value_of(page, "export-log")
+    assert "spoken_triton.zip: " in value_of(page, "export-log")
     content = bytes_of(page, wait(lambda: page.execute_script("return document.querySelector('#downloads a')?.href")))
-    assert content == (project.root / "exports" / "mine_triton.zip").read_bytes()
+    assert content == (project.root / "exports" / "spoken_triton.zip").read_bytes()
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        assert {"mine_triton/export.json", "mine_triton/tts/config.pbtxt"} <= set(archive.namelist())
+        assert {"spoken_triton/export.json", "spoken_triton/tts/config.pbtxt"} <= set(archive.namelist())
     click(page, "share")
     wait(lambda: value_of(page, "export-state") == "python -m studio.share has finished.")
     wait(lambda: len(page.find_elements("css selector", "#downloads a")) == 2)
-    assert "python -m studio.share mine" in page.find_element("id", "export-commands").text
+    assert "python -m studio.share spoken" in page.find_element("id", "export-commands").text
     assert width_of(page) <= PHONE["width"]
-    for path in ("mine/plan.json", "mine/..%2f..%2fetc%2fpasswd", "none/mine.zip", "mine/voice"):
+    for path in ("spoken/plan.json", "spoken/..%2f..%2fetc%2fpasswd", "none/spoken.zip", "spoken/voice"):
         with pytest.raises(HTTPError) as caught:
-            urlopen(f"{address}download/{path}")
+            urlopen(f"{server.address}download/{path}")
         assert caught.value.code == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import torch
 from common.errors import DataError, UsageError
 from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.plan.machine import environment, usable_threads
 from studio.plan.warm_starts import count_weights, find_starts
 from studio.project import Project
+from studio.train.__main__ import limited_argv
 from studio.train.progress import digest
 from synthesizer import EMBEDDED
 from tests.recipe import train_tiny_model
@@ -95,7 +98,7 @@ def test_all_mistakes_are_in_one_message(tmp_path: Path) -> None:
     lines = str(caught.value).splitlines()
     assert len(lines) == 5 and all(line.startswith(f"{path}: ") for line in lines)
     assert f"{path}: models.Hifi: no such model, expected some of Tacotron2, WaveGlow" in lines
-    for text, message in (("[", "no JSON that can be read"), ("[]", "a list, expected a JSON object")):
+    for text, message in (("[", "cannot be read as JSON"), ("[]", "a list, expected a JSON object")):
         path.write_text(text)
         with pytest.raises(DataError, match=message):
             read_plan(path)
@@ -117,6 +120,19 @@ def test_a_measure_other_than_the_loss_counts_near_the_lowest_loss_alone(
     assert ("--best-slack" in words) == bool(expected)
 
 
+def test_train_py_ends_before_the_time_limit_and_has_the_planned_threads(tmp_path: Path, monkeypatch) -> None:
+    """Its own limit of time begins after a start of ten seconds."""
+    project = Project(name="a", projects=tmp_path)
+    for left, minutes in ((610.0, 10.0), (3.0, 1 / 60)):
+        argv = limited_argv("WaveGlow", PLAN, project, left)
+        assert argv[-2] == "--max-minutes" and float(argv[-1]) == pytest.approx(minutes)
+    assert "--max-minutes" not in limited_argv("WaveGlow", PLAN, project, math.inf)
+    assert environment(3)["OMP_NUM_THREADS"] == "3"
+    for value, expected in (("5", 5), ("0", len(os.sched_getaffinity(0))), ("", len(os.sched_getaffinity(0)))):
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
+        assert usable_threads() == expected
+
+
 def test_the_weights_of_a_start_are_counted() -> None:
     path = train_tiny_model("WaveGlow")
     weights = torch.load(path, weights_only=True)["state_dict"]
@@ -129,9 +145,9 @@ def test_starts_of_from() -> None:
     assert find_starts(["none"]) == {"Tacotron2": None, "WaveGlow": None}
     tiny = train_tiny_model("Tacotron2")  # ten mel channels, unlike the embedded vocoder
     assert find_starts([str(tiny)]) == {"Tacotron2": tiny, "WaveGlow": None}
-    with pytest.raises(UsageError, match="none stands alone"):
+    with pytest.raises(UsageError, match="none cannot be combined"):
         find_starts(["none", "embedded"])
-    with pytest.raises(UsageError, match="different settings of audio"):
+    with pytest.raises(UsageError, match="different audio settings"):
         find_starts([str(tiny), str(embedded["WaveGlow"])])
 
 

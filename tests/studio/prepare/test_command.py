@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -85,6 +84,13 @@ def talk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Project]:
     return folder / "in", run(folder / "in", folder / "out")
 
 
+def copy_of(talk: tuple[Path, Project], folder: Path) -> Project:
+    """Copy the recordings to folder/in, and the project to folder/out."""
+    shutil.copytree(talk[0], folder / "in")
+    shutil.copytree(talk[1].root, folder / "out" / "mine")
+    return Project(name="mine", projects=folder / "out")
+
+
 def test_a_long_recording_with_a_text_becomes_clips_with_its_words(talk: tuple[Path, Project]) -> None:
     folder, project = talk
     rows = sorted(table(project), key=lambda row: float(row["start"]))
@@ -143,15 +149,14 @@ def test_the_same_input_gives_the_same_bytes_and_the_source_stays(talk: tuple[Pa
     assert content(folder) == before
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(talk: tuple[Path, Project], tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_bytes(talk: tuple[Path, Project], tmp_path: Path) -> None:
     folder, project = talk
     words = [sys.executable, "-m", "studio.prepare", folder, "--name", "mine"]
     words += ["--projects", tmp_path, "--num-workers", 2]
     mine = Project(name="mine", projects=tmp_path)
-    signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are written
+    signs: list[Callable[[], bool]] = [  # of the stages: parts are written, words are recognised, clips are cut
         lambda: len(list((mine.state / "parts").glob("*.wav"))) >= 3,
         lambda: (mine.state / "words.jsonl").exists() and (mine.state / "words.jsonl").stat().st_size > 0,
-        lambda: len(list(mine.clips.glob("*.wav"))) >= 3,
         lambda: len(list(mine.state.glob("*.json"))) == 1,
     ]
     for sign in signs:
@@ -167,10 +172,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(talk: tuple[Path, Project], tmp_
     assert content(mine.root) == content(project.root)
 
 
-def test_edits_are_applied_and_survive_a_further_run(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "talk.txt").write_text(write_talk(tmp_path / "in" / "talk.wav", range(1, 9)))
-    project = run(tmp_path / "in", tmp_path / "out")
+def test_edits_are_applied_and_survive_a_further_run(talk: tuple[Path, Project], tmp_path: Path) -> None:
+    project = copy_of(talk, tmp_path)
     rows = table(project)
     rows[0]["use"], rows[1]["text"] = "No", "Another “text”, with a quote."
     write_table(project, rows)
@@ -202,7 +205,7 @@ def test_gated_pauses_are_named_filled_and_stored(tmp_path: Path, capsys: pytest
 
 
 def test_all_bad_rows_of_a_review_are_one_error(talk: tuple[Path, Project], tmp_path: Path) -> None:
-    project = run(talk[0], tmp_path)
+    project = copy_of(talk, tmp_path)
     rows = table(project)
     rows[0]["use"] = "maybe"
     rows[1]["text"] = ""
@@ -213,53 +216,19 @@ def test_all_bad_rows_of_a_review_are_one_error(talk: tuple[Path, Project], tmp_
     write_table(project, rows)
     before = project.training_list.read_bytes()
     with pytest.raises(DataError) as error:
-        apply(tmp_path)
+        apply(tmp_path / "out")
     lines = str(error.value).splitlines()
     assert [line.partition("clips.tsv:")[2][0] for line in lines] == ["2", "3", "4", "5", "6"]
     for line, part in zip(
         lines, ("use: 'maybe'", "text: empty", "'|' in it", "start: '1.5', expected", "'unknown' is not"), strict=True
     ):
         assert part in line
-    for row, good in zip(rows[:5], table(run(talk[0], tmp_path / "other")), strict=False):
+    for row, good in zip(rows[:5], table(talk[1]), strict=False):
         row.update(good)
     write_table(project, rows)
     with pytest.raises(DataError, match=r"clips\.tsv:7: text: "):
-        apply(tmp_path)
+        apply(tmp_path / "out")
     assert project.training_list.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("a.wav", {"subtype": "PCM_24"}), ("a.flac", {}), ("a.mp3", {}), ("a.ogg", {}), ("a.aiff", {"subtype": "PCM_32"})],
-)
-def test_formats(tmp_path: Path, name: str, options: dict[str, str]) -> None:
-    write_talk(tmp_path / "in" / name, range(1, 5), **options)
-    assert len(table(run(tmp_path / "in", tmp_path / "out"))) >= 2
-
-
-@pytest.mark.parametrize(("rate", "channels"), [(8000, 1), (48000, 2), (96000, 6)])
-def test_rates_and_channels(tmp_path: Path, rate: int, channels: int) -> None:
-    from common.quality.evaluators import at_rate
-
-    write_talk(tmp_path / "in" / "a.wav", range(1, 5))
-    audio = at_rate(soundfile.read(tmp_path / "in" / "a.wav")[0], 22050, rate)
-    soundfile.write(tmp_path / "in" / "a.wav", np.stack([audio] * channels, axis=1), rate)
-    rows = table(run(tmp_path / "in", tmp_path / "out"))
-    assert len(rows) >= 2
-    assert all(("bandwidth" in row["faults"]) == (rate == 8000) for row in rows)
-
-
-@pytest.mark.parametrize(("name", "codec"), [("a.m4a", "aac"), ("a.wv", "wavpack"), ("a.tta", "tta")])
-def test_formats_that_av_reads(tmp_path: Path, name: str, codec: str) -> None:
-    av = pytest.importorskip("av", reason="av, of requirements/studio.txt, is not installed")
-    write_talk(tmp_path / "a.wav", range(1, 5))
-    (tmp_path / "in").mkdir()
-    with av.open(str(tmp_path / "a.wav")) as source, av.open(str(tmp_path / "in" / name), "w") as target:
-        stream = target.add_stream(codec, rate=44100)
-        for frame in source.decode(audio=0):
-            target.mux(stream.encode(frame))
-        target.mux(stream.encode(None))
-    assert len(table(run(tmp_path / "in", tmp_path / "out"))) >= 2
 
 
 def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_path: Path, capsys) -> None:
@@ -278,7 +247,7 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
     out = capsys.readouterr().out
     assert {row["recording"] for row in table(project)} == {"deep/good.wav"}
     assert "left out, 6 files" in out
-    assert "not read, for their endings are those of no recording: 2 .xyz, 1 .jpg\n" in out
+    assert "not read, since their endings are not those of recordings: 2 .xyz, 1 .jpg\n" in out
     for part in (
         "noise.wav",
         "empty.mp3",
@@ -291,38 +260,14 @@ def test_files_that_cannot_be_used_are_listed_and_the_others_are_prepared(tmp_pa
     assert f"    python -m studio.plan mine --projects {tmp_path / 'out'}\n" in out
 
 
-def test_recordings_without_permission(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"]
-        if subprocess.run(command, capture_output=True).returncode:
-            pytest.skip("root reads every file, and setpriv cannot become another user here")
-    folder = tmp_path / "in"
-    folder.mkdir()
-    write_talk(folder / "a.wav", range(1, 3))
-    (folder / "a.wav").chmod(0)
-    from studio.prepare.sources import find_sources
-
-    if os.geteuid() != 0:
-        assert "Permission denied" in find_sources(folder).problems[0]
-        return
-    listing = f"print(find_sources(Path({str(folder)!r})).problems)"
-    code = f"from pathlib import Path\nfrom studio.prepare.sources import find_sources\n{listing}"
-    for place in (tmp_path, *tmp_path.parents):
-        if place == Path(tempfile.gettempdir()):
-            break
-        place.chmod(0o755)
-    done = subprocess.run([*command[:-1], sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert "Permission denied" in done.stdout, done.stderr
-
-
 def test_bad_folders_are_one_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("x")
     (tmp_path / "file.wav").touch()
-    with pytest.raises(DataError, match="empty: no recordings in it, but nothing"):
+    with pytest.raises(DataError, match="empty: no recordings, only nothing"):
         run(tmp_path / "empty", tmp_path / "out")
-    with pytest.raises(DataError, match=r"no recordings in it, but 1 \.txt"):
+    with pytest.raises(DataError, match=r"no recordings, only 1 \.txt"):
         run(tmp_path / "texts", tmp_path / "out")
     with pytest.raises(UsageError, match="a file; expected the folder"):
         run(tmp_path / "file.wav", tmp_path / "out")
@@ -334,19 +279,6 @@ def test_bad_folders_are_one_error(tmp_path: Path) -> None:
         prepare.main(["--name", "mine"])
     with pytest.raises(DataError, match=r"run python -m studio\.prepare"):
         apply(tmp_path / "out")
-
-
-def test_a_second_run_at_the_same_time_is_refused(tmp_path: Path) -> None:
-    code = "import fcntl,sys,time; f=open(sys.argv[1],'w'); fcntl.lockf(f,fcntl.LOCK_EX); print('ready',flush=True); time.sleep(60)"
-    project = Project(name="mine", projects=tmp_path / "out")
-    project.state.mkdir(parents=True)
-    (tmp_path / "in").mkdir()
-    with subprocess.Popen([sys.executable, "-c", code, str(project.state / "lock")], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        with pytest.raises(DataError, match=r"another studio\.prepare or studio\.train is at work"):
-            run(tmp_path / "in", tmp_path / "out")
-        holder.kill()
 
 
 def test_two_speakers_are_refused_with_advice(tmp_path: Path) -> None:
@@ -386,7 +318,7 @@ def test_recordings_without_a_usable_clip_name_the_faults_and_the_remedies(tmp_p
         run(tmp_path / "in", tmp_path / "out", "--max-words-wrong", "0.4")
     for part in (
         "not used: words 1",
-        "Then add --language CODE",
+        "add --language CODE",
         "clips.tsv, then run python -m studio.prepare --apply",
     ):
         assert part in str(error.value)

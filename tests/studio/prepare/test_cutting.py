@@ -13,9 +13,9 @@ import soundfile
 from studio.prepare.alignment import find_longest_pauses
 from studio.prepare.arguments import CuttingConfig
 from studio.prepare.clips import CuttingJob, UnwritableError, cut_recording, read_spans
-from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, units_of
+from studio.prepare.cutting import Span, Unit, clip_cost, group, join_sentences, parts_of, units_of
 from studio.prepare.cutting import spans_of as spans_of_units
-from studio.prepare.levels import Levels, find_sounds, measure_levels
+from studio.prepare.levels import Levels, find_sounds, measure_levels, sounds_of_mask
 from studio.prepare.sources import find_sources
 from studio.prepare.transcripts import Cue
 
@@ -55,6 +55,20 @@ def test_sounds_have_their_times_at_every_rate(tmp_path: Path, rate: int) -> Non
     np.testing.assert_allclose(np.array(sounds), np.array(times), atol=2 * FRAME)
 
 
+def test_clicks_are_no_sounds_and_short_pauses_divide_none() -> None:
+    """At frames of 10 ms: sounds of more than 50 ms, between pauses of at least 200 ms."""
+
+    def sounds(*lengths: int) -> list[tuple[int, int]]:
+        """Sounds in frames, for alternating lengths of silence and sound."""
+        mask = np.concatenate([np.full(length, bool(place % 2)) for place, length in enumerate(lengths)])
+        return [(round(100 * start), round(100 * end)) for start, end in sounds_of_mask(mask, 0.01, 0.2)]
+
+    assert sounds(30, 4, 30) == [] and sounds(30, 6, 30) == [(30, 36)]
+    assert sounds(10, 50, 20, 50) == [(10, 60), (80, 130)]
+    assert sounds(10, 50, 19, 50, 10) == [(10, 129)]
+    assert sounds(10, 50, 15, 3, 15, 50) == [(10, 143)]  # pauses around a click are too short here
+
+
 @pytest.mark.parametrize("noise", [0.0, 1e-3, 2e-2])
 def test_noise_does_not_move_the_pauses(tmp_path: Path, noise: float) -> None:
     times = talk(tmp_path / "talk.wav", [(2.0, 0.5)] * 20, noise=noise)
@@ -82,6 +96,19 @@ def test_margins_are_silence_of_the_set_length(tmp_path: Path) -> None:
     (span,) = spans_of(measure_levels(tmp_path / "talk.wav"), CuttingConfig(margin=0.25))
     assert span.start == pytest.approx(start - 0.25, abs=2 * FRAME)
     assert span.end == pytest.approx(end + 0.25, abs=2 * FRAME)
+
+
+def test_a_clip_keeps_the_margin_or_what_silence_there_is(tmp_path: Path) -> None:
+    """At the ends of a recording all of a shorter silence, between two clips half of a shorter pause each."""
+    units = [Unit(0.06, 2.0), Unit(2.15, 4.0), Unit(5.0, 7.0)]
+    spans = parts_of(units, 7.05, CuttingConfig(margin=0.1))
+    assert [(span.start, span.end) for span in spans] == [
+        (0.0, pytest.approx(2.075)),
+        (pytest.approx(2.075), pytest.approx(4.1)),
+        (pytest.approx(4.9), 7.05),
+    ]
+    (span,) = parts_of([Unit(0.5, 2.0)], 3.0, CuttingConfig(margin=0.1))
+    assert (span.start, span.end) == (pytest.approx(0.4), pytest.approx(2.1))
 
 
 def test_speech_without_a_pause_is_divided_and_marked(tmp_path: Path) -> None:

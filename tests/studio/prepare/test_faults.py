@@ -12,6 +12,7 @@ from studio.prepare.arguments import CuttingConfig, FaultLimits
 from studio.prepare.faults import Candidate, Measures, bandwidth, find_faults, is_usable, measure_clip
 from studio.prepare.levels import decibels
 from studio.prepare.speakers import find_voices
+from studio.prepare.texts import shares_wrong
 
 GOOD = Measures(level=-20.0, clipping=0, snr=40.0, bandwidth=8000.0)
 
@@ -79,6 +80,37 @@ def test_each_fault_has_its_name(change: dict[str, object], fault: str, usable: 
     assert others == [[]] * 30
     assert [name.startswith(fault) for name in found] == [True] * bool(fault)
     assert is_usable(found) is usable
+
+
+@pytest.mark.parametrize(
+    ("fault", "fine", "faulty"),
+    [
+        ("too short", {"seconds": 1.0, "text": "a" * 13}, {"seconds": 0.99, "text": "a" * 13}),
+        ("too long", {"seconds": 11.05, "text": "a" * 147}, {"seconds": 11.1, "text": "a" * 147}),
+        ("words", {"words_wrong": 0.4, "letters_wrong": 0.4}, {"words_wrong": 0.41, "letters_wrong": 0.4}),
+        ("words", {"words_wrong": 0.9, "letters_wrong": 0.2}, {"words_wrong": 0.9, "letters_wrong": 0.21}),
+        ("clipping", {"measures": GOOD._replace(clipping=2)}, {"measures": GOOD._replace(clipping=3)}),
+        ("noise", {"measures": GOOD._replace(snr=20.0)}, {"measures": GOOD._replace(snr=19.9)}),
+        ("bandwidth", {"measures": GOOD._replace(bandwidth=5000.0)}, {"measures": GOOD._replace(bandwidth=4900.0)}),
+        ("loudness", {"measures": GOOD._replace(level=-28.0)}, {"measures": GOOD._replace(level=-28.1)}),
+        ("loudness", {"measures": GOOD._replace(level=-12.0)}, {"measures": GOOD._replace(level=-11.9)}),
+        ("pace", {"text": "a" * 100}, {"text": "a" * 101}),
+        ("pace", {"text": "a" * 17}, {"text": "a" * 15}),
+    ],
+)
+def test_faults_begin_at_their_limits(fault: str, fine: dict[str, object], faulty: dict[str, object]) -> None:
+    good = Candidate(3.0, "a" * 40, False, GOOD, 0.1, 0.02, False, "", 0.0)
+    *_, first, second = find_faults(
+        [good] * 30 + [good._replace(**fine), good._replace(**faulty)], CuttingConfig(), FaultLimits()
+    )
+    assert first == [] and [name.split(" (")[0] for name in second] == [fault]
+
+
+def test_shares_of_wrong_words_and_letters() -> None:
+    assert shares_wrong("under score", "underscore") == (1.0, 0.0)
+    assert shares_wrong("one two three four", "one two three for") == (0.25, pytest.approx(1 / 15))
+    assert shares_wrong("one two", "a b c d e f g h i j k l m n") == (1.0, 1.0)
+    assert all(math.isnan(share) for share in shares_wrong("…", "word"))
 
 
 def directions(generator: np.random.Generator, centre: np.ndarray, count: int) -> np.ndarray:

@@ -98,7 +98,7 @@ def test_a_busy_endpoint_is_asked_again(
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((401, b"no such key"), r"401 no such key; a key goes into the environment variable TRANSCRIBER_API_KEY"),
+        ((401, b"no such key"), r"401 no such key; put a key into the environment variable TRANSCRIBER_API_KEY"),
         ((200, b"<html>"), r"answered '<html>', expected JSON with the key text"),
         ((200, b'{"text": 3}'), "expected JSON with the key text"),
         ((200, b"[]"), "expected JSON with the key text"),

@@ -126,6 +126,12 @@ def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_
     assert not killed.voice.exists()
     assert train.main(argv) == 0
 
+    check_equal(killed, whole)
+    check_voice(whole, tmp_path)
+
+
+def check_equal(killed: Project, whole: Project) -> None:
+    """Check that two projects have the same checkpoints, reports and voices."""
     for name in MODELS:
         ours, theirs = (
             load_checkpoint(project.run(name) / f"checkpoint_{name}_last.pt") for project in (killed, whole)
@@ -137,7 +143,6 @@ def test_kill_and_resume_give_the_bits_of_an_uninterrupted_run_and_a_voice_that_
         file = f"{REGISTRY[name].flag}.safetensors"
         voices = [load_checkpoint(project.voice / file) for project in (killed, whole)]
         assert differences(*voices) == []
-    check_voice(whole, tmp_path)
 
 
 def check_voice(project: Project, tmp_path: Path) -> None:
@@ -145,10 +150,10 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     config = json.loads((project.voice / "config.json").read_text())
     assert config["name"] == "whole" and config["vocoder"] in ("waveglow", "griffin-lim")
     card = (project.voice / "README.md").read_text()
-    assert ("| clips of training | 5 |" in card and "No recogniser" in card) or "WER %" in card
+    assert ("| clips for training | 5 |" in card and "no recogniser is installed" in card) or "WER %" in card
     assert "| 39 |" in card  # the last report
     assert (
-        "Tacotron2, selected by text that attention reads among epochs with a validation loss at most 0.1 above the lowest:"
+        "Tacotron2, selected by text that attention reads among epochs whose validation loss is at most 0.1 above the lowest:"
         in card
     )
     assert len(list((project.voice / "samples").glob("*.wav"))) == 2
@@ -190,11 +195,11 @@ def test_a_budget_ends_a_run_after_a_save_and_the_next_command_trains_no_more(
     before = log.stat().st_mtime
     steps = sum(data["train_iter_time"] for step, data in read_steps(log) if len(step) == 2)
     assert train_waveglow(project, plan)
-    assert progress_of(project).of("WaveGlow").reason == "its budget of 1 s"
-    assert f"WaveGlow: trained (its budget of 1 s); 8 s in all: {steps:.0f} s of steps, " in capfd.readouterr().out
+    assert progress_of(project).of("WaveGlow").reason == "its time limit of 1 s"
+    assert f"WaveGlow: trained (its time limit of 1 s); 8 s in all: {steps:.0f} s of steps, " in capfd.readouterr().out
     assert train_waveglow(project, plan) and log.stat().st_mtime == before
     out = capfd.readouterr().out
-    assert "WaveGlow: nothing to do, its plan is complete (its budget of 1 s); to train on, raise `epochs`" in out
+    assert "WaveGlow: nothing to do, its plan is complete (its time limit of 1 s); to train on, raise `epochs`" in out
     assert f"or run python -m studio.plan --minutes M short --projects {tmp_path}\n" in out
 
 
@@ -232,7 +237,7 @@ def test_a_budget_ends_with_an_epoch_and_its_report(tmp_path: Path, capsys, monk
     last = load_checkpoint(project.run("WaveGlow") / "checkpoint_WaveGlow_last.pt")
     assert last["epoch_complete"] and read_reports(project.run("WaveGlow"))[-1].epoch == last["epoch"]
     assert f"epoch {last['epoch']} is the last" in capsys.readouterr().out
-    assert progress_of(project).of("WaveGlow").reason == "its budget of 5 min"
+    assert progress_of(project).of("WaveGlow").reason == "its time limit of 5 min"
 
 
 def test_changed_clips_train_on_after_the_end_of_a_plan(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -267,7 +272,7 @@ def test_one_command_at_a_time_works_on_a_project(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(project.state / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         holder.stdout.readline()
-        message = f"{project.root}: another studio.prepare or studio.train is at work on it; wait for its end"
+        message = f"{project.root}: another studio.prepare or studio.train is working on it; wait until it ends"
         for command in (
             lambda: train.main(["busy", *flags]),
             lambda: prepare.main(["--name", "busy", "--apply", *flags]),

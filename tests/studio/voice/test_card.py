@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from common.training.checkup import BEST_BY
+from common.training.options import BEST_BY
 from studio.voice.card import cell_of, choice_of, column_of, describe_measures
 
 

@@ -7,6 +7,7 @@ import torch
 
 from common.draws import Draws
 from common.fast import Request
+from common.kernels import private_ops
 from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder, DecoderOutput
 from tacotron2.fast import prepared as fast_way
@@ -190,6 +191,18 @@ def test_a_prepared_model_in_autocast_has_no_gradients() -> None:
         output = prepared.infer(text, lengths)
     assert (output.mels.float() - plain.mels).norm() / plain.mels.norm() < 0.05
     assert not any(p.requires_grad for p in prepared.parameters())
+
+
+def test_int8_rounds_to_float16_on_cpus_alone() -> None:
+    model = small_model()
+    on_cpu = private_ops.has_float16_linear()
+    assert [fast_way.rounds(model, request) for request in (Request(), Request(half=True), Request(int8=True))] == [
+        False,
+        on_cpu,
+        on_cpu,
+    ]
+    model.to("meta")  # as a GPU, which --int8 has no effect on
+    assert [fast_way.rounds(model, request) for request in (Request(half=True), Request(int8=True))] == [True, False]
 
 
 def test_the_encoders_lstm_has_its_weights_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,36 +7,9 @@ import torch
 
 from common.fast import shallow_copy
 from common.kernels.recurrence import CHUNK
-from tacotron2.config import Tacotron2Config
 from tacotron2.decoder import Decoder
 from tacotron2.fast.training import TrainingDecoder
-
-SIZES = {
-    "n_mel_channels": 3,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 6,
-    "attention_dim": 5,
-    "attention_location_n_filters": 4,
-    "attention_location_kernel_size": 3,
-    "decoder_rnn_dim": 7,
-    "prenet_dim": 4,
-}
-
-
-def make_decoder(**config) -> Decoder:
-    """In float64, without dropout."""
-    off = {"p_attention_dropout": 0.0, "p_decoder_dropout": 0.0}
-    decoder = Decoder(Tacotron2Config(**{**SIZES, **off, **config})).double()
-    decoder.prenet.p_dropout = 0.0
-    return decoder
-
-
-def randn(*shape, grad=False):
-    return torch.randn(*shape, dtype=torch.float64, requires_grad=grad)
-
-
-def assert_close(got, want, bound=1e-12):
-    torch.testing.assert_close(got, want, rtol=0, atol=bound)
+from tests.tacotron2.test_decoder import assert_close, make_decoder, randn
 
 
 def fast(decoder: Decoder) -> Decoder:
@@ -117,28 +90,13 @@ def test_gradients_through_dropout():
         torch.testing.assert_close(above - below, slope, rtol=1e-5, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
 
 
-def test_the_whole_forward_is_the_plain_one():
-    """Same numbers, and no gradient is lost."""
-    decoder, memory, mels = make_decoder(n_frames_per_step=2), randn(2, 4, 8), randn(2, 3, 7)
-    inputs = memory, torch.tensor([4, 2]), mels, torch.tensor([7, 5])
-    results = []
-    for way in (fast, plain):
-        decoder.zero_grad()
-        output = way(decoder)(*inputs)
-        (output.mels.square().sum() + output.gates.square().sum()).backward()
-        results.append([output.mels, output.gates, output.alignments, *(p.grad for p in decoder.parameters())])
-    for got, want in zip(*results):
-        assert_close(got, want, 1e-9)
-
-
-@pytest.mark.parametrize("way", [fast, plain])
-def test_dropout_on_both_lstms(way):
+def test_dropout_on_both_lstms():
     """A share of the decoder LSTM's hidden state is 0; the attention LSTM's dropout alone reaches context and weights."""
     decoder = make_decoder(p_decoder_dropout=0.3, decoder_rnn_dim=50).train()
     prenet, memory = randn(20, 8, 4), decoder.attention_layer.memory(randn(8, 5, 8), torch.full((8,), 5))
 
     def twice():
-        return way(decoder).run(prenet, memory), way(decoder).run(prenet, memory)
+        return fast(decoder).run(prenet, memory), fast(decoder).run(prenet, memory)
 
     (outputs, weights), (others, same_weights) = twice()
     assert (outputs[:, :, :50] == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)

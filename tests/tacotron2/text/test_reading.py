@@ -55,9 +55,8 @@ def test_texts_of_the_embedded_clips_stay_unchanged() -> None:
 def test_a_long_text_is_read_like_its_sentences() -> None:
     """Rules depend on neighbouring words, but never across the end of a sentence."""
     pairs = [(f"So {written} it is.", f"So {spoken} it is.") for written, spoken in CASES if written[-1] not in ".!?"]
-    sentences = [
-        pair for pair in pairs if read_english(pair[0]) == pair[1]
-    ]  # leave out cases that depend on neighbouring words
+    # without the cases that depend on neighbouring words
+    sentences = [pair for pair in pairs if read_english(pair[0]) == pair[1]]
     assert len(sentences) > 300
     text = " ".join(written for written, _ in sentences)
     assert read_english(text) == " ".join(spoken for _, spoken in sentences)

@@ -66,20 +66,6 @@ def test_rounding_is_small(way: Convolution, dtype: torch.dtype, bound: float) -
         assert (got.double() - want).norm() <= bound * want.norm()
 
 
-@pytest.mark.parametrize("way", [Direct(2), WinogradTiles(2)], ids=str)
-def test_backward_is_the_slope(way: Convolution) -> None:
-    """By differences, without another convolution: linear in x and in the weight, so that one step is exact."""
-    x, weight, bias, d_outputs = tensors(1, 11)
-    _, d_x, d_weight = ours(way, torch.float64, x, weight, bias, d_outputs)
-    for number, gradient in ((0, d_x), (1, d_weight)):
-        step = torch.randn_like((x, weight)[number])
-        there = [x, weight]
-        there[number] = there[number] + step
-        results = [way.forward(a, way.arrange(w, torch.float64), bias) for a, w in ((x, weight), there)]
-        rise = ((results[1] - results[0]) * d_outputs).sum()
-        torch.testing.assert_close(rise, (gradient * step).sum(), rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("dtype", "channels", "kernel", "groups", "dilation", "way"),
     [

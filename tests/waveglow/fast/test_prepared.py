@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 from common.fast import Request, accelerate
 from common.kernels.int8 import can_multiply
 from common.kernels.private_ops import Processor
-from waveglow.denoiser import Denoiser
 from waveglow.fast.prepared import PreparedWN, convert_to_prepared
 from waveglow.fast.table import WAYS
 from waveglow.fast.upsampling import UpsampleProduct
@@ -23,8 +21,7 @@ CPU = torch.device("cpu")
 REQUESTS = [Request(), Request(half=True), Request(int8=True)]
 
 
-@pytest.mark.parametrize("frames", [1, 2, 9])
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("batch", "frames"), [(3, 1), (1, 9), (3, 9)])
 @pytest.mark.parametrize(
     "config",
     [{}, {"hop_length": 20, "upsample_kernel_size": 70}, {"upsample_channels": 1}, {"n_group": 12}],
@@ -54,9 +51,8 @@ def test_float32_audio_with_tiles_is_near_the_plain_models(small_model, frames: 
         audio, plain = convert_to_prepared(model, Request()).infer(mels, z=z), model.infer(mels, z=z)
         exact = copy.deepcopy(model).double().infer(mels.double(), z=z.double())
     rounding, largest = (plain - exact).abs().max(), exact.abs().max()
-    assert (audio - exact).abs().max() <= max(
-        3 * rounding, 4e-7 * largest
-    )  # in tiles each product rounds about twice as much
+    # in tiles each product rounds about twice as much
+    assert (audio - exact).abs().max() <= max(3 * rounding, 4e-7 * largest)
 
 
 @pytest.mark.parametrize(("hop", "kernel", "n_group"), [(16, 64, 8), (16, 50, 8), (20, 20, 8), (5, 17, 4)])
@@ -125,13 +121,6 @@ def test_a_prepared_model_has_infer_alone(small_model, request_) -> None:
         prepared(torch.randn(1, 3, 5), torch.randn(1, 80))
 
 
-@pytest.mark.parametrize("request_", REQUESTS[:2], ids=["float32", "half"])
-def test_copied_and_pickled_models_give_the_same_audio(small_model, request_) -> None:
-    prepared = accelerate(small_model(torch.float32), WAYS, "inference", request_)
-    for twin in (copy.deepcopy(prepared), pickle.loads(pickle.dumps(prepared))):
-        assert torch.equal(audio_of(twin), audio_of(prepared))
-
-
 def test_rows_apply_as_the_request_says(small_model, monkeypatch: pytest.MonkeyPatch) -> None:
     def way_name(phase: str, request: Request, dtype: torch.dtype = torch.float32) -> str:
         model = small_model(dtype)
@@ -151,12 +140,3 @@ def test_rows_apply_as_the_request_says(small_model, monkeypatch: pytest.MonkeyP
         assert way_name("inference", Request(half=True)) == name
     assert way_name("inference", Request(int8=True)) == ("int8" if can_multiply(CPU) else "prepared")
     assert way_name("inference", Request(int8=True), torch.float64) == "prepared"
-
-
-@pytest.mark.parametrize("request_", REQUESTS, ids=["float32", "half", "int8"])
-def test_a_denoiser_takes_a_prepared_model(small_model, request_) -> None:
-    model = small_model(torch.float32)
-    plain = Denoiser(model).bias_spectrum
-    prepared = Denoiser(accelerate(model, WAYS, "inference", request_)).bias_spectrum
-    bound = 1e-5 if request_ == Request() else 0.2  # the hum is small, and rounded as the audio is
-    assert (prepared - plain).norm() <= bound * plain.norm()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from tests.recipe import ROOT
 from waveglow.fast.training import TrainingWN, convert_for_training, gains
 from waveglow.loss_function import WaveGlowLoss
 from waveglow.model import WaveGlow
-from waveglow.spec import SPEC
 
 pytestmark = pytest.mark.slow
 
@@ -60,21 +58,6 @@ def test_float32_on_zen_5_is_left_to_the_plain_model(cpu: Processor, pays: bool)
 
 
 # --- against the plain model ---
-
-
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize(
-    ("batch", "n_frames", "samples"), [(1, 1, 16), (1, 5, 80), (3, 1, 16), (3, 7, 112), (2, 5, 75)], ids=str
-)
-def test_outputs_and_gradients_equal_the_plain_ones(small_model, recompute, batch, n_frames, samples) -> None:
-    """75 samples are 9 groups and 3 samples that are cut."""
-    model = small_model().train()
-    mels, audio = clips(n_frames, batch=batch, dtype=torch.float64)
-    plain, ours = (step(trained, mels, audio[:, :samples]) for trained in (model, fast(model, recompute)))
-    assert len(plain) == len(ours) == 2 + len(list(model.parameters()))
-    for want, got in zip(plain, ours, strict=True):
-        assert want.abs().max() > 0
-        torch.testing.assert_close(got, want, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_frames", [3, 32])
@@ -188,15 +171,6 @@ def test_nothing_is_recomputed_outside_of_training(small_model, runs, training: 
         z.sum().backward()
     assert order == [0, 1, 2, 3, 4]
     assert torch.equal(expected, z)
-
-
-def test_the_flag_is_no_part_of_the_config() -> None:
-    parser = argparse.ArgumentParser()
-    SPEC.add_training_arguments(parser)
-    for words, recompute in (["--recompute"], True), ([], False):
-        options = vars(parser.parse_args(words))
-        assert options["recompute"] is recompute
-        assert "recompute" not in SPEC.config_from_options(options)
 
 
 # --- memory ---

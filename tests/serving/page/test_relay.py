@@ -56,14 +56,15 @@ def test_tokens_have_128_random_bits():
 
 
 def test_a_reader_who_leaves_is_noted():
-    from serving.pace import Pace
+    from serving.limits import Pace
     from serving.page.relay import Relay
 
     async def run() -> None:
-        channel = Relay().open(22050)
-        channel.put(b"abc")
-        reading = channel.read(Pace(60))
-        assert await anext(reading) == b"abc" and not channel.left
+        channel, pace = Relay().open(22050), Pace(60)
+        channel.put(bytes(2 * 22050))
+        reading = channel.read(pace)
+        assert len(await anext(reading)) == 2 * 22050 and not channel.left
+        assert pace.has_audio and pace.lag == -2.0  # a second of audio, which a reader may take at half its speed
         await reading.aclose()
         assert channel.left
 

@@ -37,7 +37,7 @@ def start_file(path: Path, model: str, symbols: list[str] | None = None, **confi
 
 def parse(model: str, output: Path, start: Path, *words: str) -> argparse.Namespace:
     command = ["-m", model, "-o", str(output), "--warm-start", str(start), *words]
-    return parse_training_arguments(command, REGISTRY, "")[0]
+    return argparse.Namespace(**parse_training_arguments(command, REGISTRY, "")[0].model)
 
 
 def test_a_run_takes_audio_and_nested_sizes_of_the_file(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""A dry run's numbers against what a step then takes, and its figures for other programs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import train
+from common.run import memory
+from common.run.distributed import Dist
+from common.training.arguments import parse_training_arguments
+from common.training.forecast import describe_plan, longest_batch, memory_advice, size
+from common.training.loop import train_step
+from common.training.optimization import Pace
+from data_functions import get_loaders
+from models import REGISTRY, load_model
+from tests.common.training.points import change
+from tests.recipe import MODELS, flags, succeed, train_tiny_model
+
+CPU = Dist(0, 0, 1, torch.device("cpu"))
+
+
+def build_run(model: str, folder: Path, *words: object):
+    options, spec = parse_training_arguments([*flags(model, folder, 8), *map(str, words)], REGISTRY, "")
+    loader = get_loaders(options, CPU).training
+    return train.make_state(spec, options, CPU, train.pace_of(spec, options, loader))[0], loader
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [("WaveGlow", ["--wn-channels", 64]), ("Tacotron2", ["--postnet-embedding-dim", 256, "--attention-rnn-dim", 128])],
+)
+def test_the_estimated_peak_is_near_the_one_of_a_step(tmp_path: Path, model: str, words: list[object]) -> None:
+    state, loader = build_run(model, tmp_path, "-bs", 6, *words)
+    said = "\n".join(describe_plan(state, loader))
+    found = re.search(r"estimated peak: ([\d.]+) MB, with 6 such clips", said)
+    assert found, said
+    weights = memory.state_bytes(state.model).weights
+    batch = longest_batch(loader, 6)
+    measured = memory.measure_peak(CPU.device, lambda: train_step(state, [batch]))  # Adam's averages are made in it
+    assert float(found[1]) * 1e6 == pytest.approx(measured + weights, rel=0.3)
+
+
+def test_nothing_is_trained(tmp_path: Path) -> None:
+    state, loader = build_run("Tacotron2", tmp_path)
+    before = {name: value.clone() for name, value in state.model.named_parameters()}
+    describe_plan(state, loader)
+    for name, value in state.model.named_parameters():
+        assert torch.equal(value, before[name]) and value.grad is None
+
+
+def test_the_longest_clips_make_the_batch(tmp_path: Path) -> None:
+    _, loader = build_run("Tacotron2", tmp_path)
+    dataset = loader.dataset
+    lengths = sorted(dataset.dataset.lengths)  # type: ignore[attr-defined]
+    assert longest_batch(loader, 3).text_lengths.tolist() == lengths[:-4:-1]  # type: ignore[attr-defined]
+
+
+def test_what_is_sent_and_the_rates(tmp_path: Path) -> None:
+    state, loader = build_run("WaveGlow", tmp_path, "--epochs", 5, "--lr-schedule", "cosine", "-lr", 0.5)
+    change(state, dist=Dist(0, 0, 4, torch.device("cpu")), pace=Pace(2, 8, 4))
+    said = describe_plan(state, loader)
+    parameters = sum(weight.numel() for weight in state.model.parameters())
+    assert said[1].endswith(f"each process sends {size(2 * 3 / 4 * 4 * parameters)} of float32 gradients")
+    assert said[3].startswith("learning rate: 0.5 in the first step, 0.0122 in the last")  # 0.5 (1 + cos(0.9 pi)) / 2
+
+
+def test_the_advice_is_at_most_half(tmp_path: Path) -> None:
+    state, _ = build_run("WaveGlow", tmp_path, "-bs", 8)
+    assert memory_advice(state).startswith("lower --batch-size from 8 to 4 and set --grad-accumulation-steps 2")
+    change(state, batch_size=1)
+    assert memory_advice(state).startswith("not even --batch-size 1 fits: add --amp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_ten_steps_and_the_memory_of_a_clip(tmp_path: Path, model: str) -> None:
+    path = tmp_path / "figures.json"
+    succeed("train.py", *flags(model, tmp_path), "--dry-run", "--measure", path)
+    figures = json.loads(path.read_text())
+    weights = sum(weight.numel() for weight in load_model(model, train_tiny_model(model)).parameters())
+    assert (figures["model"], figures["parameters"], figures["clips"]) == (model, weights, 5)
+    assert (figures["clips_per_step"], figures["steps_per_epoch"]) == (2, 2)
+    assert len(figures["step_seconds"]) == 10 and min(figures["step_seconds"]) > 0
+    # weights and both averages of Adam are float32
+    assert figures["always"] >= 3 * 4 * weights and figures["clip"] > 0
+    assert figures["available"] > figures["always"] + 2 * figures["clip"]
+    assert figures["report_seconds"] == 0  # no --evaluate-every
+    assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.slow
+def test_the_time_of_a_report_is_measured_and_nothing_is_written(tmp_path: Path) -> None:
+    path, began = tmp_path / "figures.json", time.time()
+    reports = ["--epochs-per-validation", "1", "--evaluate-every", "1", "--evaluate-lines", "2"]
+    reports += ["--evaluate-without", "asr", "mos", "likeness"]
+    succeed("train.py", *flags("Tacotron2", tmp_path), *reports, "--dry-run", "--measure", path)
+    figures = json.loads(path.read_text())
+    passed = time.time() - figures["began"]
+    assert 0 < figures["report_seconds"] < passed < time.time() - began
+    assert figures["report_seconds"] + sum(figures["step_seconds"]) < passed
+    assert {file.suffix for file in tmp_path.iterdir()} == {".txt", ".json"}  # the lists of the test, and the figures
+
+
+@pytest.mark.slow
+def test_a_batch_that_cannot_fit_is_not_tried(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    succeed("train.py", *flags("Tacotron2", tmp_path), "-bs", 10**9, "--dry-run", "--measure", path)
+    figures = json.loads(path.read_text())
+    assert figures["step_seconds"] == [] and figures["clips_per_step"] == 5

@@ -1,0 +1,339 @@
+"""Hostile clients of a server process: random and broken requests, bodies, paths, sockets, slow clients, crowds, the page's routes.
+
+The counts are samples. By hand, with more: HOSTILE=20 pytest tests/serving/test_hostile.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.recipe import ROOT
+from tests.serving.conftest import LONG, pcm
+from tests.serving.server_process import PATIENCE, SPEECH, ServerProcess, request_bytes, serve, wait_until
+
+pytestmark = pytest.mark.slow
+MANY = int(os.environ.get("HOSTILE", "1"))
+MEGABYTE = 2**20
+GROWTH = 200 * MEGABYTE  # of the server's memory through all attacks
+JSON = {"content-type": "application/json"}
+API, FORM = "/gradio_api", "multipart/form-data; boundary=x"
+
+
+@pytest.fixture(scope="module")
+def memory(server: ServerProcess) -> Iterator[None]:
+    server.speak()  # buffers of the models
+    process = psutil.Process(server.process.pid)
+    before = process.memory_info().rss
+    yield
+    assert process.memory_info().rss < before + GROWTH
+
+
+@pytest.fixture(autouse=True)
+def healthy(server: ServerProcess, memory: None) -> Iterator[None]:
+    """After each attack, the server works as before."""
+    yield
+    wait_until(lambda: server.metric("tts_queue_length") == 0 == server.metric("tts_active_requests"))
+    assert httpx.get(f"{server.url}/healthz").status_code == 200 and server.speak() == pcm("Two.")
+    assert not [line for line in server.log if "traceback" in line]
+    assert not [line for line in server.errors if "Traceback" in line]
+
+
+def test_random_requests_break_no_promise_of_the_openapi_document(server: ServerProcess) -> None:
+    """Schemathesis: no server error, types and bodies of answers as the document says."""
+    pytest.importorskip("schemathesis", reason="schemathesis, of tests/requirements.txt, is not installed")
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    words = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", "--seed", "1"]
+    words += ["--max-examples", str(15 * MANY), "--workers", "2", "--generation-database", "none", "--no-color"]
+    words += ["--checks", checks, "--continue-on-failure", "--request-timeout", "60"]
+    result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"[" * 100_000, 400),
+        (b'{"input": ' * 50_000 + b"1", 400),
+        (b'{"input": "\xff\xfe"}', 400),
+        (b'{"input": "\\ud800"}', 400),
+        (b'{"input": "a", "seed": 1e999}', 400),
+        (b'{"input": "a", "seed": ' + b"9" * 5000 + b"}", 400),
+        (b'{"input": "a", "speed": NaN}', 400),
+        (b'{"input": "a", "voice": "../../etc/passwd"}', 404),
+        (b'{"input": "a", "voice": {"id": "\\u0000"}}', 404),
+        (b'{"input": "a", "model": "../x"}', 404),
+        (b'{"input": "' + b"a" * 4097 + b'"}', 400),
+        (b'{"input": "' + b"a" * MEGABYTE + b'"}', 413),
+    ],
+)
+def test_bodies_that_are_refused(server: ServerProcess, body: bytes, status: int) -> None:
+    answer = httpx.post(f"{server.url}{SPEECH}", content=body, headers=JSON, timeout=PATIENCE)
+    assert answer.status_code == status and len(answer.content) < 2000
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+def test_paths_reach_no_file(server: ServerProcess) -> None:
+    for path in ("/v1/models/..%2f..%2fetc%2fpasswd", "/v1/../../etc/passwd", "/%00", "//etc/passwd", "/docs/../.."):
+        with server.connect() as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda client=client: client.recv(65536), b""))
+        assert re.match(rb"HTTP/1.1 (404|400) ", answer) and b"root:" not in answer, path
+
+
+def test_broken_http_is_refused(server: ServerProcess) -> None:
+    body = b'{"input": "Two."}'
+    chunked = f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    for data, statuses in (
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n" * 50, (0, 400)),  # TLS
+        (b"GET /v1/none HTTP/9.9\r\n\r\n", (0, 400, 404, 505)),
+        (b"A" * MEGABYTE, (0, 400)),
+        (request_bytes(body, headers="X: " + "a" * MEGABYTE + "\r\n"), (0, 400, 431)),
+        (request_bytes(body, length=2**62), (413,)),
+        (request_bytes(body, headers="Content-Length: 3\r\n"), (0, 400)),
+        (request_bytes(body + b"\r\n", headers="Transfer-Encoding: chunked\r\n"), (0, 400)),
+        (chunked + 3 * (b"100000\r\n" + b" " * MEGABYTE + b"\r\n"), (0, 413)),
+    ):
+        assert server.status_of(data) in statuses, data[:80]
+
+
+def test_messages_of_sockets_that_are_refused(server: ServerProcess) -> None:
+    client_of = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
+    from websockets.exceptions import ConnectionClosed
+
+    url = server.url.replace("http", "ws") + f"{SPEECH}/stream"
+    messages: list[str | bytes] = [
+        *(b"\x00" * 1000, "{", "[" * 10_000, json.dumps({"type": "text"}) * 2),
+        *map(json.dumps, ({"type": "fly"}, {"type": "start", "voice": "../x"}, {"type": "text", "text": "a" * 4097})),
+        json.dumps({"type": "text", "text": "a" * 2 * MEGABYTE}),
+    ]
+    for message in messages:
+        with client_of.connect(url, open_timeout=PATIENCE) as client, pytest.raises(ConnectionClosed):
+            client.send(message)
+            while True:
+                client.recv(timeout=30)
+
+    def leave(number: int) -> None:
+        with client_of.connect(url, open_timeout=PATIENCE) as client:
+            for _ in range(number % 3):
+                client.send(json.dumps({"type": "text", "text": "It is nine. "}))
+            client.socket.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(leave, range(12 * MANY)))
+
+
+def test_slow_clients_do_not_delay_others(server: ServerProcess) -> None:
+    """Connections that send a byte now and then, or do not read their answer, leave the server free."""
+    data = request_bytes(json.dumps({"input": LONG[:300], "response_format": "wav"}).encode())
+    clients = [server.connect() for _ in range(len(data) - 25)]
+    try:
+        for i, client in enumerate(clients):
+            client.sendall(data[: 20 + i])  # some stop within the headers, some within the body
+        readers = [server.connect() for _ in range(8)]
+        for reader in readers:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            reader.sendall(data)  # and never read
+        assert server.speak() == pcm("Two.")
+        for i, client in enumerate(clients):
+            client.sendall(data[20 + i : 21 + i])
+        assert server.speak() == pcm("Two.")
+    finally:
+        for client in [*clients, *readers]:
+            client.close()
+
+
+@pytest.mark.parametrize("stage", ["connected", "headers", "body", "accepted", "first byte", "reset"])
+def test_clients_that_leave_at_every_stage(server: ServerProcess, stage: str) -> None:
+    data = request_bytes(json.dumps({"input": LONG[:300], "response_format": "pcm"}).encode())
+    sent = {"connected": 0, "headers": 40, "body": len(data) - 5}.get(stage, len(data))
+    for _ in range(10 * MANY):
+        with server.connect() as client:
+            client.sendall(data[:sent])
+            if stage == "first byte":
+                client.recv(1)
+            if stage == "reset":  # closes with RST in place of FIN
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if stage in ("accepted", "first byte", "reset"):
+            wait_until(lambda: server.metric("tts_queue_length") < 30)
+
+
+def test_a_crowd_at_once(server: ServerProcess) -> None:
+    """Each has its own audio, or a refusal with Retry-After; none is lost or mixed up."""
+    texts = ["Two.", "Yes!", "Good morning.", "Ten past nine."]
+
+    async def ask(client: httpx.AsyncClient, number: int) -> int:
+        text = texts[number % len(texts)]
+        answer = await client.post(SPEECH, json={"input": text, "response_format": "pcm"})
+        if answer.status_code == 200:
+            assert answer.content == pcm(text)
+        else:
+            assert int(answer.headers["retry-after"]) >= 1 and answer.json()["error"]["code"]
+        return answer.status_code
+
+    async def ask_all() -> list[int]:
+        limits = httpx.Limits(max_connections=100 * MANY)
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
+            return await asyncio.gather(*(ask(client, number) for number in range(100 * MANY)))
+
+    statuses = asyncio.run(ask_all())
+    assert set(statuses) == {200, 503} and statuses.count(200) >= 32
+
+
+@pytest.fixture
+def page(server: ServerProcess) -> ServerProcess:
+    pytest.importorskip("gradio", reason="gradio, of requirements/serving.txt, is not installed")
+    return server
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b'--x\r\nContent-Disposition: form-data; name="files"\r\n\r\nabc\r\n--x--\r\n', FORM, 400),  # no file
+        (b"--x\r\nContent-Disposition: nonsense\r\n\r\nabc\r\n--x--\r\n", FORM, 400),
+        (b"--x\r\n\r\nabc\r\n--x--\r\n", FORM, 400),
+        (b"abc", FORM, 400),
+        (b"abc", "multipart/form-data", 400),
+        (b"abc", "text/plain", 400),
+        (b"", "", 400),
+        (b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\nabc\r\n--x--\r\n', FORM, 200),  # of nothing
+    ],
+)
+def test_uploads_that_are_refused(page: ServerProcess, body: bytes, kind: str, status: int) -> None:
+    answer = httpx.post(f"{page.url}{API}/upload", content=body, headers={"content-type": kind}, timeout=PATIENCE)
+    assert answer.status_code == status and (status != 200 or answer.json() == [])
+
+
+def test_events_that_the_page_does_not_have(page: ServerProcess) -> None:
+    for event in (9999, -1, "x", None):
+        body = {"data": [1], "fn_index": event, "session_hash": "s"}
+        assert 400 <= httpx.post(f"{page.url}{API}/queue/join", json=body, timeout=PATIENCE).status_code < 500
+        assert (
+            400 <= httpx.post(f"{page.url}{API}/call/{event}", json={"data": [1]}, timeout=PATIENCE).status_code < 500
+        )
+    # Else a fault of the server on these paths would be silent.
+    wait_until(lambda: any("values that do not fit the page" in line.get("error", "") for line in page.log))
+
+
+FILE = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
+
+
+@pytest.mark.parametrize("value", [7, [], {}, None, "x", FILE], ids=str)
+def test_values_of_wrong_types(page: ServerProcess, value: Any) -> None:
+    """Each event of the page ends, with its own error or an outcome, and none of them gets the file."""
+    events = httpx.get(f"{page.url}/config", timeout=PATIENCE).json()["dependencies"]
+    for event in events:
+        if event["backend_fn"] and event["inputs"]:
+            for data in ([value] * len(event["inputs"]), [value]):
+                assert "root:" not in outcome(page, event["id"], data)
+
+
+def outcome(server: ServerProcess, event: int, data: list[Any]) -> str:
+    """Send an event, and wait for its end."""
+    body = {"data": data, "fn_index": event, "session_hash": "s"}
+    assert httpx.post(f"{server.url}{API}/queue/join", json=body, timeout=PATIENCE).status_code == 200
+    with httpx.stream("GET", f"{server.url}{API}/queue/data", params={"session_hash": "s"}, timeout=PATIENCE) as lines:
+        for line in lines.iter_lines():
+            if line and json.loads(line.removeprefix("data: "))["msg"] == "process_completed":
+                return line
+    raise AssertionError("the event does not end")
+
+
+def test_limits_in_time_and_number() -> None:
+    """Clients that read or send nothing are cut off after --idle-timeout; connections beyond the limit of open files are closed at
+    once, and leave the log as it is; at the end of --grace an answer is cut off. The key is that of the environment.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
+    flags = ("--seed", 3, "--idle-timeout", 1.5, "--max-queue", 4, "--timeout", 100, "--grace", 0.2, "--page")
+    try:
+        with serve(*flags, TTS_API_KEY="secret") as server:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(1000, limits[1]), limits[1]))
+            assert httpx.get(f"{server.url}/v1/voices").status_code == 401
+            key = {"authorization": "Bearer secret"}
+            assert server.speak(**key) == pcm("Two.")
+            clients_that_read_nothing_are_cut_off(server)
+            requests_that_do_not_arrive_are_cut_off(server)
+            connections_beyond_the_files_are_closed(server)
+            assert server.speak(**key) == pcm("Two.")
+            assert [line for line in server.log if line["level"] != "INFO"] == [] and "secret" not in str(server.log)
+            body = {"input": LONG * 20, "response_format": "pcm"}
+            with httpx.stream("POST", f"{server.url}{SPEECH}", json=body, headers=key, timeout=PATIENCE) as response:
+                chunks = response.iter_raw()
+                next(chunks)
+                server.process.send_signal(signal.SIGTERM)
+                with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+                    list(chunks)
+            assert server.process.wait(60) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+KEY = "Authorization: Bearer secret\r\n"
+
+
+def clients_that_read_nothing_are_cut_off(server: ServerProcess) -> None:
+    """Their answers give their places in the queue back, and their connections end."""
+    body = json.dumps({"input": LONG * 20, "response_format": "wav", "speed": 0.25}).encode()
+    process = psutil.Process(server.process.pid)
+    files = process.num_fds()
+    readers = [server.connect() for _ in range(4)]
+    for reader in readers:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        reader.sendall(request_bytes(body, headers=KEY))
+    wait_until(lambda: len([line for line in server.lines("request") if "read nothing for 1.5 s" in str(line)]) == 4)
+    wait_until(lambda: server.metric("tts_queue_length") == 0)  # the line of log comes just before
+    wait_until(lambda: process.num_fds() <= files)
+    for reader in readers:
+        reader.close()
+
+
+def requests_that_do_not_arrive_are_cut_off(server: ServerProcess) -> None:
+    """Nothing, half a head, half a body, half an upload to the page."""
+    data = request_bytes(json.dumps({"input": "Two."}).encode(), headers=KEY)
+    upload = request_bytes(b"--x\r\n", 1000, f"{API}/upload", f"{KEY}Content-Type: {FORM}\r\n")
+    late = [data[:-5], *[upload] * bool(find_spec("gradio"))]
+    for sent, status in ((b"", b""), (data[:40], b""), *((sent, b"HTTP/1.1 408") for sent in late)):
+        with server.connect() as client:
+            client.sendall(sent)
+            assert client.recv(12) == status
+            while client.recv(4096):
+                pass
+
+
+def connections_beyond_the_files_are_closed(server: ServerProcess) -> None:
+    """They all wait when the server looks."""
+    server.process.send_signal(signal.SIGSTOP)
+    clients = [server.connect() for _ in range(250)]
+    server.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: is_closed(clients[-1]))
+    wait_until(lambda: is_closed(clients[0]))  # after the time-out
+    for client in clients:
+        client.close()
+
+
+def is_closed(client: socket.socket) -> bool:
+    client.settimeout(0.01)
+    try:
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
