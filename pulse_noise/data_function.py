@@ -17,8 +17,8 @@ from torch import Tensor
 
 from common.audio.audio_processing import load_audio
 from common.audio.stft import SILENCE, AudioConfig, TacotronSTFT
-from common.data.clip_limits import audio_seconds, check_clips, length_problem
 from common.data.filelist import Utterance
+from common.data.mels import audio_seconds, check_clips, length_problem
 from common.options import from_options
 from common.quality.likeness import track_pitch
 from common.spec import Key, Options
