@@ -65,9 +65,8 @@ from models import REGISTRY
 from synthesizer import Choice, Line, Speech, SynthesisConfig, Synthesizer, choose_checkpoints
 
 SPECS = REGISTRY.values()
-MOST_PICTURES = (
-    64  # alignments are drawn by default for up to this many lines, since drawing takes longer than synthesis
-)
+# Lines up to which alignments are drawn by default: drawing takes longer than synthesis
+MOST_PICTURES = 64
 # Problems of lines without sound
 UNFIT = f"does not fit into memory, not even as the only line of a batch; {OTHERS_WRITTEN}"
 STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {OTHERS_WRITTEN}"
@@ -170,9 +169,8 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
         remove_leftovers(options.output)
         if not options.resume:
             remove_manifests(options.output, options.suffix)
-    settings = broadcast(
-        digest_of(options, voice, choice), dist
-    )  # after the removal above and before any process writes
+    # after the removal above and before any process writes
+    settings = broadcast(digest_of(options, voice, choice), dist)
     path = log_path(options.output, options.log_file)
     moved = move_training_log_aside(path) if dist.is_main else []
     opened = NvLog(path) if dist.is_main else NullLog()

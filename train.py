@@ -1,6 +1,7 @@
 """Train a model: python train.py -m MODEL … on one GPU or the CPU, python -m multiproc train.py -m MODEL … on every GPU.
 
-Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.py -m MODEL -h` lists a model's flags.
+Writes checkpoints, nvlog.json and TensorBoard files to --output. `python train.py -h` lists the flags that all models share, and
+`python train.py -m MODEL -h` those of a model too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Serve the embedded voice on 127.0.0.1:8000: bash scripts/serve.sh [flags of python -m serving]. The first run needs about 1.9 GB.
+# Serve the embedded voice on 127.0.0.1:8000: bash scripts/serve.sh [flags of python -m serving]. Installs its packages first.
 #
-# Creates .venv if needed and installs requirements/serving.txt into it; --install-only stops there. Safe to run again: nothing is
-# installed twice.
+# Creates .venv if it is missing and installs requirements/serving.txt into it, about 1.9 GB with PyTorch. --install-only stops after
+# that. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

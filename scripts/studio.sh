@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The studio's page on 127.0.0.1:8010: bash scripts/studio.sh [flags of python -m studio]. About 200 MB of downloads at first, and PyTorch.
+# The studio's page on 127.0.0.1:8010: bash scripts/studio.sh [flags of python -m studio]. The first run downloads about 200 MB, and PyTorch.
 #
-# Makes .venv first if it is not there, and adds requirements/eval.txt (a speech recogniser with its weights, a pitch tracker, which
-# needs a C++ compiler) and requirements/studio.txt. --install-only ends there; python -m studio.prepare, studio.plan and studio.train
-# then do the same on a terminal. Safe to run again: nothing is installed twice.
+# Creates .venv if it is missing, and installs requirements/eval.txt (a speech recogniser with its weights; a pitch tracker, which
+# needs a C++ compiler) and requirements/studio.txt. --install-only stops there; python -m studio.prepare, studio.plan and studio.train
+# then do the same in a terminal. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

@@ -73,7 +73,7 @@ def packed_export(project: Project, target: str) -> Path:
 
 def parse_args(argv: list[str]) -> ExportOptions:
     """Parse the command's flags."""
-    parser = project_parser("studio.export", __doc__, "project whose voice is exported")
+    parser = project_parser("studio.export", __doc__, "project with the voice to export")
     runtimes = f"runtimes to export for: {', '.join(TARGETS)}"
     parser.add_argument("targets", metavar="TARGET", nargs="+", choices=list(TARGETS), help=runtimes)
     return from_options(ExportOptions, vars(parser.parse_args(argv)))

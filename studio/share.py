@@ -61,7 +61,7 @@ def pack(folder: Path, path: Path, name: str) -> None:
 
 def parse_args(argv: list[str]) -> ShareOptions:
     """Parse the command's flags."""
-    parser = project_parser("studio.share", __doc__, "project whose voice is packed")
+    parser = project_parser("studio.share", __doc__, "project with the voice to pack")
     add_fields(parser, ShareOptions)
     return from_options(ShareOptions, vars(parser.parse_args(argv)))
 

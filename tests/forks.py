@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {"train.py", "inference.py", "evaluate.py"}
 MODULES = {"multiproc", "torch.distributed.run"}
@@ -128,6 +130,8 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
                 channel.close()
                 return request
         channel.send(json.dumps(answer).encode())
+    for child in psutil.Process().children(recursive=True):  # of tests that were interrupted
+        child.kill()
     return None
 
 

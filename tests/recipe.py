@@ -1,4 +1,4 @@
-"""Helpers for tests: tiny models, a few clips of the embedded corpus, and scripts run in this process."""
+"""Helpers for tests: tiny models, a few clips of the embedded corpus, and commands run in this process or in others."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Result(NamedTuple):
     err: str
 
 
-def run(script: str, *words: object, cwd: Path = ROOT) -> Result:
+def run(script: str, *argv: object, cwd: Path = ROOT) -> Result:
     """Run a script as the command line would, but in this process. Exceptions other than an exit propagate."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    before, sys.argv = sys.argv, [script, *map(str, words)]
+    before, sys.argv = sys.argv, [script, *map(str, argv)]
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _working_folder(cwd):
             runpy.run_path(str(ROOT / script), run_name="__main__")
@@ -64,9 +64,9 @@ def run(script: str, *words: object, cwd: Path = ROOT) -> Result:
     return Result(code, out.getvalue(), err.getvalue())
 
 
-def succeed(script: str, *words: object, cwd: Path = ROOT) -> str:
+def succeed(script: str, *argv: object, cwd: Path = ROOT) -> str:
     """Run a script that must exit with 0; return its stdout."""
-    result = run(script, *words, cwd=cwd)
+    result = run(script, *argv, cwd=cwd)
     assert result.code == 0, result.err
     return result.out
 
@@ -85,24 +85,24 @@ def clips(folder: Path, training: int = 5, validation: int = 2) -> list[str]:
     """Write filelists of the embedded corpus's shortest clips; return the flags that name them."""
     rows = (ROOT / "filelists" / "clock_audio_text_train_filelist.txt").read_text().splitlines()
     rows = [rows[number - 1] for number in SHORT_CLIPS]
-    words = ["--dataset-path", str(ROOT)]
+    argv = ["--dataset-path", str(ROOT)]
     for part, lines in (("training", rows[:training]), ("validation", rows[-validation:])):
         path = folder / f"{part}.txt"
         path.write_text("\n".join(lines) + "\n")
-        words += [f"--{part}-files", str(path)]
-    return words
+        argv += [f"--{part}-files", str(path)]
+    return argv
 
 
 def flags(model: str, folder: Path, training: int = 5) -> list[str]:
-    """Build train.py's flags for a tiny model that trains on five clips into `folder`."""
+    """Build train.py's flags for a tiny model that trains on a few short clips into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = ["-m", model, "-o", str(folder), *clips(folder, training), *SHARED.split()]
-    return words + MODELS.get(model, "").split()
+    argv = ["-m", model, "-o", str(folder), *clips(folder, training), *SHARED.split()]
+    return argv + MODELS.get(model, "").split()
 
 
 @functools.cache
 def train_tiny_model(model: str) -> Path:
-    """Train a tiny model for two epochs, once for all tests, and return its checkpoint; no test may change the file."""
+    """Train a tiny model for two epochs, once per test process; no test may change the checkpoint."""
     folder = Path(tempfile.mkdtemp(prefix="recipe-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with torch.random.fork_rng():  # the numbers of a test must not depend on which test calls this first

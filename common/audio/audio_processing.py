@@ -24,10 +24,8 @@ from common.files import atomic_write
 LOSSY_CODECS = {"VORBIS", "OPUS", "MPEG_LAYER_I", "MPEG_LAYER_II", "MPEG_LAYER_III"}
 LOSSY_PEAK = 1.5
 ROUNDS, MOMENTUM = 60, 0.99  # of Griffin-Lim
-FIRST_PART, OTHER_PARTS = (
-    32,
-    256,
-)  # frames of Griffin-Lim's parts: the first is short, to be ready soon; long ones overlap less
+# frames of Griffin-Lim's parts: the first is short, to be ready soon; long ones overlap less
+FIRST_PART, OTHER_PARTS = 32, 256
 PART_WINDOWS = 24  # windows of context on either side of a part
 CREST = 3.0  # ratio of a frame's largest magnitude to its root mean square; 3 to 5 in speech and noise
 OGG_HEADER = 27  # bytes of a page before its segment table

@@ -76,9 +76,8 @@ class Evaluators:
             recording = item.recording.numpy()
             values["duration_ratio"] = len(audio) / len(recording)
             if self.compare is not None and rendition.audio is not item.recording:
-                longest = LONGEST_RATIO * len(
-                    recording
-                )  # warping needs memory proportional to the product of both lengths
+                # warping needs memory proportional to the product of both lengths
+                longest = LONGEST_RATIO * len(recording)
                 values |= self._compare(audio[:longest], recording, rate)
         pictures = {name: picture.numpy() for name, picture in rendition.pictures.items()}
         return Line(item.text, audio, transcript, values, counts, pictures)

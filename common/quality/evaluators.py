@@ -57,9 +57,8 @@ def at_rate(audio: np.ndarray, rate: int, wanted: int) -> np.ndarray:
         return audio
     import librosa
 
-    return librosa.resample(
-        audio, orig_sr=rate, target_sr=wanted, res_type="soxr_hq"
-    )  # soxr is a dependency of librosa
+    # soxr is a dependency of librosa
+    return librosa.resample(audio, orig_sr=rate, target_sr=wanted, res_type="soxr_hq")
 
 
 class OpinionScore:

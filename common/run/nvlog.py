@@ -178,7 +178,7 @@ class NvLog(Log):
 
     def say(self, sentence: str) -> None:
         sentence = printable(sentence)
-        with suppress(OSError):  # a closed terminal or pipe: the file has all records, and the run goes on
+        with suppress(OSError):  # a closed terminal or pipe: the file has all records, and the run continues
             if self._bars:
                 tqdm.write(sentence, file=sys.stdout)  # print would tear the bar
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from common.arguments import (
@@ -57,24 +57,33 @@ GROUPS: dict[str, tuple[tuple[type, tuple[str, ...]], ...]] = {
     "data": ((DataConfig, ("dataset_path", "training_files", "validation_files", "num_workers", "bucket_batches")),),
 }
 
+# Options whose defaults differ by model.
+BY_MODEL = [field.name for field in fields(TrainingDefaults) if field.name != "batch_size_amp"]
 
-def add_training_arguments(
-    parser: argparse.ArgumentParser, *models: TrainingDefaults, names: tuple[str, ...] = ()
-) -> None:
-    """Add the flags that all models share, with the defaults of one model, or in their help those of several, by name."""
-    defaults: dict[str, Any] = asdict(models[0]) if len(models) == 1 else dict.fromkeys(asdict(models[0]))
-    defaults |= {"batch_size": None, "anneal_factor": None, "anneal_steps": list(defaults["anneal_steps"] or [])}
+
+def add_training_arguments(parser: argparse.ArgumentParser, defaults: TrainingDefaults) -> None:
+    """Add the flags that all models share, with the defaults of one of them."""
+    values = {name: getattr(defaults, name) for name in BY_MODEL}
+    _add_groups(parser, values)
+    for name, value in values.items():
+        if name == "batch_size" or value is None:
+            _add_default(parser, name, _show(name, defaults))
+
+
+def _add_groups(parser: argparse.ArgumentParser, values: dict[str, Any]) -> None:
+    late = {"batch_size": None, "anneal_factor": None}  # make_options fills them in
+    defaults = values | late | {"anneal_steps": list(values["anneal_steps"] or [])}
     for title, parts in GROUPS.items():
         group = parser.add_argument_group(title)
-        for config, chosen in parts:
-            add_fields(group, config, *chosen, **defaults)
+        for config, names in parts:
+            add_fields(group, config, *names, **defaults)
     add_audio_arguments(parser)
-    shown = {name: [_show(name, model) for model in models] for name in asdict(models[0])}
-    for action in parser._actions:
-        texts = shown.get(action.dest)
-        if texts and (len(models) > 1 or action.default is None):
-            several = "; ".join(f"{text} for {name}" for text, name in zip(texts, names, strict=False))
-            action.help = f"{action.help} (default: {several or texts[0]})"
+
+
+def _add_default(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Add a default to an option's help, where the parser has none."""
+    action = next(action for action in parser._actions if action.dest == name)
+    action.help = f"{action.help} (default: {text})"
 
 
 def _show(name: str, defaults: TrainingDefaults) -> str:
@@ -132,7 +141,10 @@ def _help_without_model(first: Parser, registry: dict[str, ModelSpec]) -> None:
         formatter_class=HelpFormatter,
         parents=[first],
     )
-    add_training_arguments(parser, *(spec.training for spec in registry.values()), names=tuple(registry))
+    _add_groups(parser, dict.fromkeys(BY_MODEL))
+    for name in BY_MODEL:
+        shown = "; ".join(f"{_show(name, spec.training)} for {spec.name}" for spec in registry.values())
+        _add_default(parser, name, shown)
     parser.print_help()
     parser.exit()
 

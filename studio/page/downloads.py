@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import FileResponse
 
-from studio.export import find_download, list_downloads
+from studio.export import find_download
 from studio.page.context import Context
 from studio.project import Project, list_projects
 
@@ -23,17 +21,3 @@ def add_route(app: FastAPI, context: Context) -> None:
             raise HTTPException(404, "no such file")
         headers = {"Cache-Control": "no-store"}
         return FileResponse(found.path, media_type="application/zip", filename=found.name, headers=headers)
-
-
-def links(project: Project) -> str:
-    """List the files for download as HTML."""
-    items = [
-        f'<li><a href="download/{project.name}/{escape(found.name)}" download>{escape(found.name)}</a> ({size_of(found.size)})</li>'
-        for found in list_downloads(project)
-    ]
-    return f'<ul class="downloads">{"".join(items)}</ul>' if items else "<p>No files yet.</p>"
-
-
-def size_of(size: int) -> str:
-    """Format a number of bytes."""
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

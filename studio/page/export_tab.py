@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from common.errors import UsageError
 from exports.targets import TARGETS, missing_parts
-from studio.export import describe_commands
+from studio import export
 from studio.jobs.jobs import Job
 from studio.page.context import Context
-from studio.page.downloads import links
 from studio.page.events import HIDDEN, choose, errors_in_words, shorten
 from studio.project import Project
 
@@ -51,7 +51,7 @@ class Exporter:
             job = self._newest(found)
             state = shorten(self.context, job.message) if job else "Nothing has been exported yet."
             log = shorten(self.context, job.tail(LINES)) if job else ""
-            commands = "\n".join(["The same on the command line:\n\n```", *describe_commands(found), "```"])
+            commands = "\n".join(["The same on the command line:\n\n```", *export.describe_commands(found), "```"])
             return [state, log, links(found), commands, gr.Timer(active=bool(job and job.is_active))]
 
     def _start(self, project: Project, name: str, targets: list[str]) -> None:
@@ -62,6 +62,16 @@ class Exporter:
     def _newest(self, project: Project) -> Job | None:
         jobs = [job for name in (SHARE, EXPORT) if (job := self.context.jobs.find(project, name))]
         return max(jobs, key=lambda job: job.run.started, default=None)
+
+
+def links(project: Project) -> str:
+    """List the files for download as HTML."""
+    items = []
+    for found in export.list_downloads(project):
+        size = f"{found.size / 1e6:.1f} MB" if found.size >= 1e5 else f"{found.size / 1e3:.1f} kB"
+        name = escape(found.name)
+        items.append(f'<li><a href="download/{project.name}/{name}" download>{name}</a> ({size})</li>')
+    return f'<ul class="downloads">{"".join(items)}</ul>' if items else "<p>No files yet.</p>"
 
 
 def add_export_tab(context: Context, project: gr.Dropdown) -> None:

@@ -133,7 +133,7 @@ def connect_choice(
 
 
 def note(rows: list[ClipRow], edits: Edits, clip: str, use: str | None, text: str) -> Edits:
-    """Return the edits with that of the panel."""
+    """Return the edits together with the panel's."""
     return note_edit(rows, edits, clip, Edit(use or NO, " ".join(text.split()))) if clip else edits
 
 

@@ -29,11 +29,11 @@ from synthesizer import Choice, Line, Synthesizer
 
 MOST_CHARACTERS = 1000  # of a text
 LARGEST = {"seed": LARGEST_SEED, "sigma": 10.0, "strength": 10.0}
-NICE = 10  # a priority below that of a training, on Linux
+NICE = 10  # a lower priority than a training's, on Linux
 ATTEMPTS = 5  # to read checkpoints that a training is replacing
 
 Value = TypeVar("Value")
-Stamp = tuple[int, ...] | None  # identity of a file's content; None where it is missing
+Stamp = tuple[int, ...] | None  # identifies a file's contents; None if it is missing
 
 
 @dataclass(frozen=True, kw_only=True)

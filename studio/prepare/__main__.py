@@ -80,7 +80,8 @@ def prepare(options: PrepareOptions) -> None:
     store_proposals(project.state / PROPOSALS, rows)
     _remove_stale(project, cut.recordings)
     report.store_problems(project, cut.problems)
-    report.print_problems(cut.problems)
+    for line in report.describe_problems(cut.problems):
+        print(line)
     try:
         training, validation = write_lists(project, edits.rows, options.validation or VALIDATION)
     except DataError as error:

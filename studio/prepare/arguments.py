@@ -81,7 +81,7 @@ class TextConfig:
 
     @property
     def recogniser(self) -> str:
-        """The recogniser's name, a key of stored words; "" where none knows the language."""
+        """The recogniser's name, a key of stored words; "" if none knows the language."""
         if self.transcriber:
             return f"{self.transcriber} {self.transcriber_model} {self.language}"
         return "moonshine tiny" if self.language == "en" else ""
@@ -117,7 +117,7 @@ class PrepareOptions:
     limits: FaultLimits
     validation: float | None = option(
         None,
-        "clips for validation, as a number or a share below 1; whole recordings where there are ten or more"
+        "clips for validation, as a number or a share below 1; whole recordings if there are ten or more"
         f" (default: {VALIDATION:g}; with --apply, the value of the last run)",
         type=share_or_number,
         metavar="N",
@@ -152,7 +152,7 @@ def parse_args(argv: list[str] | None = None) -> PrepareOptions:
     argv = sys.argv[1:] if argv is None else argv
     options = from_options(PrepareOptions, vars(_parser().parse_args(argv)))
     if options.apply == (options.folder is not None):
-        without = "no FOLDER with --apply, which reads clips.tsv alone"
+        without = "no FOLDER with --apply, which only reads clips.tsv"
         raise UsageError(f"expected {without if options.apply else 'FOLDER, the recordings, or --apply'}")
     if options.folder is None:
         _refuse_without_effect(argv)
@@ -169,7 +169,7 @@ def _refuse_without_effect(argv: list[str]) -> None:
     if actions:
         spellings = [[s for s in action.option_strings if s in flags] or action.option_strings for action in actions]
         raise UsageError(
-            f"{', '.join(names[-1] for names in spellings)}: no effect with --apply, which reads clips.tsv alone;"
+            f"{', '.join(names[-1] for names in spellings)}: no effect with --apply, which only reads clips.tsv;"
             " run python -m studio.prepare FOLDER without --apply"
         )
 
@@ -182,5 +182,5 @@ def _check_folder(folder: Path, project: Project) -> None:
     if project.root.resolve().is_relative_to(folder.resolve()):
         raise UsageError(
             f"{folder}: contains the project {project.root}, whose clips would count as recordings;"
-            " choose a folder of recordings alone, or other --projects"
+            " choose a folder with nothing but recordings, or other --projects"
         )

@@ -15,12 +15,6 @@ from studio.prepare.review import NO, YES, CarriedEdits, ClipRow
 from studio.project import Project
 
 
-def print_problems(problems: Sequence[str]) -> None:
-    """Print the recordings left out, each with its reason."""
-    if problems:
-        print("\n".join(describe_problems(problems)))
-
-
 def describe_problems(problems: Sequence[str]) -> list[str]:
     """List the recordings left out, one a line below a heading; empty if there are none."""
     if not problems:
@@ -97,7 +91,7 @@ def figures(name: str, edits: CarriedEdits, training: Sequence[ClipRow], validat
 
 
 def count_faults(rows: Sequence[ClipRow]) -> Counter[str]:
-    """Count the clips with each fault, by its name."""
+    """Count the clips with each fault."""
     return Counter(kind_of(fault) for row in rows for fault in row.faults.split("; ") if fault)
 
 

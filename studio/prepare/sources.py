@@ -122,17 +122,13 @@ def _with_slugs(found: list[tuple[Path, str]]) -> list[SourceFile]:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content. Raises DataError if it cannot be read."""
+    digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+            while block := file.read(2**20):
+                digest.update(block)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _digest(file: Any) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(2**20):
-        digest.update(block)
     return digest.hexdigest()
 
 

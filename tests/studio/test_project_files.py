@@ -201,13 +201,22 @@ def test_a_ledger_keeps_whole_lines(tmp_path: Path) -> None:
 def test_flags_without_effect_beside_apply_are_refused_by_name(words: list[str], names: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_args(["--name", "mine", "--apply", *words])
-    expected = f"{names}: no effect with --apply, which reads clips.tsv alone; run python -m studio.prepare FOLDER"
+    expected = f"{names}: no effect with --apply, which only reads clips.tsv; run python -m studio.prepare FOLDER"
     assert str(error.value) == f"{expected} without --apply"
 
 
 def test_flags_with_an_effect_beside_apply(tmp_path: Path) -> None:
     options = parse_args(["--apply", "--validation", "3", "--name", "mine", "--projects", str(tmp_path)])
     assert (options.apply, options.validation, options.project.projects) == (True, 3, tmp_path)
+
+
+def test_flags_become_options_and_settings(tmp_path: Path) -> None:
+    flags = ["--no-fill-silence", "-sr", "16000", "--language", "de", "--pace", "3", "--allow-several-speakers"]
+    options = parse_args([str(tmp_path), "--name", "mine", "--projects", str(tmp_path.parent / "out"), *flags])
+    assert options.cutting == CuttingConfig(fill_silence=False, sampling_rate=16000)
+    assert (options.texts.language, options.texts.verify, options.texts.recogniser) == ("de", True, "")
+    assert (options.limits.pace, options.limits.min_snr) == (3.0, 20.0)
+    assert (options.validation, options.allow_several_speakers, options.apply) == (None, True, False)
 
 
 def test_limits_that_contradict_each_other() -> None:

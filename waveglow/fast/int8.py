@@ -87,7 +87,7 @@ class Int8Layer:
         return LayerInput(*quantise(x, padding=self.padding))
 
     def convolve(self, rows: Tensor, step: float, dtype: torch.dtype) -> Tensor:
-        """rows (R + 2 padding, I) in levels of such a step -> the dilated convolution (R, 2C)."""
+        """rows (R + 2 padding, I) in levels of this step -> the dilated convolution (R, 2C)."""
         return self.dilated(Levels(rows, step), dtype)
 
     def __call__(self, inputs: LayerInput, condition: Levels, start: int, x: Tensor, skips: Tensor) -> None:
@@ -144,7 +144,7 @@ class Int8WN(nn.Module):
         return weights.split_outputs(skips, x_a.dtype)
 
     def _run_layers(self, inputs: Inputs, steps: Sequence[float]) -> Tensor:
-        """Inputs whose condition (B, G, N) is in levels of such steps -> the sum of all skip outputs (B, G, S), in float32."""
+        """Inputs whose condition (B, G, N) is in levels of these steps -> the sum of all skip outputs (B, G, S), in float32."""
         x = inputs.x.clone(memory_format=torch.contiguous_format)  # channels innermost in memory too
         items = zip(inputs.first, x, map(Levels, inputs.condition, steps), strict=True)
         return torch.stack([self._run_item(*item) for item in items])

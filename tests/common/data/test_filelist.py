@@ -102,9 +102,10 @@ def test_missing_ljspeech_list_names_both_ways_out(kind: str, part: str) -> None
     assert message.endswith(f"--validation-files filelists/clock_{kind}_text_val_filelist.txt")
 
 
-def test_missing_list_of_another_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("read", "form"), [(read_filelist, "path|text a line"), (read_phrases, "phrase a line (-i)")])
+def test_a_missing_list_of_another_name(tmp_path: Path, read, form: str) -> None:
     path = tmp_path / "mine.txt"
-    assert failure(read_filelist, path) == f"{path}: no such file; expected a text file with one path|text a line"
+    assert failure(read, path) == f"{path}: no such file; expected a text file with one {form}"
 
 
 def test_present_files_pass(tmp_path: Path) -> None:
@@ -156,11 +157,6 @@ def test_all_bad_phrases_are_reported_at_once(tmp_path: Path) -> None:
         f"{path}:3: blank line, expected a phrase: remove the line",
         f"{path}:4: byte 0xff at column 5 is not UTF-8",
     ]
-
-
-def test_missing_phrases(tmp_path: Path) -> None:
-    path = tmp_path / "none.txt"
-    assert failure(read_phrases, path) == f"{path}: no such file; expected a text file with one phrase a line (-i)"
 
 
 def test_sifting_parts_good_rows_from_bad_ones(tmp_path: Path) -> None:

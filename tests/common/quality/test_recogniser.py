@@ -51,7 +51,7 @@ def test_a_long_clip_is_recognised_to_its_end(recogniser: Recogniser) -> None:
     assert recognised[-6:] == said[-6:]
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 1000])
+@pytest.mark.parametrize("count", [0, 1000])
 def test_a_few_samples_are_no_word(recogniser: Recogniser, count: int) -> None:
     assert recogniser(NOISE[:count], 22050) == ""
 
