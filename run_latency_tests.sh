@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Time speech synthesis as the published latency tables do: ./run_latency_tests.sh [benchmarks.latency flags]
 #
-# Texts of 128 characters, batches of 1 and 4, WaveGlow of 256 channels. On a GPU: half and single precision, 1000 iterations each.
-# With --cpu, or where there is no GPU: single precision, 10 iterations. Every combination prints a table and logs to
-# output/nvlog_latency_PRECISION_bsBATCH.json. Models have random weights unless --tacotron2 and --waveglow name checkpoints;
-# the checkpoint then sets WaveGlow's size. Flags at the end of a command line win. Other runs:
+# Texts of 128 characters, batches of 1 and 4, WaveGlow with 256 channels. On a GPU: half and single precision, 1000 iterations each.
+# With --cpu or without a GPU: single precision, 10 iterations. Every combination prints a table and logs to
+# output/nvlog_latency_PRECISION_bsBATCH.json. Models have random weights unless --tacotron2 and --waveglow name checkpoints, which
+# then set WaveGlow's size. Flags at the end of the command line take precedence. Other runs:
 #
 #     ITERATIONS=100 WARMUP=1 BATCH_SIZES="1 8" PRECISIONS=fp16 INPUT_LENGTH=64 ./run_latency_tests.sh
 set -euo pipefail
@@ -18,7 +18,7 @@ case " $* " in
   *" --cpu "*) ;;
   *)
     device=$("$python" -c 'from common.precision import pick_device; print(pick_device().type)')
-    if [ "$device" = cpu ]; then echo "note: no GPU here, so on the CPU, with few iterations"; fi
+    if [ "$device" = cpu ]; then echo "note: no GPU here: running on the CPU, with fewer iterations"; fi
     ;;
 esac
 if [ "$device" = cpu ]; then
@@ -26,7 +26,7 @@ if [ "$device" = cpu ]; then
 else
   defaults=(1000 3 "1 4" "fp16 fp32")
 fi
-# The recipe's smaller WaveGlow, where no checkpoint gives its size.
+# The recipe's smaller WaveGlow, unless a checkpoint gives the size.
 size=(--wn-channels 256)
 case " $*" in *" --waveglow"*) size=() ;; esac
 

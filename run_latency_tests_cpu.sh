@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run_latency_tests.sh on the CPU, even where there is a GPU: ./run_latency_tests_cpu.sh [benchmarks.latency flags]
+# Run run_latency_tests.sh on the CPU even if there is a GPU: ./run_latency_tests_cpu.sh [benchmarks.latency flags]
 # Single precision, batches of 1 and 4, few iterations; the same variables and flags as run_latency_tests.sh.
 set -euo pipefail
 exec bash "$(dirname "$0")/run_latency_tests.sh" --cpu "$@"

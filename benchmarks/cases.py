@@ -4,13 +4,12 @@
         case = make()
         case.reference(), case.ours()
 
-Each case is built and measured in its own process, since memory fragmented by another case would slow it down. Training runs the
-step of train.py, and inference the stages of inference.py, with random weights and random clips.
+Each case is built and measured in its own process, as memory fragmented by another case would slow it down. Training runs the step
+of train.py, inference the stages of inference.py, with random weights and random clips.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import math
 import os
@@ -32,11 +31,12 @@ from common import precision
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import save_checkpoint
 from common.fast import Request
+from common.inference.config import SynthesisConfig
 from common.inference.stages import mels_from_texts
 from common.inference.vocoders import LoadedModel, NeuralVocoder, Vocoder
 from common.kernels.int8 import can_multiply
 from common.run.distributed import Dist
-from common.spec import config_of
+from common.spec import Options, config_of
 from common.training.arguments import parse_training_arguments
 from common.training.loop import to_device, train_step
 from common.training.optimization import Pace
@@ -53,12 +53,8 @@ ROOT = Path(__file__).resolve().parent.parent
 AUDIO = AudioConfig()
 SECONDS_PER_FRAME = AUDIO.hop_length / AUDIO.sampling_rate
 SYMBOLS = 148  # number of symbol ids
-MEDIAN_FRAMES, SPREAD, SHORTEST, LONGEST = (
-    545,
-    0.4,
-    100,
-    870,
-)  # lengths of LJSpeech's clips, roughly, with a mean of 566 frames
+# Roughly the lengths of LJSpeech's clips, with a mean of 566 frames.
+MEDIAN_FRAMES, SPREAD, SHORTEST, LONGEST = 545, 0.4, 100, 870
 FRAMES_PER_SYMBOL = 5.66
 HUM = 0.02  # standard deviation of random values that replace zero weights
 IN_INT8 = "int8 (reference: float32)"
@@ -66,7 +62,7 @@ POLL = 0.002  # seconds between two checks for a file
 
 
 class Case(NamedTuple):
-    """A row of the table: two calls of the same work, and the amount of the unit in a call; None if the figure is in seconds."""
+    """A row of the table: two calls that do the same work, and its amount in units; None if the figure is in seconds."""
 
     name: str
     unit: str
@@ -75,7 +71,7 @@ class Case(NamedTuple):
     ours: Callable[[], Any]
     work: Callable[[], list[Work]] | None  # runs the reference once and counts its operations
     half: bool = False  # True if products may be in half precision
-    ms_each: bool = False  # True to print milliseconds a unit too
+    ms_each: bool = False  # True to print milliseconds per unit too
     int8: bool = False  # True if products may be in 8 bits
 
 
@@ -181,8 +177,8 @@ def tacotron2_inference(setting: Setting) -> Iterator[MakeCase]:
 def decoding(setting: Setting, request: Request, numbers: str) -> Case:
     """Case of a scripted plain decoder against the prepared one."""
     sizes, device = setting.sizes, setting.device
-    args, texts = synthesis_arguments(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
-    plain, model = (make_ready("acoustic", args, device, how) for how in (None, request))
+    options, texts = synthesis_options(setting, sizes.decoder_frames), [latency.sentence(sizes.input_length)]
+    plain, model = (make_ready("acoustic", options, device, how) for how in (None, request))
     scripted = exported_acoustic(ScriptedTacotron2(script_acoustic(plain.model), plain.model.config), plain.options)
     ids, lengths = torch.randint(1, SYMBOLS, (1, sizes.input_length)), torch.tensor([sizes.input_length])
     for _ in range(2):  # TorchScript profiles the first run and optimises in the second
@@ -190,7 +186,7 @@ def decoding(setting: Setting, request: Request, numbers: str) -> Case:
 
     def work() -> list[Work]:
         flops = count_flops(lambda: mels_from_texts(texts, plain, device, False))
-        return [Work(flops, step_bytes(plain.model, request.half), latency.decoder_steps(args))]
+        return [Work(flops, step_bytes(plain.model, request.half), latency.decoder_steps(options))]
 
     return Case(
         f"Tacotron 2 inference, {len(texts[0])} symbols, {numbers} (reference: TorchScript)",
@@ -216,10 +212,10 @@ def waveglow_inference(setting: Setting) -> Iterator[MakeCase]:
 def vocoding(setting: Setting, request: Request) -> Case:
     """Case of a plain vocoder against a fast one, without the denoiser."""
     sizes, device = setting.sizes, setting.device
-    args = synthesis_arguments(setting, sizes.decoder_frames)
+    options = synthesis_options(setting, sizes.decoder_frames)
     mels = torch.randn(1, AUDIO.n_mel_channels, sizes.vocoder_frames, device=device)
     lengths = torch.tensor([sizes.vocoder_frames])
-    plain, fast = (make_ready("vocoder", args, device, how) for how in (None, request))
+    plain, fast = (make_ready("vocoder", options, device, how) for how in (None, request))
     reference = NeuralVocoder(plain, AUDIO, device, setting.reference_amp, 0.9, 0.0)
     ours = NeuralVocoder(fast, AUDIO, device, request.half, 0.9, 0.0)
     name = f"WaveGlow-{sizes.inference_channels} inference, {sizes.vocoder_frames} frames"
@@ -257,17 +253,24 @@ def text_to_wav(setting: Setting) -> Iterator[MakeCase]:
 def whole_sentence(setting: Setting, request: Request) -> Case:
     """Case of both plain models against both fast ones, in 8 bits or the setting's precision."""
     sizes, device = setting.sizes, setting.device
-    args, texts = synthesis_arguments(setting), [latency.sentence(sizes.input_length)]
+    options, texts = synthesis_options(setting), [latency.sentence(sizes.input_length)]
     halves = {True: setting.reference_amp, False: setting.amp}  # the key is True for plain
     models = {
-        plain: [make_ready(role, args, device, None if plain else request) for role in ("acoustic", "vocoder")]
+        plain: [make_ready(role, options, device, None if plain else request) for role in ("acoustic", "vocoder")]
         for plain in halves
     }
     vocoders = {
-        plain: NeuralVocoder(vocoding, AUDIO, device, halves[plain], args.sigma_infer, args.denoising_strength)
+        plain: NeuralVocoder(
+            vocoding,
+            AUDIO,
+            device,
+            halves[plain],
+            options["sigma_infer"],
+            options["denoising_strength"],
+        )
         for plain, (_, vocoding) in models.items()
     }
-    steps = latency.decoder_steps(args)
+    steps = latency.decoder_steps(options)
 
     def synthesise(plain: bool) -> None:
         latency.synthesise(texts, models[plain][0], vocoders[plain], device, halves[plain])
@@ -280,7 +283,7 @@ def whole_sentence(setting: Setting, request: Request) -> Case:
         vocoder_works = vocoder_work(vocoders[True], speeches[0].mels, speeches[0].lengths, n_bytes)
         return [Work(flops, step_bytes(acoustic.model, request.half), steps), *vocoder_works]
 
-    seconds = steps * args.n_frames_per_step * SECONDS_PER_FRAME
+    seconds = steps * options["n_frames_per_step"] * SECONDS_PER_FRAME
     name = f"Text to wav, {sizes.input_length} characters, WaveGlow-{sizes.inference_channels}"
     calls = (lambda: synthesise(True)), (lambda: synthesise(False))
     title = f"{name}, {numbers_of(setting, request)}"
@@ -299,10 +302,8 @@ def starting(setting: Setting, title: str, frames: int, output_name: str, flag: 
 
     Both models are checkpoints on disk. Zero weights are replaced by small random ones, so that the output is not silence.
     """
-    args, place = (
-        synthesis_arguments(setting),
-        TemporaryDirectory(),
-    )  # removed with the last reference to the case's calls
+    # The folder is removed with the last reference to the case's calls.
+    options, place = synthesis_options(setting), TemporaryDirectory()
     folder = Path(place.name)
     words = ["-i", folder / "phrase.txt", "-o", folder, "--gate-threshold", 1, "--longest-piece", 0]
     words += ["--cpu"] * (setting.device.type == "cpu")
@@ -310,7 +311,7 @@ def starting(setting: Setting, title: str, frames: int, output_name: str, flag: 
     words += ["--max-decoder-steps", frames]
     (folder / "phrase.txt").write_text(latency.sentence(setting.sizes.input_length) + "\n", encoding="utf-8")
     for role in ("acoustic", "vocoder"):
-        spec, model = (loaded := make_ready(role, args, torch.device("cpu"))).spec, loaded.model
+        spec, model = (loaded := make_ready(role, options, torch.device("cpu"))).spec, loaded.model
         for weight in model.parameters():
             if not weight.any():
                 nn.init.normal_(weight, std=HUM)
@@ -349,22 +350,18 @@ def wait_for(sound: Path, *words: object) -> None:
         raise RuntimeError(f"{' '.join(command)}: {output.decode()}")
 
 
-def synthesis_arguments(setting: Setting, frames: int | None = None) -> argparse.Namespace:
-    """Flags of the latency benchmark for a text of the setting's length; `frames` overrides its number of frames."""
+def synthesis_options(setting: Setting, frames: int | None = None) -> dict[str, Any]:
+    """Options of the latency benchmark for a text of the setting's length; `frames` overrides its number of frames."""
     sizes = setting.sizes
     flags = f"{sizes.tacotron2} {sizes.waveglow} --wn-channels {sizes.inference_channels} -il {sizes.input_length}"
-    return latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0]
+    return vars(latency.parse_args([*flags.split(), *([f"--mel-frames={frames}"] if frames else [])])[0])
 
 
-def make_ready(
-    role: str, args: argparse.Namespace, device: torch.device, request: Request | None = None
-) -> LoadedModel:
+def make_ready(role: str, options: Options, device: torch.device, request: Request | None = None) -> LoadedModel:
     """Build the model of a role with the same random weights at each call: plain, or fast if there is a request."""
-    precision.seed_everything(args.seed)
+    precision.seed_everything(options["seed"])
     half, int8 = (request or Request())[:2]
-    flags = {"plain": request is None, "fp16": half, "int8": int8}
-    options = argparse.Namespace(**vars(args) | flags)
-    return latency.get_ready(role, options, {}, device)
+    return latency.get_ready(role, options, SynthesisConfig(plain=request is None, half=half, int8=int8), device)
 
 
 def alone(device: torch.device) -> Dist:
@@ -378,7 +375,7 @@ def weight_bytes(model: nn.Module, half: bool = False, int8: bool = False) -> in
 
 
 def step_bytes(model: Any, half: bool) -> int:
-    """Bytes of the weights that Tacotron 2's decoder reads at each step; the memory's keys are computed before the first."""
+    """Bytes of weights that Tacotron 2's decoder reads in each step; the memory's keys are computed once, before the first."""
     decoder = model.decoder
     return weight_bytes(decoder, half) - weight_bytes(decoder.attention_layer.memory_layer, half)
 

@@ -1,23 +1,22 @@
-"""Measure everything on one GPU, from the cheapest part to the dearest, and write the results into docs/performance.md.
+"""Measure everything on one GPU, from the quickest part to the slowest, and write the results into docs/performance.md.
 
     bash benchmarks/gpu.sh            # an hour
     bash benchmarks/gpu.sh 20         # at most 20 minutes
     bash benchmarks/gpu.sh 5 --device cpu --quick    # a trial with tiny models; its figures mean nothing
 
-Each part is a process of its own with a limit of time; a part that fails or takes too long is noted, and the next one begins.
-Results are lines of JSON in output/gpu/results.jsonl, written as they come. Needs no network. Packages that are missing are
-named first, with the parts that are left out for them. A second call continues: it leaves out parts that are done.
+Each part runs in its own process with a time limit; a part that fails or takes too long is recorded, and the next one starts.
+Results are appended to output/gpu/results.jsonl as they come. Needs no network. Missing packages are listed first, with the parts
+that have to be left out. A second call continues where the first one stopped.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from benchmarks import gpu_page
 from common import precision
 from common.arguments import HelpFormatter, positive
 from common.errors import DataError, UsageError, exit_on_user_error
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,8 +39,8 @@ SPEED_ROWS = (*INFERENCE_ROWS, "tacotron2-training", "waveglow-training", "first
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """A command, its limit in seconds, the packages that it needs, and the file that its figures are in, if not in its output."""
+class GpuPart:
+    """A command, its time limit in seconds, the packages it needs, and the file with its figures if they are not in its output."""
 
     name: str
     words: tuple[str, ...]
@@ -49,8 +49,8 @@ class Part:
     figures: Path | None = None
 
 
-class Outcome(NamedTuple):
-    """The end of a part: its status (done, failed, out of time, left out), seconds, figures, and the last output."""
+class PartOutcome(NamedTuple):
+    """How a part ended: its status (done, failed, out of time, left out), seconds, figures and last output."""
 
     part: str
     status: str
@@ -59,73 +59,91 @@ class Outcome(NamedTuple):
     output: str
 
 
-def parts(args: argparse.Namespace) -> Iterator[Part]:
-    """Yield all parts, the cheapest and most informative first."""
-    device = ["--cpu"] * (args.device == "cpu")
-    quick = ["--quick"] * args.quick
+@dataclass(frozen=True, kw_only=True)
+class GpuOptions:
+    """The command's flags."""
+
+    device: str = option("gpu", "cpu: a trial without a GPU", choices=["gpu", "cpu"])
+    quick: bool = option(False, "tiny models, to try everything once; the figures mean nothing")
+    only: str = option("", "run only the parts whose names begin with this", metavar="BEGINNING")
+    output: Path = option(Path("output/gpu"), "folder of results.jsonl and of the parts' files", "-o")
+    page: Path | None = option(None, "page to write (default: docs/performance.md; for a trial, a copy in --output)")
+    minutes: int = 60
+
+    @property
+    def is_trial(self) -> bool:
+        return self.quick or self.device == "cpu"
+
+
+def parts(options: GpuOptions) -> Iterator[GpuPart]:
+    """All parts, the cheapest and most informative first."""
+    device = ["--cpu"] * (options.device == "cpu")
+    quick = ["--quick"] * options.quick
     tests = ("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider")
     of_sound = [file for file in gpu_tests() if "audio" in file.parts]
-    others = [Path("tests/common/test_precision.py")] if args.quick else [f for f in gpu_tests() if f not in of_sound]
-    yield Part(name="tests", words=(*tests, *map(str, others)), limit=600, needs=TESTS)
+    others = (
+        [Path("tests/common/test_precision.py")] if options.quick else [f for f in gpu_tests() if f not in of_sound]
+    )
+    yield GpuPart(name="tests", words=(*tests, *map(str, others)), limit=600, needs=TESTS)
     own = {"training": NUMBERS, "profile": NUMBERS[:1], "resume": ("tf32", "float16"), "two-processes": ("float32",)}
     for part, numbers in own.items():
         for number in numbers:
             for model in MODELS:
                 words = ("-m", "benchmarks.gpu_parts", part, "--model", model, "--numbers", number)
-                words += (*device, *quick, "-o", str(args.output))
-                yield Part(name=f"{part} {model} {number}", words=words, limit=300)
-    yield from _latencies(args, device)
-    yield Part(name="tests of sound", words=(*tests, *map(str, of_sound)), limit=300, needs=(*TESTS, *SOUND))
-    yield Part(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
+                words += (*device, *quick, "-o", str(options.output))
+                yield GpuPart(name=f"{part} {model} {number}", words=words, limit=300)
+    yield from _latencies(options, device)
+    yield GpuPart(name="tests of sound", words=(*tests, *map(str, of_sound)), limit=300, needs=(*TESTS, *SOUND))
+    yield GpuPart(name="loaders", words=("-m", "benchmarks.loaders", *quick), limit=300, needs=SOUND)
     for model, ways in gpu_page.WAYS.items():
         for way in ways:  # a compiler takes minutes
             words = ("-m", "benchmarks.gpu_parts", "way", "--model", model, f"--way={way}", *device, *quick)
-            yield Part(name=f"way {way} {model} float16", words=(*words, "-o", str(args.output)), limit=600)
-    yield from _rows(args, [*device, *quick])
+            yield GpuPart(name=f"way {way} {model} float16", words=(*words, "-o", str(options.output)), limit=600)
+    yield from _rows(options, [*device, *quick])
 
 
 def gpu_tests() -> list[Path]:
-    """The files with tests marked gpu; to look for the mark in all files, pytest would need the packages of all."""
+    """The files with tests marked gpu. Collecting all tests with pytest would need everybody's packages."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [file.relative_to(ROOT) for file in files if "\n@pytest.mark.gpu\n" in file.read_text(encoding="utf-8")]
 
 
-def _latencies(args: argparse.Namespace, device: Sequence[str]) -> Iterator[Part]:
-    """Yield the parts of text to wav, by batch size."""
+def _latencies(options: GpuOptions, device: Sequence[str]) -> Iterator[GpuPart]:
+    """The parts that time text to wav, by batch size."""
     for number in ("fp16", "fp32"):
-        for batch in BATCHES[: 2 if args.quick else None]:
-            log, iterations = f"latency_{number}_{batch}.json", 2 if args.quick else 20
+        for batch in BATCHES[: 2 if options.quick else None]:
+            log, iterations = f"latency_{number}_{batch}.json", 2 if options.quick else 20
             words = f"-m benchmarks.latency -bs {batch} --num-iters {iterations} --warmup 1 --log-file {log}".split()
-            words += ["-o", str(args.output), *device, *["--fp16"] * (number == "fp16")]
-            words += gpu_page.TINY.split() if args.quick else ["--wn-channels", "256"]
-            figures = args.output / log
-            yield Part(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, figures=figures)
+            words += ["-o", str(options.output), *device, *["--fp16"] * (number == "fp16")]
+            words += gpu_page.TINY.split() if options.quick else ["--wn-channels", "256"]
+            figures = options.output / log
+            yield GpuPart(name=f"text-to-wav {number} {batch}", words=tuple(words), limit=240, figures=figures)
 
 
-def _rows(args: argparse.Namespace, flags: Sequence[str]) -> Iterator[Part]:
-    """Yield the rows of benchmarks.speed, each against the plain models."""
-    repeats = 1 if args.quick else 5
+def _rows(options: GpuOptions, flags: Sequence[str]) -> Iterator[GpuPart]:
+    """The rows of benchmarks.speed, each against the plain models."""
+    repeats = 1 if options.quick else 5
     for amp in (True, False):
         for row in SPEED_ROWS:
-            folder = args.output / f"speed_{row}{'_amp' if amp else ''}"
+            folder = options.output / f"speed_{row}{'_amp' if amp else ''}"
             words = f"-m benchmarks.speed --rows {row} --repeats {repeats}".split()
             words += ["-o", str(folder), *["--amp"] * amp, *flags]
             needs = SOUND if row == "first-sound" else ()  # inference.py writes files
             name = f"speed {row} {'float16' if amp else 'tf32'}"
-            yield Part(name=name, words=tuple(words), limit=600, needs=needs, figures=folder / "speed.json")
+            yield GpuPart(name=name, words=tuple(words), limit=600, needs=needs, figures=folder / "speed.json")
 
 
 def missing(names: Sequence[str]) -> list[str]:
-    """List the packages of these names that are not installed."""
+    """The packages among these that are not installed."""
     return [name for name in dict.fromkeys(names) if find_spec(name) is None]
 
 
-def run(part: Part, limit: float) -> Outcome:
-    """Run a part in a process of its own, at most so many seconds."""
+def run(part: GpuPart, limit: float) -> PartOutcome:
+    """Run a part in its own process for at most `limit` seconds."""
     if absent := missing(part.needs):
-        return Outcome(part.name, "left out", 0.0, None, f"not installed: {', '.join(absent)}")
+        return PartOutcome(part.name, "left out", 0.0, None, f"not installed: {', '.join(absent)}")
     if limit <= 0:
-        return Outcome(part.name, "left out", 0.0, None, "no time left")
+        return PartOutcome(part.name, "left out", 0.0, None, "no time left")
     start, limit = time.monotonic(), min(limit, part.limit)
     if part.figures:
         part.figures.unlink(missing_ok=True)
@@ -138,18 +156,18 @@ def run(part: Part, limit: float) -> Outcome:
     except subprocess.TimeoutExpired:
         gpu_page.kill_group(process)
         output, _ = process.communicate()
-        return Outcome(part.name, "out of time", time.monotonic() - start, None, output[-2000:])
+        return PartOutcome(part.name, "out of time", time.monotonic() - start, None, output[-2000:])
     except BaseException:  # Ctrl-C, which does not reach a group of its own
         gpu_page.kill_group(process)
         raise
     seconds = time.monotonic() - start
     if process.returncode:
-        return Outcome(part.name, "failed", seconds, None, output[-4000:])
-    return Outcome(part.name, "done", seconds, read_figures(part, output), output[-500:])
+        return PartOutcome(part.name, "failed", seconds, None, output[-4000:])
+    return PartOutcome(part.name, "done", seconds, read_figures(part, output), output[-500:])
 
 
-def read_figures(part: Part, output: str) -> Any:
-    """Read figures from the part's file, or the last line of its output that has some; else that line is the summary."""
+def read_figures(part: GpuPart, output: str) -> Any:
+    """Figures from the part's file, or from the last marked line of its output; without one, the last line is a summary."""
     if part.figures:
         return gpu_page.read_file(part.figures)
     lines = output.strip().splitlines()
@@ -157,72 +175,73 @@ def read_figures(part: Part, output: str) -> Any:
     return json.loads(marked[-1]) if marked else {"summary": lines[-1] if lines else ""}
 
 
-def machine(args: argparse.Namespace) -> dict[str, Any]:
-    """Describe the GPU, or the CPU, and the software; float32's products are in TF32, as they are in the parts."""
+def machine(options: GpuOptions) -> dict[str, Any]:
+    """Describe the device and the software; float32 products use TF32, as in the parts."""
     from benchmarks.machine import Machine
 
-    device = precision.pick_device(cpu=args.device == "cpu")
+    device = precision.pick_device(cpu=options.device == "cpu")
     precision.configure(cudnn_enabled=True, cudnn_benchmark=False)
-    described = Machine(device, args.quick).describe()
-    precision.free_cached_memory(device)  # the parts are processes of their own
+    described = Machine(device, options.quick).describe()
+    precision.free_cached_memory(device)  # the parts run in their own processes
     return described
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """Read the results of earlier calls; the last of each part counts."""
+    """The results of earlier calls; the last one of each part counts."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return list({row["part"]: row for row in map(json.loads, lines)}.values())
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
-    """Parse the flags. Raises UsageError where the GPU is not there."""
+def parse_args(argv: list[str]) -> GpuOptions:
+    """Parse the flags. Raises UsageError if there is no GPU."""
     parser = Parser(
         prog="bash benchmarks/gpu.sh",
         description=(__doc__ or "").partition("\n")[0],
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("minutes", nargs="?", type=positive, default=60, help="time for all parts")
-    add("--device", choices=["gpu", "cpu"], default="gpu", help="cpu: a trial without a GPU")
-    add("--quick", action="store_true", help="tiny models, to try the whole way; the figures mean nothing")
-    add("--only", default="", metavar="BEGINNING", help="parts whose names begin so")
-    add("-o", "--output", type=Path, default=Path("output/gpu"), help="folder of results.jsonl and of the parts' files")
-    add("--page", type=Path, help="the page to write (default: docs/performance.md; on a trial a copy in --output)")
-    args = parser.parse_args(argv)
-    if args.device == "gpu" and precision.pick_device().type == "cpu":  # gpu_count has GPUs without a driver too
+    parser.add_argument("minutes", nargs="?", type=positive, default=GpuOptions.minutes, help="time for all parts")
+    add_fields(parser, GpuOptions)
+    options = from_options(GpuOptions, vars(parser.parse_args(argv)))
+    if options.device == "gpu" and precision.pick_device().type == "cpu":  # gpu_count has GPUs without a driver too
         raise UsageError("no GPU here: run this on a machine with one, or try it with --device cpu --quick")
-    args.output = args.output.resolve()
-    args.trial = args.quick or args.device == "cpu"
-    return args
+    return replace(options, output=options.output.resolve())
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure part by part, then write the page."""
-    args = parse_args(sys.argv[1:] if argv is None else argv)
+    options = parse_args(sys.argv[1:] if argv is None else argv)
     if absent := missing(EVERYWHERE):
-        raise DataError(f"not installed: {', '.join(absent)}; no part can run without")
-    wanted = [part for part in parts(args) if part.name.startswith(args.only)]
+        raise DataError(f"not installed: {', '.join(absent)}; no part can run without them")
+    wanted = [part for part in parts(options) if part.name.startswith(options.only)]
     if absent := missing([name for part in wanted for name in part.needs]):
         stopped = [part.name for part in wanted if missing(part.needs)]
         print(f"not installed: {', '.join(absent)}; left out: {', '.join(stopped)}", flush=True)
-    args.output.mkdir(parents=True, exist_ok=True)
-    path, end = args.output / "results.jsonl", time.monotonic() + 60 * args.minutes
+    options.output.mkdir(parents=True, exist_ok=True)
+    path = options.output / "results.jsonl"
+    measure(wanted, path, options)
+    page = options.page or (options.output / "performance.md" if options.is_trial else PAGE)
+    gpu_page.write(page, PAGE, read_results(path))
+    print(f"written: {page}; all figures: {path}")
+
+
+def measure(wanted: Sequence[GpuPart], path: Path, options: GpuOptions) -> None:
+    """Run the parts that the file of results has not yet, until the time is up, and append each outcome to it."""
+    end = time.monotonic() + 60 * options.minutes
     done = {row["part"] for row in read_results(path) if row["status"] == "done"}
     with path.open("a", encoding="utf-8") as file:
-        for part in [Part(name="machine", words=(), limit=0), *wanted]:
+        for part in [GpuPart(name="machine", words=(), limit=0), *wanted]:
             if part.name in done:
                 continue
             print(f"{part.name} ...", flush=True)
-            whole = part.name == "machine"
-            outcome = Outcome(part.name, "done", 0.0, machine(args), "") if whole else run(part, end - time.monotonic())
+            if part.name == "machine":
+                outcome = PartOutcome(part.name, "done", 0.0, machine(options), "")
+            else:
+                outcome = run(part, end - time.monotonic())
             file.write(json.dumps(outcome._asdict()) + "\n")
             file.flush()
             reason = "" if outcome.status == "done" else f": {outcome.output.strip().splitlines()[-1:] or ['']}"
             print(f"  {outcome.status} in {outcome.seconds:.0f} s{reason}", flush=True)
-    page = args.page or (args.output / "performance.md" if args.trial else PAGE)
-    gpu_page.write(page, PAGE, read_results(path))
-    print(f"written: {page}; all figures: {path}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measure everything on one GPU and write docs/performance.md: bash benchmarks/gpu.sh [minutes] [flags of benchmarks.gpu].
-# Needs no network: PyTorch is the machine's own, or that of .venv where there is one.
+# Needs no network: uses the PyTorch in .venv if it exists, or the machine's own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=../scripts/environment.sh

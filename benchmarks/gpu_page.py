@@ -1,4 +1,4 @@
-"""The GPU section of docs/performance.md, made from the results of benchmarks.gpu; without results its cells are empty."""
+"""The GPU section of docs/performance.md, from the results of benchmarks.gpu; without results its cells are empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = (
     "--symbols-embedding-dim 16 --encoder-embedding-dim 16 --prenet-dim 16 --attention-rnn-dim 24 --attention-dim 8"
     " --decoder-rnn-dim 24 --postnet-embedding-dim 16 --flows 4 --early-every 2 --wn-layers 2 --wn-channels 8 -il 12"
 )
-# NVIDIA's mels and samples a second, one A100.
+# NVIDIA's mels and samples per second on one A100.
 PUBLISHED = {("Tacotron2", "float16"): 31_499, ("WaveGlow", "float16"): 149_479}
 LOADER_GOALS = {model: 10 * rate for (model, _), rate in PUBLISHED.items()}
 LOADER_COLUMNS = "loader|from|processes|items/s|a second of a core|share of the goal|cores at the goal"
@@ -32,18 +32,18 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def environment() -> dict[str, str]:
-    """Return the variables of a part: cuBLAS needs one for results that repeat."""
+    """The environment of a part; cuBLAS needs a variable for reproducible results."""
     return os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONUNBUFFERED": "1"}
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
-    """End a part and the processes that it started, which share a group of their own."""
+    """Kill a part and the processes it started, which share a process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def read_file(path: Path) -> Any:
-    """Read a JSON file, or the totals of a log of lines; None without the file or totals."""
+    """Read a JSON file, or the totals of a log; None if there is no file or no totals."""
     if not path.exists():
         return None
     text = path.read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def read_file(path: Path) -> Any:
 
 
 def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]]) -> None:
-    """Write `page`: the source page with the section between the two comments made anew, and its picture beside it."""
+    """Write `page`, the source page with a new section between the two comments, and the picture next to it."""
     before, begin, rest = source.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -69,7 +69,9 @@ def write(page: Path, source: Path, results: Sequence[Mapping[str, Any]]) -> Non
 
 
 def section(done: Results, others: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Write the lines of the section."""
+    """The lines of the section; tables only once something was measured."""
+    if not (done or others):
+        return [_machine(done)]
     lines = [_machine(done), "", *_training(done), "", *_ways(done), "", *_loaders(done), "", *_latency(done), ""]
     lines += _checks(done)
     for figures in (value for part, value in done.items() if part.startswith("speed ")):
@@ -146,7 +148,7 @@ def _loaders(done: Results) -> list[str]:
 
 
 def loader_cells(row: Mapping[str, Any]) -> list[str]:
-    """Write the cells under LOADER_TITLES of one measurement of benchmarks.loaders."""
+    """The cells under LOADER_TITLES of one measurement of benchmarks.loaders."""
     rate, goal = row["items_per_sec"], LOADER_GOALS[row["model"]]
     workers = str(row["workers"]) if row["workers"] else "none"
     of_core = f"{row['per_cpu_sec']:,.0f}" if row["per_cpu_sec"] else ""
@@ -194,7 +196,7 @@ def _speed(figures: Mapping[str, Any]) -> list[str]:
 
 
 def draw(done: Results, path: Path) -> bool:
-    """Draw seconds from text to wav against the batch size; False without figures or without matplotlib."""
+    """Plot seconds from text to wav against the batch size; False without figures or matplotlib."""
     found: dict[str, list[tuple[int, float]]] = {}
     for part, figures in done.items():
         if part.startswith("text-to-wav "):

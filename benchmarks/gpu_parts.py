@@ -1,11 +1,10 @@
-"""Parts of benchmarks.gpu that run our own code: each prints its figures as one line of JSON, the last of its output.
+"""Parts of benchmarks.gpu that run our own code; each prints its figures as JSON in the last line of its output.
 
 python -m benchmarks.gpu_parts training --model WaveGlow --numbers float16 --quick --cpu
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -13,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from common import precision
 from common.arguments import positive
 from common.errors import DataError, exit_on_user_error
 from common.inference.vocoders import time_call
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.run.distributed import Dist
 from common.run.memory import measure_peak
@@ -50,8 +51,21 @@ WARM_UP, STEPS = 3, 10
 QUICK_LONGEST = 12  # frames
 
 
-def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) -> TrainState:
-    """The state of a training of one model, with random weights, on the device of the flags."""
+@dataclass(frozen=True, kw_only=True)
+class PartOptions:
+    """The flags of a part."""
+
+    model: str = option(None, "the model", choices=list(REGISTRY), required=True)
+    numbers: str = option("float16", "number format of the training", choices=list(NUMBERS))
+    way: str = option("", "flags of train.py that choose another way, for the part `way`", metavar="FLAGS")
+    steps: int = option(STEPS, "steps to time", type=positive)
+    quick: bool = option(False, "tiny models: the figures mean nothing")
+    cpu: bool = option(False, "use the CPU even if there is a GPU")
+    output: Path = option(Path("output/gpu"), "folder of the profiles", "-o")
+
+
+def build(args: PartOptions, more: str = "", dist: Dist | None = None) -> TrainState:
+    """The state of a training with random weights, on the device that the flags choose."""
     sizes = QUICK if args.quick else GPU
     flags = {"Tacotron2": sizes.tacotron2, "WaveGlow": sizes.waveglow}.get(args.model, "")
     words = ["-m", args.model, *flags.split(), *NUMBERS[args.numbers].split(), *more.split()]
@@ -69,32 +83,32 @@ def build(args: argparse.Namespace, more: str = "", dist: Dist | None = None) ->
     return state
 
 
-def batch_size(args: argparse.Namespace, spec: ModelSpec) -> int:
-    """Clips of the published recipe in this precision; a few for tiny models."""
+def batch_size(args: PartOptions, spec: ModelSpec) -> int:
+    """The published batch size in this precision; a few clips for tiny models."""
     published = spec.training.batch_size_amp if args.numbers.endswith("16") else spec.training.batch_size
     return 2 if args.quick else published
 
 
-def make_batch(args: argparse.Namespace, size: int, frames: int | None = None) -> Any:
-    """Noise in the lengths of LJSpeech's clips, or all of `frames`."""
+def make_batch(args: PartOptions, size: int, frames: int | None = None) -> Any:
+    """Noise with the lengths of LJSpeech's clips, or all of `frames` frames."""
     sizes = QUICK if args.quick else GPU
     if args.model == "WaveGlow":
         return segments(size, sizes.segment_length)
     return clips(size, sizes.symbols, frames or sizes.frames)
 
 
-def training(args: argparse.Namespace) -> dict[str, Any]:
-    """Rates of plain and fast steps at the published batch size, and the peak of memory beside its forecast."""
+def training(args: PartOptions) -> dict[str, Any]:
+    """Rates of plain and fast steps at the published batch size, and peak memory with its forecast."""
     figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers}
     longest = QUICK_LONGEST if args.quick else LONGEST
     for way, flags in (("plain", "--plain"), ("ours", "")):
         figures |= {f"{way}_{name}": figure for name, figure in _measure(args, flags, longest).items()}
-        gc.collect()  # the peak of the next way would count a state that a cycle holds
+        gc.collect()  # a state kept alive by a cycle would count in the next peak
     return figures | {"clips": batch_size(args, REGISTRY[args.model])}
 
 
-def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, float]:
-    """Items a second of one way, and bytes: the peak of a step with the longest clips, and its forecast."""
+def _measure(args: PartOptions, flags: str, longest: int) -> dict[str, float]:
+    """Items per second of one way, and in bytes the peak of a step with the longest clips and its forecast."""
     state = build(args, flags)
     device, size = state.setup.dist.device, batch_size(args, state.setup.spec)
     expected = forecast.forecast(state, lambda count: make_batch(args, count, longest), size)
@@ -107,8 +121,8 @@ def _measure(args: argparse.Namespace, flags: str, longest: int) -> dict[str, fl
     }
 
 
-def optional_way(args: argparse.Namespace) -> dict[str, Any]:
-    """Rates, peaks of memory and seconds of the first step: the default way, and one that is off by default."""
+def optional_way(args: PartOptions) -> dict[str, Any]:
+    """Rates, peak memory and seconds of the first step, for the default way and for one that is off by default."""
     figures: dict[str, Any] = {"model": args.model, "numbers": args.numbers, "way": args.way}
     for name, flags in (("default", ""), ("way", args.way)):
         figures |= {f"{name}_{figure}": value for figure, value in _measure_steps(args, flags).items()}
@@ -116,17 +130,17 @@ def optional_way(args: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
-def _measure_steps(args: argparse.Namespace, flags: str) -> dict[str, Any]:
+def _measure_steps(args: PartOptions, flags: str) -> dict[str, Any]:
     state = build(args, flags)
     device = state.setup.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.setup.spec)), device)
     warm_up = _time_steps(state, batch, WARM_UP)
-    precision.free_cached_memory(device)  # the first step's search for algorithms takes much more than a step
+    precision.free_cached_memory(device)  # searching for algorithms in the first step takes much more than a step
     seconds = _time_steps(state, batch, args.steps)
     return {
         "items_per_sec": float(batch.num_items) / statistics.median(seconds),
         "first_seconds": warm_up[0],
-        # With that of recorded graphs, which allocate nothing in a replay.
+        # Includes the memory of recorded graphs, which allocate nothing when replayed.
         "peak_bytes": precision.reserved_memory(device),
     }
 
@@ -137,7 +151,7 @@ def _time_steps(state: TrainState, batch: Any, steps: int) -> list[float]:
 
 
 def _peak(state: TrainState, batch: Any, always: int) -> int:
-    """Bytes at the highest point of a step, those of weights and averages included."""
+    """Peak bytes of a step, including weights and averages."""
     device = state.setup.dist.device
     moved = to_device(batch, device)
     before = precision.allocated_memory(device)
@@ -145,15 +159,15 @@ def _peak(state: TrainState, batch: Any, always: int) -> int:
     return peak + (always if before is None else before)
 
 
-def profile_step(args: argparse.Namespace) -> dict[str, Any]:
-    """The share of a step in which the GPU has nothing to do, and the number of kernels."""
+def profile_step(args: PartOptions) -> dict[str, Any]:
+    """The share of a step during which the GPU is idle, and the number of kernels."""
     state = build(args)
     device = state.setup.dist.device
     batch = to_device(make_batch(args, batch_size(args, state.setup.spec)), device)
     for _ in range(WARM_UP):
         train_step(state, [batch])
     on_gpu = device.type != "cpu"
-    # Before the profiler, which stays in the driver.
+    # Timed before profiling, as the profiler stays in the driver.
     _, undisturbed = time_call(lambda: train_step(state, [batch]), device)
     with profile(activities=supported_activities()) as profiler:
         _, seconds = time_call(lambda: train_step(state, [batch]), device)
@@ -170,13 +184,13 @@ def profile_step(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _spans_on_gpu(events: Iterable[Any]) -> list[tuple[float, float]]:
-    """Begin and end of each kernel and copy; a named region, as that of the optimizer, reaches over the gaps between them."""
+    """Start and end of each kernel and copy; not of named regions such as the optimizer's, which span the gaps between them."""
     on_gpu = (event for event in events if "CPU" not in str(event.device_type) and not event.is_user_annotation)
     return [(event.time_range.start, event.time_range.end) for event in on_gpu]
 
 
 def _union(spans: list[tuple[float, float]]) -> float:
-    """The length of the union of spans, which may overlap."""
+    """The length of the union of possibly overlapping spans."""
     total, last = 0.0, -1.0
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, last))
@@ -184,8 +198,8 @@ def _union(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def resume(args: argparse.Namespace) -> dict[str, Any]:
-    """Compare a run of four steps with one that is saved and read again after two: with deterministic operators."""
+def resume(args: PartOptions) -> dict[str, Any]:
+    """Compare a run of four steps with one saved and restored after two, with deterministic operators."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.deterministic = True
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +222,7 @@ def resume(args: argparse.Namespace) -> dict[str, Any]:
     return {"model": args.model, "numbers": args.numbers, "exact": exact, "difference": difference}
 
 
-def two_processes(args: argparse.Namespace) -> dict[str, Any]:
+def two_processes(args: PartOptions) -> dict[str, Any]:
     """Compare two processes over Gloo on one device with one process that accumulates the same two batches."""
     with tempfile.TemporaryDirectory() as folder:
         context = torch.multiprocessing.get_context("spawn")
@@ -230,12 +244,12 @@ def two_processes(args: argparse.Namespace) -> dict[str, Any]:
     return {"model": args.model, "numbers": args.numbers, "between_processes": between, "from_one_process": apart}
 
 
-def _batch_of(args: argparse.Namespace, rank: int) -> Any:
+def _batch_of(args: PartOptions, rank: int) -> Any:
     precision.seed_everything(10 + rank)
     return make_batch(args, 2)
 
 
-def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
+def _one_of_two(rank: int, folder: str, args: PartOptions) -> None:
     device = precision.pick_device(cpu=args.cpu)  # the same for both, which NCCL refuses
     torch.set_num_threads(1)
     torch_dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
@@ -244,7 +258,7 @@ def _one_of_two(rank: int, folder: str, args: argparse.Namespace) -> None:
     torch_dist.destroy_process_group()
 
 
-def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch.Tensor]:
+def _weights_after_two_steps(args: PartOptions, dist: Dist) -> list[torch.Tensor]:
     state = build(args, dist=dist)
     batch = to_device(_batch_of(args, dist.rank), dist.device)
     for _ in range(2):
@@ -252,7 +266,7 @@ def _weights_after_two_steps(args: argparse.Namespace, dist: Dist) -> list[torch
     return [weight.detach().cpu() for weight in state.model.parameters()]
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[PartOptions], dict[str, Any]]] = {
     "training": training,
     "way": optional_way,
     "profile": profile_step,
@@ -264,20 +278,14 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 def main(argv: list[str] | None = None) -> None:
     """Run one part."""
     parser = Parser(prog="python -m benchmarks.gpu_parts", description=(__doc__ or "").partition("\n")[0])
-    add = parser.add_argument
-    add("part", choices=list(PARTS))
-    add("--model", choices=list(REGISTRY), required=True)
-    add("--numbers", choices=list(NUMBERS), default="float16")
-    add("--way", default="", metavar="FLAGS", help="flags of train.py that choose another way, for the part way")
-    add("--steps", type=positive, default=STEPS)
-    add("--quick", action="store_true", help="tiny models: the figures mean nothing")
-    add("--cpu", action="store_true")
-    add("-o", "--output", type=Path, default=Path("output/gpu"))
+    parser.add_argument("part", choices=list(PARTS))
+    add_fields(parser, PartOptions)
     args = parser.parse_args(argv)
-    args.output.mkdir(parents=True, exist_ok=True)
+    options = from_options(PartOptions, vars(args))
+    options.output.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes to stderr
     start = time.perf_counter()
-    figures = PARTS[args.part](args)
+    figures = PARTS[args.part](options)
     print(gpu_page.MARK + json.dumps(figures | {"part_seconds": time.perf_counter() - start}))
 
 

@@ -1,4 +1,4 @@
-"""Measure how run time grows with a size, plain and ours; each subject is one log-log plot with a line of proportional growth.
+"""Measure how run time grows with a size, plain and ours; each subject becomes a log-log plot with a line of proportional growth.
 
 growth = measure_growth("batch", Setting(CPU, device, amp=False), quick=False)
 save_figure(Path("growth_batch.png"), draw(growth))
@@ -17,7 +17,7 @@ import torch
 import torch.multiprocessing
 
 from benchmarks import latency
-from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_arguments
+from benchmarks.cases import AUDIO, TrainingStep, alone, clips, make_ready, segments, synthesis_options
 from benchmarks.sizes import CPU, Setting
 from common.fast import Request
 from common.inference.stages import mels_from_texts
@@ -27,7 +27,7 @@ from common.run import distributed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONG = 2.0  # seconds from which on a call is not repeated, since its warm-up is negligible
+LONG = 2.0  # seconds; longer calls are not repeated, as their warm-up is negligible
 REPEATS = 3
 FRAMES = 100  # frames of a training clip
 DECODER_FRAMES = 200
@@ -38,7 +38,7 @@ Pair = tuple[float, float]  # seconds of the plain way, and of ours
 
 
 class Subject(NamedTuple):
-    """A measurement: its title, the size on the x-axis, the sizes, and a function from a size to seconds."""
+    """A measurement: its title, the name of the size, the sizes, and a function from a size to seconds."""
 
     title: str
     size_name: str
@@ -59,7 +59,7 @@ class Growth:
 
 
 def measure_growth(name: str, setting: Setting, quick: bool) -> Iterator[Growth]:
-    """Yield the growth after each of its points."""
+    """Yield the growth after each point."""
     growth, subject = Growth(name), SUBJECTS[name]
     for size in subject.quick_sizes if quick else subject.sizes:
         plain, ours = subject.seconds(size, setting)
@@ -75,7 +75,7 @@ def time_both(call: Callable[[bool], Any], device: torch.device) -> Pair:
 
 
 def seconds_of(call: Callable[[], Any], device: torch.device) -> float:
-    """Time a call in seconds: the median of repeats after the first call, or the first if it is long."""
+    """Seconds of a call: the median of repeats after a first call, or the first if it is long."""
     _, first = time_call(call, device)
     if first > LONG:
         return first
@@ -92,8 +92,8 @@ def time_batch(batch: int, setting: Setting) -> Pair:
 
 def time_text(symbols: int, setting: Setting) -> Pair:
     """Time Tacotron 2's inference of a fixed number of frames."""
-    device, args = setting.device, synthesis_arguments(setting, DECODER_FRAMES)
-    models = {plain: make_ready("acoustic", args, device, request_for(setting, plain)) for plain in (True, False)}
+    device, options = setting.device, synthesis_options(setting, DECODER_FRAMES)
+    models = {plain: make_ready("acoustic", options, device, request_for(setting, plain)) for plain in (True, False)}
     texts = [latency.sentence(symbols)]
     return time_both(lambda plain: mels_from_texts(texts, models[plain], device, setting.amp), device)
 
@@ -105,10 +105,10 @@ def request_for(setting: Setting, plain: bool) -> Request | None:
 
 def time_audio(frames: int, setting: Setting) -> Pair:
     """Time the vocoder on a clip."""
-    device, args = setting.device, synthesis_arguments(setting)
+    device, options = setting.device, synthesis_options(setting)
     vocoders = {
         plain: NeuralVocoder(
-            make_ready("vocoder", args, device, request_for(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
+            make_ready("vocoder", options, device, request_for(setting, plain)), AUDIO, device, setting.amp, 0.9, 0
         )
         for plain in (True, False)
     }
@@ -125,7 +125,7 @@ def time_channels(channels: int, setting: Setting) -> Pair:
 
 
 def time_processes(processes: int, setting: Setting) -> Pair:
-    """Time a training step of the same clips, shared by several processes of one thread, on the CPU, with Gloo."""
+    """Time a training step on clips shared by several single-threaded processes, on the CPU with Gloo."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -147,7 +147,7 @@ def join_group(rank: int, processes: int, port: int, flags: str, results: Any) -
 
 
 def time_group_step(dist: distributed.Dist, flags: str) -> Pair:
-    """Time a step on this process's share. The number of repeats is fixed, since all processes must take the same steps."""
+    """Time a step on this process's share. The number of repeats is fixed, as all processes must take the same steps."""
     batch = segments(GROUP_CLIPS // dist.world_size, SEGMENT)
     step = TrainingStep("WaveGlow", flags, batch, dist)
     seconds = {
@@ -159,7 +159,7 @@ def time_group_step(dist: distributed.Dist, flags: str) -> Pair:
 
 def draw(growth: Growth) -> Figure:
     """Plot all points so far, on logarithmic axes."""
-    from matplotlib.figure import Figure  # imported here, since it takes most of a second in every process
+    from matplotlib.figure import Figure  # imported here, as it takes most of a second in every process
     from matplotlib.ticker import LogLocator
 
     subject = SUBJECTS[growth.name]

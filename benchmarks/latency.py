@@ -4,14 +4,14 @@
     python -m benchmarks.latency --tacotron2 T --waveglow W                 # trained ones
     python -m benchmarks.latency --wn-channels 256 --cpu --num-iters 5
 
-A model without a checkpoint gets random weights, with the same speed. A random gate is meaningless, so the decoder then runs for
---mel-frames; the default is the published tables' ratio of 602 frames (6.99 s) to 128 characters. (LJSpeech has 5.7 frames a
-character.) A trained gate ends each clip.
+A model without a checkpoint gets random weights, which run at the same speed. A random gate is meaningless, so the decoder then
+runs for --mel-frames; the default is the published tables' ratio of 602 frames (6.99 s) to 128 characters. (LJSpeech has 5.7
+frames per character.) A trained gate ends each clip.
 
-The table has the latency of a batch from text to sound, its percentiles, and samples of sound a second. For one clip it has the
-mel frames, the seconds, and RTF as in the published tables: seconds of sound / latency, above 1 if faster than real time.
-Throughput and RTF are ratios of averages. FP32 is TF32 where the GPU has it. The log has a record of every
-iteration, and the averages under the empty step. Ctrl-C ends the run with the table of the iterations so far, exit code 130.
+The table lists the latency of a batch from text to sound, its percentiles, and samples of sound per second; per clip, the mel
+frames, the seconds, and RTF as in the published tables: seconds of sound / latency, above 1 if faster than real time. Throughput
+and RTF are ratios of averages. FP32 is TF32 on GPUs that have it. The log has a record of every iteration, and the averages under
+the empty step. Ctrl-C ends the run with the table of the iterations so far and exit code 130.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from benchmarks.machine import stamp
 from common import precision
 from common.arguments import (
     HelpFormatter,
@@ -48,20 +50,20 @@ from common.inference.arguments import (
     own_flags,
     synthesis_config,
 )
-from common.inference.config import problems_below_zero
+from common.inference.config import DENOISING_STRENGTH, SynthesisConfig, problems_below_zero
 from common.inference.stages import mels_from_texts, prepare_model
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
-from common.options import add_fields
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.run.nvlog import Log, NvLog
-from common.spec import ModelSpec
+from common.spec import ModelSpec, Options
 from common.tables import markdown_table
 from models import REGISTRY, get_model
-from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, load
+from synthesizer import Checkpoint, Synthesizer, load
 
 # B batch, T frames
 
-# Without digits, abbreviations or signs that a cleaner changes, so that each character is one symbol.
+# No digits, abbreviations or signs that a cleaner would change, so each character is one symbol.
 SENTENCE = (
     "Every morning the old ferry leaves the harbour at first light, carries the market people across the bay, "
     "and waits on the far side until the bells of the town have called everyone home again. "
@@ -72,11 +74,28 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 class Iteration(NamedTuple):
-    """One batch: seconds from text to sound, mel frames of all its clips, and the stages' numbers for the log."""
+    """One batch: seconds from text to sound, mel frames of all clips, and the stages' figures for the log."""
 
     latency: float
     frames: int
     numbers: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyOptions:
+    """The flags of the measurement itself."""
+
+    batch_size: int = option(1, "texts per batch", "-bs", type=positive)
+    input_length: int = option(128, "characters of each text", "-il", type=positive)
+    num_iters: int | None = option(
+        None, f"measured iterations (default: {ITERATIONS_GPU} on a GPU, {ITERATIONS_CPU} on a CPU)", type=positive
+    )
+    warmup: int = option(3, "iterations before the measured ones")
+    mel_frames: int | None = option(
+        None,
+        f"mel frames of each text when the decoder has random weights (default: {FRAMES_PER_CHARACTER} per character)",
+        type=positive,
+    )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -87,22 +106,25 @@ def main(argv: list[str] | None = None) -> None:
     precision.keep_freed_memory(device)
     precision.seed_everything(args.seed)
     args.num_iters = args.num_iters or (ITERATIONS_CPU if device.type == "cpu" else ITERATIONS_GPU)
-    acoustic, vocoding = (get_ready(role, args, given, device) for role in ("acoustic", "vocoder"))
-    voice = Synthesizer(acoustic, vocoding, synthesis_config(args, given, REGISTRY.values()), device)
+    options, config = from_options(LatencyOptions, vars(args)), synthesis_config(args, given, REGISTRY.values())
+    acoustic, vocoding = (get_ready(role, vars(args), config, device) for role in ("acoustic", "vocoder"))
+    voice = Synthesizer(acoustic, vocoding, config, device)
     texts = [sentence(args.input_length)] * args.batch_size
-    with open_log(args) as log:
+    with open_log(args.output, args.log_file) as log:
         log.parameters(own_flags(args, REGISTRY.values()) | voice.settings())
         if args.int8 and (note := precision.int8_note(device)):
             log.say(note)
-        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.fp16), args, log)
-        report(done, args, voice.audio, device, log)
+        done, interrupted = measure(lambda: synthesise(texts, acoustic, voice.vocoder, device, args.fp16), options, log)
+        flags = [select_spec(role, vars(args)).flag for role in ("acoustic", "vocoder")]
+        weights = ", ".join(f"{flag}: {getattr(args, flag) or 'random weights'}" for flag in flags)
+        report(done, options, voice.audio, weights, precision_name(device, args.fp16, args.int8), log)
     if interrupted:
         sys.exit(INTERRUPTED)
 
 
-def open_log(args: argparse.Namespace) -> NvLog:
+def open_log(output: Path, log_file: str) -> NvLog:
     """Open a log for this measurement alone; an older one is moved aside."""
-    path = log_path(args.output, args.log_file)
+    path = log_path(output, log_file)
     older = move_aside(path)
     log = NvLog(path)
     if older:
@@ -110,34 +132,32 @@ def open_log(args: argparse.Namespace) -> NvLog:
     return log
 
 
-def select_spec(role: str, args: argparse.Namespace) -> ModelSpec:
+def select_spec(role: str, options: Options) -> ModelSpec:
     """Select the model of a role: the one with a checkpoint, or else the first; --vocoder decides between several."""
     specs = [spec for spec in REGISTRY.values() if spec.role == role]
-    specs = [spec for spec in specs if spec.flag == args.vocoder] or specs
-    return next((spec for spec in specs if getattr(args, spec.flag)), specs[0])
+    specs = [spec for spec in specs if spec.flag == options["vocoder"]] or specs
+    return next((spec for spec in specs if options[spec.flag]), specs[0])
 
 
-def get_ready(role: str, args: argparse.Namespace, given: Mapping[str, Any], device: torch.device) -> LoadedModel:
-    """Load a role's model from its checkpoint, or build it with random weights and without a gate's effect."""
-    spec = select_spec(role, args)
-    if path := getattr(args, spec.flag):
-        return load(Checkpoint(spec, path), synthesis_config(args, given, REGISTRY.values()), device)
-    endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(args)}  # no probability exceeds 1
-    options = vars(args) | (endless if role == "acoustic" else {})
-    model = get_model(spec.name, spec.config_from_options(options)).to(device).eval()
-    return prepare_model(LoadedModel(spec, model, options), Request(args.fp16, args.int8), args.plain)
+def get_ready(role: str, options: Options, config: SynthesisConfig, device: torch.device) -> LoadedModel:
+    """Load a role's model from its checkpoint, or build it with random weights and a gate that never fires."""
+    spec = select_spec(role, options)
+    if path := options[spec.flag]:
+        return load(Checkpoint(spec, path), config, device)
+    endless = {"gate_threshold": 1.0, "max_decoder_steps": decoder_steps(options)}  # no probability exceeds 1
+    values = dict(options) | (endless if role == "acoustic" else {})
+    model = get_model(spec.name, spec.config_from_options(values)).to(device).eval()
+    return prepare_model(LoadedModel(spec, model, values), Request(config.half, config.int8), config.plain)
 
 
-def decoder_steps(args: argparse.Namespace) -> int:
-    """Return the steps of a decoder without a gate. Raises UsageError where --mel-frames exceed --max-decoder-steps."""
-    per_step = max(1, args.n_frames_per_step)  # for numbers below 1, which the model refuses
-    frames = args.mel_frames or max(1, round(FRAMES_PER_CHARACTER * args.input_length))
+def decoder_steps(options: Options) -> int:
+    """Steps of a decoder without a gate. Raises UsageError if --mel-frames exceed --max-decoder-steps."""
+    per_step, most = max(1, options["n_frames_per_step"]), options["max_decoder_steps"]  # the model refuses less than 1
+    frames = options["mel_frames"] or max(1, round(FRAMES_PER_CHARACTER * options["input_length"]))
     steps = math.ceil(frames / per_step)
-    if args.mel_frames and steps > args.max_decoder_steps:
-        raise UsageError(
-            f"--mel-frames: {frames}, expected at most {args.max_decoder_steps * per_step}; or raise --max-decoder-steps"
-        )
-    return min(steps, args.max_decoder_steps)
+    if options["mel_frames"] and steps > most:
+        raise UsageError(f"--mel-frames: {frames}, expected at most {most * per_step}; or raise --max-decoder-steps")
+    return min(steps, most)
 
 
 def sentence(length: int) -> str:
@@ -161,11 +181,12 @@ def synthesise(
     return Iteration(seconds, frames, speeds | {"latency": seconds})
 
 
-def measure(say: Callable[[], Iteration], args: argparse.Namespace, log: Log) -> tuple[list[Iteration], bool]:
+def measure(say: Callable[[], Iteration], options: LatencyOptions, log: Log) -> tuple[list[Iteration], bool]:
     """Iterate, and log all iterations after the warm-up. Returns them, and True if Ctrl-C ended the run."""
     done: list[Iteration] = []
+    assert options.num_iters
     try:
-        for number in log.progress(range(-args.warmup, args.num_iters), "iterations"):
+        for number in log.progress(range(-options.warmup, options.num_iters), "iterations"):
             iteration = say()
             if number >= 0:
                 log.log((0, number), iteration.numbers)
@@ -175,29 +196,26 @@ def measure(say: Callable[[], Iteration], args: argparse.Namespace, log: Log) ->
     return done, False
 
 
-def report(done: list[Iteration], args: argparse.Namespace, audio: AudioConfig, device: torch.device, log: Log) -> None:
+def report(
+    done: list[Iteration], options: LatencyOptions, audio: AudioConfig, weights: str, number_format: str, log: Log
+) -> None:
     """Log the averages and print the table."""
     if not done:
         log.say("stopped before the first iteration was measured")
         return
-    summary = summarise([i.latency for i in done], [i.frames for i in done], args.batch_size, audio)
+    summary = summarise([i.latency for i in done], [i.frames for i in done], options.batch_size, audio)
     stages = {name: float(np.mean([iteration.numbers[name] for iteration in done])) for name in done[0].numbers}
     log.metadata("samples_per_sec", {"unit": "samples/s", "format": ".0f"})
     log.metadata("audio_length", {"unit": "s", "format": ".2f"})
     log.log((), stages | summary)
-    models = [select_spec(role, args).flag for role in ("acoustic", "vocoder")]
-    weights = ", ".join(f"{flag}: {getattr(args, flag) or 'random weights'}" for flag in models)
-    log.say(
-        f"{len(done)} iterations after {args.warmup} to warm up; {weights}; "
-        f"{device.type}, {torch.get_num_threads()} CPU threads, PyTorch {torch.__version__}"
-    )
-    log.say(table(summary, args.batch_size, args.input_length, precision_name(device, args.fp16, args.int8)))
+    log.say(f"{len(done)} iterations after {options.warmup} for warm-up; {weights}; {stamp()}")
+    log.say(table(summary, options.batch_size, options.input_length, number_format))
 
 
 def summarise(
     latencies: Sequence[float], frames: Sequence[int], batch_size: int, audio: AudioConfig
 ) -> dict[str, float]:
-    """Compute the table's numbers from latencies in seconds and mel frames of whole batches; the last three are of one clip."""
+    """The table's figures from latencies in seconds and mel frames of whole batches; the last three are per clip."""
     latency, mels = float(np.mean(latencies)), float(np.mean(frames))
     samples = mels * audio.hop_length  # frames to samples, of a batch
     seconds = samples / audio.sampling_rate / batch_size
@@ -214,7 +232,7 @@ def summarise(
 
 
 def precision_name(device: torch.device, half: bool, int8: bool) -> str:
-    """Name the precision as in the published tables; BF16 is --fp16 on a CPU, + INT8 an effective --int8."""
+    """The precision as the published tables name it; BF16 is --fp16 on a CPU, + INT8 an effective --int8."""
     name = {None: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}[precision.half_dtype(device, half)]
     return f"{name} + INT8" if int8 and not precision.int8_note(device) else name
 
@@ -245,35 +263,25 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         formatter_class=HelpFormatter,
     )
-    _add_measurement(parser)
+    add_fields(parser, LatencyOptions)
     add = parser.add_argument
     add_voice_argument(parser)
     for spec in REGISTRY.values():
         add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: random weights)")
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
-    add("--vocoder", choices=vocoders, help="the vocoder (default: the one with a checkpoint, or the first)")
+    add("--vocoder", choices=vocoders, help="vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)
-    add("--seed", type=seed, default=0, help="of random weights")
+    parser.set_defaults(denoising_strength=DENOISING_STRENGTH)
+    add("--seed", type=seed, default=0, help="random seed of the weights")
     add_fields(parser, SynthesisConfig, "half", "int8", "plain")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
-    add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; made if missing")
-    log_file = "a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"
+    add("-o", "--output", type=Path, default=Path("output"), help="folder of the log; created if missing")
+    log_file = "log file: a name inside --output, with or without that folder, or an absolute path; an older log is moved aside"
     add("--log-file", default="nvlog.json", help=log_file)
     add_audio_arguments(parser)
     for spec in REGISTRY.values():
         spec.add_arguments(parser)
     return parser
-
-
-def _add_measurement(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("-bs", "--batch-size", type=positive, default=1, help="texts at once")
-    add("-il", "--input-length", type=positive, default=128, help="characters of each text")
-    iterations = f"(default: {ITERATIONS_GPU} on a GPU, {ITERATIONS_CPU} on a CPU)"
-    add("--num-iters", type=positive, help=f"iterations that are measured {iterations}")
-    add("--warmup", type=int, default=3, help="iterations before the measured ones")
-    frames = f"(default: {FRAMES_PER_CHARACTER} a character)"
-    add("--mel-frames", type=positive, help=f"frames of each text with a decoder of random weights {frames}")
 
 
 def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -284,10 +292,10 @@ def parse_args(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
         setattr(args, flag, path)
     numbers = ("warmup", "sigma_infer", "denoising_strength")
     wrong = problems_below_zero({name: getattr(args, name) for name in numbers})
-    trained = select_spec("acoustic", args).flag
+    trained = select_spec("acoustic", vars(args)).flag
     if args.mel_frames and getattr(args, trained):
         wrong.append(
-            f"--mel-frames: the gate of --{trained} ends its clips; for a set length, "
+            f"--mel-frames: the gate of --{trained} ends its clips; for a fixed length, use "
             "--gate-threshold 1 --max-decoder-steps N"
         )
     if wrong:

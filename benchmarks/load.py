@@ -1,9 +1,9 @@
 """Measure a server under load: python -m benchmarks.load [--clients 1 4 16] [--requests 64] [-- flags of python -m serving].
 
-Starts a server with and one without batching. Some clients at once each send one request after the other until all requests of a
-row are answered. The hash of each answer is compared with the stream of `Synthesizer` for the same text and seed: an answer that
-differs counts as wrong, one that fails as lost. The table has requests a second, seconds of audio a second, the time to the first
-byte and to the last one, and the resident memory of the server at the start, at most and at the end of the row.
+Starts one server with batching and one without. Several clients at a time send one request after another until all requests of a
+row are answered. Each answer's hash is compared with the stream of `Synthesizer` for the same text and seed: an answer that
+differs counts as wrong, one that fails as lost. The table lists requests per second, seconds of audio per second, the time to the
+first and to the last byte, and the server's resident memory at the start, at its peak and at the end of the row.
 
     python -m benchmarks.load                                           # 1 to 64 clients, batching on and off
     python -m benchmarks.load --clients 16 --requests 10000 --batching  # one long run
@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
 import hashlib
 import json
 import shlex
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -34,11 +33,12 @@ import numpy as np
 import psutil
 import torch
 
-from benchmarks.machine import cpu_name
-from common.arguments import HelpFormatter, positive, seconds
+from benchmarks.machine import command_of, stamp
+from common.arguments import LineHelpFormatter, positive, seconds
 from common.audio.audio_processing import to_pcm
 from common.errors import DataError, exit_on_user_error
 from common.inference.config import GRIFFIN_LIM
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.tables import markdown_table
 from synthesizer import Line, SynthesisConfig, Synthesizer
@@ -62,7 +62,7 @@ NOTE = 300  # readings between two lines about a long row
 MIB = 2**20
 
 
-class Job(NamedTuple):
+class SpeechJob(NamedTuple):
     """A request, and the hash and the seconds of its audio."""
 
     text: str
@@ -77,11 +77,11 @@ class Answer(NamedTuple):
     first: float
     last: float
     result: str
-    job: Job
+    job: SpeechJob
 
 
-class Row(NamedTuple):
-    """The answers of one number of clients, the seconds that they took, and bytes of memory: start, most, end."""
+class ClientsRow(NamedTuple):
+    """The answers to a number of clients, the seconds they took, and the bytes of memory at the start, at most and at the end."""
 
     batching: bool
     clients: int
@@ -90,23 +90,38 @@ class Row(NamedTuple):
     memory: tuple[int, int, int]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """The command's flags."""
+
+    clients: list[int] = option([*CLIENTS], "numbers of simultaneous clients, one row each", nargs="+", type=positive)
+    requests: int = option(128, "requests per row", type=positive)
+    pause: float = option(0.0, "seconds that a client waits after an answer", type=seconds)
+    batching: bool | None = option(
+        None, "measure with or without batching only (default: both)", action=argparse.BooleanOptionalAction
+    )
+    vocoder: str = option(GRIFFIN_LIM, "vocoder of the embedded voice")
+    server: tuple[str, ...] = ()  # further flags of python -m serving
+
+
 def main(argv: list[str] | None = None) -> None:
-    """Compute the expected audio, measure each row, print the table. Exit code 1 where an answer is wrong or lost."""
-    words = sys.argv[1:] if argv is None else argv
-    args = parse_args(words)
-    jobs = expected_jobs(args.vocoder)
+    """Compute the expected audio, measure each row, print the table. Exit code 1 if an answer is wrong or lost."""
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse_args(argv)
+    jobs = expected_jobs(options.vocoder)
     rows = []
-    for batching in (True, False) if args.batching is None else (args.batching,):
-        with serve(args, batching) as (url, process):
-            for clients in args.clients:
-                rows.append(asyncio.run(measure(url, process, jobs, clients, args.requests, batching, args.pause)))
+    for batching in (True, False) if options.batching is None else (options.batching,):
+        with serve(options, batching) as (url, process):
+            for clients in options.clients:
+                seconds, answers, memory = asyncio.run(measure(url, process, jobs, clients, options))
+                rows.append(ClientsRow(batching, clients, answers, seconds, memory))
                 print(progress(rows[-1]), file=sys.stderr)
-    print(report(rows, words, args.vocoder))
+    print(report(rows, argv, options.vocoder))
     if faults := sum(answer.result != "right" for row in rows for answer in row.answers):
         raise DataError(f"{faults} answers are wrong or lost, expected none")
 
 
-def expected_jobs(vocoder: str) -> list[Job]:
+def expected_jobs(vocoder: str) -> list[SpeechJob]:
     """Speak each text with each seed by the library: the server's audio has to be the same, bit for bit."""
     base = Synthesizer.embedded(config=SynthesisConfig(vocoder=vocoder), device="cpu")
     jobs = []
@@ -114,16 +129,16 @@ def expected_jobs(vocoder: str) -> list[Job]:
         for text in TEXTS:
             audio = torch.cat(list(base.with_settings(seed).stream_line(Line(text, seed))))
             data = to_pcm(audio).tobytes()
-            jobs.append(Job(text, seed, hashlib.sha256(data).hexdigest(), len(audio) / base.audio.sampling_rate))
+            jobs.append(SpeechJob(text, seed, hashlib.sha256(data).hexdigest(), len(audio) / base.audio.sampling_rate))
     return jobs
 
 
 @contextlib.contextmanager
-def serve(args: argparse.Namespace, batching: bool) -> Iterator[tuple[str, psutil.Process]]:
+def serve(options: LoadOptions, batching: bool) -> Iterator[tuple[str, psutil.Process]]:
     """Start a server and wait until it is ready; stop it at the end. Raises DataError where it does not start."""
-    largest = 2 * max(args.clients)
-    flags = ["--cpu", "--port", "0", "--no-page", "--max-queue", str(largest), "--vocoder", args.vocoder]
-    flags += ["--batching" if batching else "--no-batching", "--timeout", "600", *args.server]
+    largest = 2 * max(options.clients)
+    flags = ["--cpu", "--port", "0", "--no-page", "--max-queue", str(largest), "--vocoder", options.vocoder]
+    flags += ["--batching" if batching else "--no-batching", "--timeout", "600", *options.server]
     process = subprocess.Popen([sys.executable, "-m", "serving", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -158,10 +173,10 @@ def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
 
 
 async def measure(
-    url: str, process: psutil.Process, jobs: Sequence[Job], clients: int, requests: int, batching: bool, pause: float
-) -> Row:
-    """Send all requests of a row from so many clients, each of which rests `pause` seconds after an answer."""
-    numbers = iter(range(requests))
+    url: str, process: psutil.Process, jobs: Sequence[SpeechJob], clients: int, options: LoadOptions
+) -> tuple[float, list[Answer], tuple[int, int, int]]:
+    """Send all requests of a row; return the seconds, the answers, and bytes of memory as in ClientsRow."""
+    numbers = iter(range(options.requests))
     answers: list[Answer] = []
     memory = [process.memory_info().rss]
 
@@ -170,7 +185,7 @@ async def measure(
         async with httpx.AsyncClient(base_url=url, timeout=None, limits=limits) as client:
             for number in numbers:  # one iterator for all: each request is sent once
                 answers.append(await send(client, jobs[number % len(jobs)]))
-                await asyncio.sleep(pause)
+                await asyncio.sleep(options.pause)
 
     async def watch() -> None:
         while True:
@@ -187,10 +202,10 @@ async def measure(
     seconds = time.perf_counter() - start
     watcher.cancel()
     last = process.memory_info().rss
-    return Row(batching, clients, answers, seconds, (memory[0], max(*memory, last), last))
+    return seconds, answers, (memory[0], max(*memory, last), last)
 
 
-async def send(client: httpx.AsyncClient, job: Job) -> Answer:
+async def send(client: httpx.AsyncClient, job: SpeechJob) -> Answer:
     """Send one request and read its answer."""
     body = {"input": job.text, "seed": job.seed, "response_format": "pcm"}
     start = time.perf_counter()
@@ -206,58 +221,42 @@ async def send(client: httpx.AsyncClient, job: Job) -> Answer:
     return Answer(first, time.perf_counter() - start, result, job)
 
 
-def progress(row: Row) -> str:
+def progress(row: ClientsRow) -> str:
     """Return a line about a row."""
     rate = len(row.answers) / row.seconds
     return f"batching {'on' if row.batching else 'off'}, {row.clients} clients: {rate:.2f} requests/s"
 
 
-def report(rows: Sequence[Row], words: Sequence[str], vocoder: str) -> str:
-    """Return the table, with machine, command and date."""
+def report(rows: Sequence[ClientsRow], argv: Sequence[str], vocoder: str) -> str:
+    """The table, with machine, command and date."""
     header = ["batching", "clients", "requests", "requests/s", "audio s/s", "first byte p50", "p99", "whole p50", "p99"]
     header += ["wrong", "lost", "memory MiB: start", "most", "end"]
-    note = f"{cpu_name()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}, {vocoder}"
-    command = shlex.join(["python", "-m", "benchmarks.load", *words])
     table = markdown_table("<" + ">" * (len(header) - 1), header, map(cells, rows))
-    return f"{table}\n\n`{command}`, {note}, {datetime.date.today().isoformat()}. Times are in seconds."
+    return f"{table}\n\n`{command_of('load', argv)}`, {vocoder}, {stamp()}. Times are in seconds."
 
 
-def cells(row: Row) -> list[object]:
+def cells(row: ClientsRow) -> list[object]:
     """Return the cells of a row."""
-    right = [answer for answer in row.answers if answer.result == "right"] or [Answer(0, 0, "", Job("", 0, "", 0))]
+    right = [answer for answer in row.answers if answer.result == "right"] or [
+        Answer(0, 0, "", SpeechJob("", 0, "", 0))
+    ]
     first, whole = [answer.first for answer in right], [answer.last for answer in right]
     counts = [sum(answer.result == result for answer in row.answers) for result in ("wrong", "lost")]
     audio = sum(answer.job.seconds for answer in right)
-    times = [f"{value:.3f}" for values in (first, whole) for value in (statistics.median(values), p99(values))]
+    times = [f"{value:.3f}" for values in (first, whole) for value in np.percentile(values, (50, 99))]
     rates = [f"{len(right) / row.seconds:.2f}", f"{audio / row.seconds:.1f}"]
     memory = [round(size / MIB) for size in row.memory]
     return ["on" if row.batching else "off", row.clients, len(row.answers), *rates, *times, *counts, *memory]
 
 
-def p99(values: Sequence[float]) -> float:
-    """Return the 99th percentile."""
-    return float(np.percentile(values, 99))
-
-
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def parse_args(argv: list[str]) -> LoadOptions:
     """Parse all flags."""
     parser = Parser(
-        prog="python -m benchmarks.load", description=__doc__, formatter_class=HelpFormatter, allow_abbrev=False
+        prog="python -m benchmarks.load", description=__doc__, formatter_class=LineHelpFormatter, allow_abbrev=False
     )
-    add = parser.add_argument
-    add(
-        "--clients",
-        type=positive,
-        nargs="+",
-        default=CLIENTS,
-        help="numbers of clients at once, a row of the table each",
-    )
-    add("--requests", type=positive, default=128, help="of each row")
-    add("--pause", type=seconds, default=0.0, help="seconds that a client rests after an answer")
-    add("--batching", action=argparse.BooleanOptionalAction, help="measure with or without alone (default: both)")
-    add("--vocoder", default=GRIFFIN_LIM, help="of the embedded voice")
-    add("server", nargs="*", metavar="-- FLAGS", help="further flags of python -m serving")
-    return parser.parse_args(argv)
+    add_fields(parser, LoadOptions)
+    parser.add_argument("server", nargs="*", metavar="-- FLAGS", help="further flags of python -m serving")
+    return from_options(LoadOptions, vars(parser.parse_args(argv)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Time the loaders of both models alone, from wav files and from stored mels, and count the processes that a GPU's step rate needs.
+"""Time the data loaders of both models from wav files and stored mels, and count the processes that a GPU's step rate needs.
 
     python -m benchmarks.loaders                        # 0, 1, 2 and as many loader processes as cores
     python -m benchmarks.loaders --workers 4 8 --clips 200
 
-The clips are noise in the lengths of LJSpeech's, written to a temporary folder. The first epoch starts the processes and fills the
-system's cache of files; the second one is measured. On a busy machine the items in a second of a core compare better. The goal is
-ten times the published rate of one A100.
+The clips are noise with LJSpeech's lengths, written to a temporary folder. The first epoch starts the processes and fills the file
+cache; the second one is measured. On a busy machine, compare items per core-second. The goal is ten times the published rate of one
+A100.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUICK_CLIPS = 8
 
 def write_corpus(folder: Path, count: int) -> dict[tuple[str, str], Path]:
     """Write wav files, their mels and filelists -> the filelist of each model and source."""
-    import soundfile  # here, so that benchmarks.gpu finds out first whether it is installed
+    import soundfile  # imported here, so that benchmarks.gpu can check first whether it is installed
 
     for name in ("wavs", "mels"):
         (folder / name).mkdir()
@@ -62,7 +62,7 @@ def write_corpus(folder: Path, count: int) -> dict[tuple[str, str], Path]:
 
 
 def measure(model: str, source: str, filelist: Path, workers: int, batch_size: int) -> dict[str, Any]:
-    """Items a second of one epoch, by so many processes; 0: in this one, whose seconds on a core are counted too."""
+    """Items per second of one epoch with `workers` processes; with 0, in this one, per core-second too."""
     words = ["-m", model, "-bs", str(batch_size), "--num-workers", str(workers), "--training-files", str(filelist)]
     words += ["--seed", "0", *["--load-mel-from-disk"] * (source != "wav")]
     options, _ = parse_training_arguments(words, REGISTRY, "")
@@ -81,7 +81,7 @@ def measure(model: str, source: str, filelist: Path, workers: int, batch_size: i
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Measure, print the table, and the figures as a line of JSON."""
+    """Measure; print the table, and the figures as a line of JSON."""
     args = parse_args(sys.argv[1:] if argv is None else argv)
     torch.set_num_threads(1)  # as in a loader process
     figures = []
@@ -103,9 +103,15 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     add, cores = parser.add_argument, os.cpu_count() or 1
-    add("--workers", type=positive, nargs="+", default=sorted({1, 2, cores}), help="loader processes, beside none")
-    add("--clips", type=positive, default=128, help="clips of an epoch")
-    add("-bs", "--batch-size", type=positive, default=8, help="clips of a batch")
+    add(
+        "--workers",
+        type=positive,
+        nargs="+",
+        default=sorted({1, 2, cores}),
+        help="loader processes, besides none",
+    )
+    add("--clips", type=positive, default=128, help="clips per epoch")
+    add("-bs", "--batch-size", type=positive, default=8, help="clips per batch")
     add("--quick", action="store_true", help="a few clips, to try the command: the figures mean nothing")
     args = parser.parse_args(argv)
     if args.quick:

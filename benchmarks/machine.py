@@ -1,4 +1,4 @@
-"""Measure the machine's limits, the rates of matrix products and of memory reads, and count the work of a call.
+"""Measure the machine's limits, the rates of matrix products and memory reads, and count the work of a call.
 
 machine = Machine(device)
 flops = count_flops(call)
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import datetime
 import functools
+import shlex
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,12 +25,12 @@ from common.kernels.private_ops import int8_matmul, processor
 
 SIZES_CPU, SIZES_GPU, SIZES_QUICK = (1024, 2048), (4096, 8192), (128,)  # sides of square matrices
 BYTES, BYTES_QUICK = 2**28, 2**22  # more than the size of caches
-READS = 10  # reads a measurement, so that the launch time of a GPU is negligible
+READS = 10  # per measurement, so that a GPU's launch time is negligible
 REPEATS = 5
 
 
 class Work(NamedTuple):
-    """Operations of a call (a multiplication and an addition are two), bytes of its weights, and how often it reads them."""
+    """Operations of a call (a multiply-add counts as two), bytes of its weights, and how often it reads them."""
 
     flops: float
     weight_bytes: int = 0
@@ -37,7 +38,7 @@ class Work(NamedTuple):
 
 
 class Machine:
-    """Rates of a device: those of products are measured at construction, those of reads on demand."""
+    """Rates of a device: of products, measured at construction, and of reads, measured on demand."""
 
     def __init__(self, device: torch.device, quick: bool = False) -> None:
         self.device, self.quick = device, quick
@@ -47,14 +48,14 @@ class Machine:
         self.rates = {dtype: self._best_product(dtype) for dtype in (torch.float32, self.half, int8) if dtype}
 
     def product_rate(self, half: bool, int8: bool = False) -> float:
-        """Operations a second of large products: in float32 (TF32 on a GPU that has it), half precision if it is faster, or int8.
+        """Operations per second of large products, in float32 (TF32 if the GPU has it), half precision if faster, or int8.
 
         Raises KeyError for int8 on a machine where inference does not use it.
         """
         return self.rates[torch.int8 if int8 else self.half if half and self.half else torch.float32]
 
     def read_rate(self, n_bytes: int) -> float:
-        """Bytes a second for repeated reads of `n_bytes`; data that fits into a cache is read faster."""
+        """Bytes per second of repeated reads of `n_bytes`; data that fits into a cache is read faster."""
         if n_bytes not in self._read_rates:
             self._read_rates[n_bytes] = self._measure_read_rate(n_bytes)
         return self._read_rates[n_bytes]
@@ -115,10 +116,21 @@ def cpu_name() -> str:
     return processor().name
 
 
+def stamp() -> str:
+    """CPU, threads, version of PyTorch and date, for a report."""
+    today = datetime.date.today().isoformat()
+    return f"{cpu_name()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}, {today}"
+
+
+def command_of(module: str, argv: Sequence[str]) -> str:
+    """The command line of a benchmark, for a report."""
+    return shlex.join(["python", "-m", f"benchmarks.{module}", *argv])
+
+
 def count_flops(call: Callable[[], Any]) -> int:
     """Count the operations of all products and convolutions in a call, backward included; a multiply-add counts as two.
 
-    cuDNN is disabled here, since the counter misses its LSTM.
+    cuDNN is disabled here, as the counter misses its LSTM.
     """
     with torch.backends.cudnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
         call()

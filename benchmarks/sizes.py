@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
     @property
     def reference_amp(self) -> bool:
-        """True if references are in half precision too: on a GPU only, since the published recipe has none on a CPU."""
+        """True if references use half precision too: only on a GPU, as the published recipe has none on a CPU."""
         return self.amp and self.device.type != "cpu"
 
     @property

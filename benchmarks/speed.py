@@ -4,13 +4,13 @@
     python -m benchmarks.speed --rows waveglow-training --amp    # one row
     python -m benchmarks.speed --growth                          # also plots of how time grows with sizes
 
-Each row runs in its own process. Reference and ours alternate; a figure is the median of --repeats calls after a warm-up.
-References are the same models with --plain; for Tacotron 2's inference, the plain decoder as TorchScript. On a CPU references
-always compute in float32, since the published recipe has no other precision there. The limit is the longer of two times: the
-counted operations of the plain model at the rate of this machine's large matrix products, and the necessary reads of the
-weights. Only fewer operations can exceed a share of 100 %.
+Each row runs in its own process. Reference and ours alternate; a figure is the median of --repeats calls after a warm-up. The
+references are the same models with --plain or, for Tacotron 2's inference, the plain decoder as TorchScript. On a CPU they always
+compute in float32, as the published recipe has no other precision there. The limit is the longer of two times: the plain model's
+operations at the rate of this machine's large matrix products, and the unavoidable reads of the weights. A share above 100 % takes
+fewer operations.
 Files in --output: speed.md, speed.json and growth_*.png.
-Ctrl-C ends the run with the table of the rows measured so far, exit code 130.
+Ctrl-C ends the run with the table of the rows measured so far and exit code 130.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TITLES = ("measurement", "reference", "ours", "ratio", "limit", "share of it")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CaseRow:
     """Figures of a case in its unit; `limit` is None if no operations are counted."""
 
     name: str
@@ -93,7 +93,7 @@ class Report:
     """Results so far."""
 
     machine: dict[str, Any] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CaseRow] = field(default_factory=list)
     growths: dict[str, Growth] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
@@ -154,7 +154,7 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
 
 
-def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[Row]:
+def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: int) -> Iterator[CaseRow]:
     """Yield the rows of these names, each when it is done."""
     for name in names:
         for make in ROWS[name](setting):
@@ -162,8 +162,8 @@ def measure_rows(names: list[str], setting: Setting, machine: Machine, repeats: 
             log_progress("  " + " | ".join(row.cells()[1:]))
 
 
-def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
-    """Run measure_case in a new process and return its row. Raises DataError if the process dies, for lack of memory say.
+def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> CaseRow:
+    """Run measure_case in a new process and return its row. Raises DataError if the process dies, for example for lack of memory.
 
     Only the calling process handles Ctrl-C; it terminates the other one.
     """
@@ -178,7 +178,7 @@ def measure_in_process(make: MakeCase, machine: Machine, repeats: int) -> Row:
         signal.signal(signal.SIGINT, handler)
     row_sender.close()
     try:
-        row: Row = results.recv()
+        row: CaseRow = results.recv()
         return row
     except EOFError:
         process.join()
@@ -200,7 +200,7 @@ def measure_case(make: MakeCase, machine: Machine, repeats: int, threads: int, r
     row_sender.send(measure_row(case, machine, repeats))
 
 
-def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
+def measure_row(case: Case, machine: Machine, repeats: int) -> CaseRow:
     """Time both calls of a case after a warm-up call each, and count its work."""
     case.reference()
     case.ours()
@@ -212,7 +212,7 @@ def measure_row(case: Case, machine: Machine, repeats: int) -> Row:
     def figure(seconds: float) -> float:
         return seconds if case.amount is None else case.amount / seconds
 
-    return Row(
+    return CaseRow(
         name=case.name,
         unit=case.unit,
         higher_is_better=case.amount is not None,
@@ -258,17 +258,15 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         nargs="*",
         choices=list(ROWS),
         metavar="ROW",
-        help=f"rows to measure: some of {', '.join(ROWS)}, or none; default: all",
+        help=f"rows to measure, among {', '.join(ROWS)}; may be empty (default: all)",
     )
-    growth_help = f"also plot how time grows with {', '.join(SUBJECTS)}, or with some of these"
+    growth_help = f"also plot how time grows with {', '.join(SUBJECTS)}, or only with those given"
     add("--growth", nargs="*", choices=list(SUBJECTS), metavar="WHAT", help=growth_help)
     add("--repeats", type=positive, default=3, help="number of measured calls of each kind")
     add("--threads", type=positive, default=torch.get_num_threads(), help="number of CPU threads")
     add("--amp", action="store_true", help="use mixed precision in training and half precision from text to sound")
     add("--cpu", action="store_true", help="use the CPU even if there is a GPU")
-    add(
-        "--quick", action="store_true", help="use tiny models, to check that everything works: the figures mean nothing"
-    )
+    add("--quick", action="store_true", help="use tiny models to check that everything works; the figures mean nothing")
     add("-o", "--output", type=Path, default=Path("output/bench"), help="output folder; created if missing")
     args = parser.parse_args(argv)
     args.rows = list(ROWS) if args.rows is None else args.rows

@@ -1,11 +1,11 @@
-"""Make the embedded corpus: the words, the recordings, the filelists; the same bytes on every run.
+"""Make the embedded corpus: texts, recordings and filelists, with the same bytes on every run.
 
     python corpus/make.py            # writes corpus/, filelists/ and phrases/clock.txt
-    python corpus/make.py --check    # makes all files in a temporary folder and compares: exit 1 on any difference
+    python corpus/make.py --check    # makes all files in a temporary folder and compares them; exit code 1 on any difference
 
 The voice is cmu_us_slt_arctic_hts of the Festival Speech Synthesis System. Debian packages: festival festvox-us-slt-hts
 vorbis-tools. Made with festival 2.5.0, festvox-us-slt-hts 0.2010.10.25, oggenc 1.4.2 over libvorbis 1.3.7, scipy 1.17;
-other versions may round other bits.
+other versions may round differently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ APT_PACKAGES = "festival festvox-us-slt-hts vorbis-tools"
 
 SAMPLING_RATE = 22050  # Hz, of the corpus
 VOICE_RATE = 32000  # Hz, of the voice
-GAIN = 1.1  # the same for all clips, so that their relative levels stay
+GAIN = 1.1  # the same for all clips, to keep their relative levels
 MAX_PEAK = 0.9  # before encoding, which may raise it a little
 MARGIN = 0.06  # seconds of silence left at either end
 ACTIVE_DB = -45.0  # a frame is speech when its level is above the loudest frame's by this much
@@ -206,7 +206,7 @@ def all_clips() -> list[Clip]:
 
 
 def require_tools() -> None:
-    """Raise CorpusError unless festival, its voice and oggenc are here."""
+    """Raise CorpusError unless festival, its voice and oggenc are installed."""
     missing = [tool for tool in ("festival", "oggenc") if shutil.which(tool) is None]
     if not missing:
         query = ["festival", "-b", "(print (voice.list))"]

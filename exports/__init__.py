@@ -1,1 +1,1 @@
-"""Voices for other runtimes: python -m exports writes directories of files for them, and speaks with such directories."""
+"""Voices for other runtimes: python -m exports writes export directories and speaks with them."""

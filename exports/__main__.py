@@ -1,4 +1,4 @@
-"""Export a voice for another runtime, and speak with an export: python -m exports TARGET | run.
+"""Export a voice to another runtime, or speak with an export: python -m exports TARGET | run.
 
 python -m exports onnx -o voice_onnx                          # the embedded voice
 python -m exports torchscript --tacotron2 T --waveglow W -o DIR
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from common.arguments import HelpFormatter, seed
+from common.arguments import LineHelpFormatter, given_options, seed
 from common.audio.audio_processing import NORMALIZATIONS
 from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
@@ -21,6 +23,7 @@ from common.inference.arguments import add_vocoding_arguments, add_voice_argumen
 from common.inference.config import SynthesisConfig
 from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_sound
 from common.inference.pictures import write_picture
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
@@ -32,54 +35,67 @@ from waveglow.spec import SPEC as VOCODER
 SPECS = (ACOUSTIC, VOCODER)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Flags of `run` that no Synthesizer has."""
+
+    input: Path = option(None, "text file with one phrase a line", "-i", required=True)
+    output: Path = option(Path("output"), "folder for sounds and pictures; created if missing", "-o")
+    suffix: str = option("", "suffix of the file names")
+    programs: bool = option(False, "run the torch.export programs of a torchscript directory")
+
+    def __post_init__(self) -> None:
+        if self.output.is_file():
+            raise UsageError(f"-o {self.output}: is a file, expected a folder")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Export, or speak with an export."""
-    act, args, config = parse_args(sys.argv[1:] if argv is None else argv)
-    act(args, config)
+    parse_args(sys.argv[1:] if argv is None else argv)()
 
 
-def write_export(args: argparse.Namespace, config: SynthesisConfig) -> None:
-    """Load plain models and write a target's files."""
-    choice = choose_checkpoints(named_checkpoints(args, SPECS), VOCODER.flag)
-    voice = Synthesizer.from_choice(choice, config=config, device="cpu")
+def write_export(target: str, checkpoints: Mapping[str, Path], output: Path, config: SynthesisConfig) -> None:
+    """Load plain models and write a target's files; `checkpoints` are by the models' flags."""
+    voice = Synthesizer.from_choice(choose_checkpoints(checkpoints, VOCODER.flag), config=config, device="cpu")
     assert voice.vocoding is not None
     print(f"voice: {voice.description}", flush=True)
-    export(args.target, Source(voice, voice.acoustic.model, voice.vocoding.model), args.output)
+    export(target, Source(voice, voice.acoustic.model, voice.vocoding.model), output)
 
 
-def run(args: argparse.Namespace, config: SynthesisConfig) -> None:
-    """Speak the lines of a file with an export. Raises DataError for lines without sound, after all others are written."""
-    texts = read_phrases(args.input)
-    if args.sigma_infer is None:
-        config = replace(config, sigma_infer=read_manifest(args.directory).sigma_infer)
-    voice = load_voice(args.directory, config, programs=args.programs)
+def run(directory: Path, options: RunOptions, settings: Mapping[str, Any]) -> None:
+    """Speak the lines of a file with an export; `settings` are those of the Synthesizer that flags give.
+
+    Raises DataError for lines without sound, after all others are written.
+    """
+    texts = read_phrases(options.input)
+    config = SynthesisConfig(**{"sigma_infer": read_manifest(directory).sigma_infer} | dict(settings))
+    voice = load_voice(directory, config, programs=options.programs)
     print(f"voice: {voice.description}", flush=True)
-    with lines_of(args.input):
+    with lines_of(options.input):
         speeches = voice.speak(texts)
         silent = {i: f"{SILENT}; {OTHERS_WRITTEN}" for i, speech in enumerate(speeches) if not len(speech.audio)}
         for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
             if i not in silent:
-                print(write_sound(args.output / f"audio_{i}{args.suffix}.wav", text, speech))
-                write_picture(args.output / f"alignment_{i}{args.suffix}.png", text, speech, voice.symbols(text))
+                print(write_sound(options.output / f"audio_{i}{options.suffix}.wav", text, speech))
+                picture = options.output / f"alignment_{i}{options.suffix}.png"
+                write_picture(picture, text, speech, voice.symbols(text))
         if silent:
             raise BadRows(silent)
 
 
-Command = Callable[[argparse.Namespace, SynthesisConfig], None]
-
-
-def parse_args(argv: list[str]) -> tuple[Command, argparse.Namespace, SynthesisConfig]:
-    """Parse all flags. Raises UsageError for values out of range."""
-    parser, act = (_run_parser(), run) if argv[:1] == ["run"] else (_export_parser(), write_export)
-    args = parser.parse_args(argv[1:] if act is run else argv)
-    if act is write_export:
-        sigma, strength = args.sigma_infer, args.denoising_strength
-        return act, args, SynthesisConfig(sigma_infer=sigma, denoising_strength=strength, plain=True)
-    if args.output.is_file():
-        raise UsageError(f"-o {args.output}: is a file, expected a folder")
-    names = ("sigma_infer", "denoising_strength", "seed", "longest_piece", "normalize")
-    values = {name: value for name in names if (value := getattr(args, name)) is not None}
-    return act, args, SynthesisConfig(**values)
+def parse_args(argv: list[str]) -> Callable[[], None]:
+    """Parse all flags; the result does the work. Raises UsageError for values out of range."""
+    if argv[:1] == ["run"]:
+        args = _run_parser().parse_args(argv[1:])
+        names = ("sigma_infer", "denoising_strength", "seed", "longest_piece", "normalize")
+        settings = {name: value for name in names if (value := getattr(args, name)) is not None}
+        SynthesisConfig(**settings)  # refuses values before the export is read
+        return partial(run, args.directory, from_options(RunOptions, vars(args)), settings)
+    parser = _export_parser()
+    args = parser.parse_args(argv)
+    strength = given_options(parser, argv).get("denoising_strength")
+    config = SynthesisConfig(sigma_infer=args.sigma_infer, denoising_strength=strength, plain=True)
+    return lambda: write_export(args.target, named_checkpoints(args, SPECS), args.output, config)
 
 
 def _make_parser(usage: str) -> argparse.ArgumentParser:
@@ -88,23 +104,19 @@ def _make_parser(usage: str) -> argparse.ArgumentParser:
         usage=f"%(prog)s {usage}  (-h lists all flags)",
         description=__doc__,
         allow_abbrev=False,
-        formatter_class=HelpFormatter,
+        formatter_class=LineHelpFormatter,
     )
 
 
 def _export_parser() -> argparse.ArgumentParser:
     parser = _make_parser(f"{{{','.join(TARGETS)},run}} -o DIR [flags]")
     add = parser.add_argument
-    add("target", choices=list(TARGETS), help="the runtime to export for")
+    add("target", choices=list(TARGETS), help="runtime to export for")
     add_voice_argument(parser)
     for spec in SPECS:
-        add(
-            f"--{spec.flag}",
-            type=Path,
-            metavar="CHECKPOINT",
-            help=f"{spec.role} model (default: as inference.py chooses)",
-        )
-    add("-o", "--output", type=Path, required=True, help="directory of the export; an older export in it is replaced")
+        default = f"{spec.role} model (default: chosen as by inference.py)"
+        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=default)
+    add("-o", "--output", type=Path, required=True, help="directory of the export; replaces an older export in it")
     add_vocoding_arguments(parser)
     return parser
 
@@ -113,18 +125,11 @@ def _run_parser() -> argparse.ArgumentParser:
     parser = _make_parser("run DIR -i PHRASES [flags]")
     add, default = parser.add_argument, SynthesisConfig
     add("directory", type=Path, metavar="DIR", help="directory of an export")
-    add("-i", "--input", type=Path, required=True, help="text file, one phrase a line")
-    add("-o", "--output", type=Path, default=Path("output"), help="folder of sounds and pictures; made if missing")
-    add("--suffix", default="", help="at the end of the files' names")
-    add("--seed", type=seed, default=default.seed, help="of dropout and noise: same seed, same sound")
-    add(
-        "--longest-piece",
-        type=int,
-        default=default.longest_piece,
-        help="characters above which a phrase is cut; 0: never",
-    )
-    add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help="level of each sound")
-    add("--programs", action="store_true", help="run the torch.export programs of a torchscript directory")
+    add_fields(parser, RunOptions)
+    add("--seed", type=seed, default=default.seed, help="seed of dropout and noise; the same seed gives the same sound")
+    longest = "characters above which a phrase is split; 0: never"
+    add("--longest-piece", type=int, default=default.longest_piece, help=longest)
+    add("--normalize", choices=NORMALIZATIONS, default=default.normalize, help="loudness normalisation of each sound")
     add("-s", "--sigma-infer", type=float, help="standard deviation of the noise (default: the export's)")
     add("-d", "--denoising-strength", type=float, help="share of the hum to subtract (default: the export's)")
     return parser

@@ -1,4 +1,4 @@
-"""AOTInductor packages of a voice's parts: machine code that PyTorch's compiler makes with the C++ compiler at hand."""
+"""AOTInductor packages of a voice's parts: machine code from PyTorch's compiler, built with an installed C++ compiler."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 
 from common.errors import DataError
-from exports.models import Part as Call
-from exports.parts import Part
-from exports.programs import program
+from exports.models import Call
+from exports.parts import Part, program
 
 COMPILERS = ("g++", "clang++")
 
 
 def compile_package(part: Part) -> bytes:
-    """Compile a part for this machine's CPU; its number of threads is that of the process which runs it.
+    """Compile a part for this machine's CPU; it uses as many threads as the process that runs it.
 
-    Raises DataError where no C++ compiler is installed.
+    Raises DataError if no C++ compiler is installed.
     """
     if missing := missing_compiler():
         raise DataError(f"aotinductor: {missing}")
@@ -33,22 +32,21 @@ def compile_package(part: Part) -> bytes:
 
 
 def missing_compiler() -> str:
-    """Name the C++ compilers, where none of them is installed; else ""."""
+    """An error message if no C++ compiler is installed, else ""."""
     found = any(map(shutil.which, COMPILERS))
     return "" if found else f"no C++ compiler, expected one of {', '.join(COMPILERS)}: apt install g++"
 
 
 def open_package(path: Path) -> Call:
-    """Open a package as a call. Raises DataError where it does not run here, as on a CPU with fewer instructions."""
+    """Open a package as a call. Raises DataError if it does not run here, for example on a CPU with fewer instructions."""
     try:
         package = torch._inductor.aoti_load_package(str(path))
     except RuntimeError as error:
-        raise DataError(f"{path}: PyTorch does not load it ({error}); export again on this machine") from None
+        raise DataError(f"{path}: PyTorch cannot load it ({error}); export again on this machine") from None
 
     def run(*inputs: Tensor) -> Any:
-        outputs = package(
-            *(tensor.contiguous() for tensor in inputs)
-        )  # packages take the strides of the example for granted
+        # Packages assume the strides of the example inputs.
+        outputs = package(*(tensor.contiguous() for tensor in inputs))
         return outputs[0] if isinstance(outputs, (tuple, list)) and len(outputs) == 1 else outputs
 
     return run

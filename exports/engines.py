@@ -1,4 +1,4 @@
-"""Open the files of an export: each as a call that takes tensors in the order of the file's inputs."""
+"""Open the files of an export, each as a call that takes tensors in the order of the file's inputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from common.errors import DataError
-from exports.models import Part
+from exports.models import Call
 
 REQUIREMENTS = "requirements/exports.txt"
 TENSORRT = "TensorrtExecutionProvider"
-BY_NAME_ONLY = (
-    TENSORRT,
-    "AzureExecutionProvider",
-)  # one builds engines for minutes, one sends requests over the network
+# Never chosen by default: one builds engines for minutes, the other sends requests over the network.
+BY_NAME_ONLY = (TENSORRT, "AzureExecutionProvider")
 
 
 def open_session(path: Path, provider: str | None = None, **settings: Any) -> Any:
@@ -24,31 +22,31 @@ def open_session(path: Path, provider: str | None = None, **settings: Any) -> An
 
     Args:
         path: the file.
-        provider: computes all that it can; those after it in ONNX Runtime's list compute the rest. None: a GPU's, or the CPU's.
-        settings: the provider's.
+        provider: runs all it supports; later ones in ONNX Runtime's list run the rest. None: a GPU's if there is one, or the CPU's.
+        settings: options of the provider.
 
     Raises:
-        DataError: ONNX Runtime is missing, lacks the provider, or does not accept the file.
+        DataError: ONNX Runtime is missing, lacks the provider, or rejects the file.
     """
     runtime = import_runtime()
     available = runtime.get_available_providers()
     provider = provider or next(name for name in available if name not in BY_NAME_ONLY)
     if provider not in available:
-        raise DataError(f"{path}: needs ONNX Runtime with {provider}, this one has {', '.join(available)}")
+        raise DataError(f"{path}: needs ONNX Runtime with {provider}; the installed one has {', '.join(available)}")
     others = available[available.index(provider) + 1 :]
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors; warnings are about inputs with a default
-    # Each session has threads of its own. Between calls they would spin, and take the cores from the other parts and from PyTorch.
+    # Each session has its own threads, which would spin between calls and take cores from the other parts and from PyTorch.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return runtime.InferenceSession(str(path), options, providers=[(provider, settings), *others])
     except Exception as error:  # its exceptions have no common class
-        raise DataError(f"{path}: ONNX Runtime does not accept it ({error})") from None
+        raise DataError(f"{path}: ONNX Runtime rejects it ({error})") from None
 
 
-def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Part:
-    """Open an ONNX file as a call. Arguments and errors as of open_session."""
+def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Call:
+    """Open an ONNX file as a call; arguments and errors as in open_session."""
     session = open_session(path, provider, **settings)
     names = [value.name for value in session.get_inputs()]
 
@@ -61,7 +59,7 @@ def open_onnx(path: Path, provider: str | None = None, **settings: Any) -> Part:
 
 
 def import_runtime() -> Any:
-    """Import ONNX Runtime. Raises DataError that names the requirements file where it is not installed."""
+    """Import ONNX Runtime. Raises DataError with an install hint if it is missing."""
     try:
         import onnxruntime
     except ImportError:
@@ -71,7 +69,7 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
-def open_program(path: Path) -> Part:
+def open_program(path: Path) -> Call:
     """Open a torch.export program."""
     return torch.export.load(path).module()
 

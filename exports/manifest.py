@@ -1,4 +1,4 @@
-"""export.json: the manifest of an export directory, written after all files that it lists."""
+"""export.json, the manifest of an export directory, written after all the files it lists."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ EXPECTED = "expected a directory that `python -m exports TARGET -o DIR` wrote"
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """A file of an export: its size, SHA-256, and its inputs and outputs, where it has fixed ones.
+    """A file of an export: its size, its SHA-256, and its inputs and outputs if they are fixed.
 
-    `inputs` and `outputs` map names to {"type": of an element, "shape": sizes, or names of axes of any size}.
+    `inputs` and `outputs` map names to {"type": element type, "shape": sizes, or names of axes of any size}.
     """
 
     bytes: int
@@ -32,7 +32,7 @@ class FileRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The facts that a runtime needs beside the files."""
+    """What a runtime needs to know besides the files."""
 
     format: int
     target: str
@@ -49,8 +49,8 @@ class ExportWriter:
     """Writes an export directory: files first, the manifest last, so that a directory with a manifest is complete.
 
     Raises:
-        UsageError: a directory that has other files and no manifest.
-        DataError: the system refuses to write.
+        UsageError: the directory has files but no manifest.
+        DataError: the directory cannot be written.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -62,7 +62,7 @@ class ExportWriter:
         self._refusals(self._remove_older)
 
     def _remove_older(self) -> None:
-        """Remove an older export: first its manifest, then the files that it lists."""
+        """Remove an older export: first its manifest, then the files it lists."""
         path = self.directory / NAME
         if not path.exists():
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class ExportWriter:
                 self._remove_empty_folders(self.directory / name)
 
     def _remove_empty_folders(self, path: Path) -> None:
-        """Remove the folders of a removed file within the export, from the innermost on, as long as they are empty."""
+        """Remove the empty folders that a removed file leaves inside the export, innermost first."""
         for folder in path.parents[: len(path.relative_to(self.directory).parts) - 1]:
             if any(folder.iterdir()):
                 break
@@ -112,7 +112,7 @@ def read_manifest(directory: Path) -> Manifest:
     """Read the manifest of an export directory, and check each file against it.
 
     Raises:
-        DataError: no manifest, one of another format, or files that are missing or have changed; all in one message.
+        DataError: no manifest, another format, or missing or changed files; all in one message.
     """
     path = directory / NAME
     contents = _read(path)
@@ -150,7 +150,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _problem(directory: Path, name: str, record: FileRecord) -> str | None:
-    """Describe the difference between a file and its record; None where they agree."""
+    """How a file differs from its record; None if it does not."""
     if not _is_inside(name):
         return f"{directory / NAME}: a file {name!r}, expected a path inside {directory}"
     path = directory / name
@@ -165,12 +165,12 @@ def _problem(directory: Path, name: str, record: FileRecord) -> str | None:
 
 
 def _is_inside(name: str) -> bool:
-    """True for a path that stays inside the directory of the export."""
+    """True for a path that stays inside the export directory."""
     return "\0" not in name and not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def _kinds() -> list[tuple[str, str]]:
-    """List each entry of a manifest, and the kind of its value."""
+    """Each entry of a manifest and the kind of its value."""
     words = {"str": "text", "float": "a number", "int": "a whole number"}
     return [(field.name, words.get(str(field.type), "an object")) for field in fields(Manifest)]
 

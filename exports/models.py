@@ -1,6 +1,6 @@
-"""Models of an export, with the interface that a Synthesizer needs: `infer`, `config` and what decoding takes.
+"""Exported models with the interface a Synthesizer needs: `infer`, `config` and the limits of decoding.
 
-Random numbers are drawn as the plain models draw them, so that a seed gives the same speech from any target.
+Random numbers are drawn as in the plain models, so a seed gives the same speech from any target.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from waveglow.spec import SPEC as VOCODER
 
 # B batch, S symbols, T frames, M mels, K decoder steps, r frames a step, N samples, g samples in a group, G groups
 
-Part = Callable[..., Any]  # tensors in the order of the part's inputs -> a tensor or a tuple of them
+Call = Callable[..., Any]  # an exported part: tensors in the order of its inputs -> a tensor or a tuple of them
 
 
 def prenet_of(config: Tacotron2Config) -> Prenet:
-    """A prenet for its draws alone; on the meta device, where initial weights take no random numbers."""
+    """A prenet that only draws masks; on the meta device, so that its initial weights consume no random numbers."""
     with torch.device("meta"):
         return Prenet(1, config.prenet_dim)
 
@@ -49,7 +49,7 @@ class ScriptedTacotron2:
     def infer(
         self, text: Tensor, text_lengths: Tensor, max_steps: int | None = None, draws: Draws | None = None
     ) -> Tacotron2Inference:
-        """Tacotron2.infer; the draws of all steps up to the limit are made at once."""
+        """Tacotron2.infer; the masks of all steps up to the limit are drawn at once."""
         steps = max_steps or self.config.max_decoder_steps
         keep = None if draws is None else self.prenet.keep_masks(draws, steps)
         return Tacotron2Inference(*self.module.infer(text, text_lengths, max_steps, keep))
@@ -60,14 +60,14 @@ class ScriptedTacotron2:
 
 
 class DecoderSettings(NamedTuple):
-    """Rules that end a free run, and its dropout."""
+    """The rules that end a free run, and its dropout."""
 
     config: Tacotron2Config
     guard: DecodingGuard
     prenet: Prenet  # without weights
 
     def limits(self, text_lengths: Tensor, max_steps: int | None = None) -> Tensor:
-        """Decoder steps (B,) after which texts of these lengths (B,) are cut."""
+        """Decoder steps (B,) after which texts of these lengths (B,) are cut off."""
         limit = max_steps or self.config.max_decoder_steps
         return self.guard.step_limits(text_lengths, self.config.n_frames_per_step, limit)
 
@@ -86,7 +86,7 @@ class DecoderSettings(NamedTuple):
 class PartwiseTacotron2:
     """The exported encoder, decoder step and postnet in Tacotron2's free run."""
 
-    def __init__(self, parts: Mapping[str, Part], config: Tacotron2Config, guard: DecodingGuard) -> None:
+    def __init__(self, parts: Mapping[str, Call], config: Tacotron2Config, guard: DecodingGuard) -> None:
         self.encode, self.step, self.refine = (parts[name] for name in ("encoder", "decoder_step", "postnet"))
         self.config, self.settings = config, DecoderSettings(config, guard, prenet_of(config))
 
@@ -137,7 +137,7 @@ class PartwiseTacotron2:
 class ExportedWaveGlow:
     """The exported WaveGlow, vocode(mels, z, sigma), and the exported denoiser, denoiser(audio, strength)."""
 
-    def __init__(self, vocode: Part, denoiser: Part, config: WaveGlowConfig) -> None:
+    def __init__(self, vocode: Call, denoiser: Call, config: WaveGlowConfig) -> None:
         self.vocode, self.denoiser, self.config = vocode, denoiser, config
 
     @torch.no_grad()
@@ -154,7 +154,7 @@ class ExportedWaveGlow:
 
 
 def denoise(model: ExportedWaveGlow, filter_length: int, audio: Tensor, strength: float) -> Tensor:
-    """Denoise audio (B, N); a clip that is shorter than the denoiser's window is lengthened for it."""
+    """Denoise audio (B, N); clips shorter than the denoiser's window are padded for it."""
     n_samples = audio.shape[1]
     padded = F.pad(audio, (0, max(0, filter_length - n_samples)))
     return model.denoiser(padded, torch.tensor(float(strength)))[:, :n_samples]

@@ -1,4 +1,4 @@
-"""ONNX files of a voice's parts, with batch, text and mel axes of any size."""
+"""ONNX files of a voice's parts, with dynamic batch, text and mel axes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import onnx
 import torch
 
-from exports.parts import Axes, Part, axis_name
-from exports.programs import program
+from exports.parts import Axes, Part, axis_name, program
 
 OPSET = 20
 
@@ -28,7 +27,7 @@ def to_onnx(part: Part) -> onnx.ModelProto:
         )
     assert converted is not None
     model = converted.model_proto
-    del model.graph.value_info[:]  # intermediate shapes, under names of axes that are replaced here
+    del model.graph.value_info[:]  # intermediate shapes; their axes have names that are replaced here
     for values, axes in ((model.graph.input, part.input_axes), (model.graph.output, part.outputs)):
         for value in values:
             _name_axes(value, axes[value.name])
@@ -36,7 +35,7 @@ def to_onnx(part: Part) -> onnx.ModelProto:
 
 
 def _name_axes(value: onnx.ValueInfoProto, axes: Axes) -> None:
-    """Give the axes of any size of an input or output their names, in place of the exporter's."""
+    """Replace the exporter's names of the dynamic axes of an input or output by ours."""
     for axis, dimension in enumerate(value.type.tensor_type.shape.dim):
         if axis in axes:
             dimension.dim_param = axis_name(axes[axis])
@@ -44,7 +43,7 @@ def _name_axes(value: onnx.ValueInfoProto, axes: Axes) -> None:
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Hold back the exporter's notes about packages that it does not need."""
+    """Silence the exporter's notes about packages that it does not need."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,6 +1,6 @@
 """The parts of a voice that every target exports, each a plain module over tensors with named inputs and outputs.
 
-Random numbers are inputs: the prenet's keep masks and WaveGlow's noise. An export and PyTorch can so run on the same draws.
+Random numbers are inputs: the prenet's keep masks and WaveGlow's noise. So an export and PyTorch can run on the same draws.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.export import Dim
+from torch.export import Dim, ExportedProgram
 
 from common.audio.stft import AudioConfig
 from common.errors import DataError
@@ -112,10 +112,10 @@ class Vocode(nn.Module):
 
 
 class ConvDenoiser(nn.Module):
-    """waveglow.denoiser.Denoiser with convolutions in place of complex transforms, which few runtimes have.
+    """waveglow.denoiser.Denoiser with convolutions instead of complex transforms, which few runtimes have.
 
-    A frame's spectrum is a product with cosines and sines, its inverse the transposed product; both windowed. The sum of the
-    overlapping frames is divided by that of the squared windows, as in torch.istft.
+    A frame's spectrum is its product with cosines and sines, the inverse is the transposed product, and both are windowed. The sum
+    of the overlapping frames is divided by the sum of the squared windows, as in torch.istft.
     """
 
     def __init__(self, denoiser: Denoiser) -> None:
@@ -147,12 +147,12 @@ class ConvDenoiser(nn.Module):
         total = F.conv_transpose1d(spectrum, self.synthesis, stride=self.hop)
         windows = F.conv_transpose1d(torch.ones_like(spectrum[:1, :1]), self.envelope, stride=self.hop)
         inside = total[:, 0, half:] / windows[:, 0, half:].clamp(min=1e-11)
-        # Samples after the last whole hop are in no frame's centre, but in its second half.
+        # Samples after the last whole hop are in the second half of a frame, but in no frame's centre.
         return inside[:, : audio.shape[1]]
 
 
 def fold(model: WaveGlow) -> WaveGlow:
-    """A WaveGlow for inference alone: weight norms folded, mixing matrices inverted. Runtimes have no operator for an inverse."""
+    """A WaveGlow for inference only: weight norms folded, mixing matrices inverted, as runtimes have no operator for an inverse."""
     return shallow_copy(
         model,
         WaveGlow,
@@ -162,7 +162,7 @@ def fold(model: WaveGlow) -> WaveGlow:
 
 
 class InverseMixing(nn.Module):
-    """An Invertible1x1Conv whose inverse is computed once, in float64."""
+    """An Invertible1x1Conv with its inverse computed once, in float64."""
 
     def __init__(self, convinv: Invertible1x1Conv) -> None:
         super().__init__()
@@ -192,26 +192,35 @@ def _fold_conv(layer: WeightNormConv1d) -> nn.Conv1d:
     return conv
 
 
-Axes = dict[
-    int, Any
-]  # axis of any size: its Dim, or its name alone where torch.export finds the relation to the others
+# Each axis of any size: its Dim, or only its name where torch.export works out how it depends on the others.
+Axes = dict[int, Any]
 
 
 def axis_name(axis: Any) -> str:
-    """The name of an axis of any size; `groups` for multiples of frames."""
+    """The name of a dynamic axis; `groups` for multiples of frames."""
     name = axis if isinstance(axis, str) else axis.__name__
     return "groups" if "*" in name else name
 
 
 @dataclass(frozen=True)
 class Part:
-    """A module to export, with inputs of one example size and the names of the axes that may have any size."""
+    """A module to export, with example inputs and the names of its dynamic axes."""
 
     name: str
     module: nn.Module
     inputs: dict[str, Tensor]
     input_axes: dict[str, Axes]
     outputs: dict[str, Axes]
+
+
+def program(part: Part) -> ExportedProgram:
+    """The torch.export program of a part, for any size of its dynamic axes."""
+    shapes = tuple(
+        {axis: Dim.AUTO if isinstance(dim, str) else dim for axis, dim in part.input_axes[name].items()}
+        for name in part.inputs
+    )
+    with torch.no_grad():
+        return torch.export.export(part.module, tuple(part.inputs.values()), dynamic_shapes=shapes)
 
 
 BATCH: Axes = {0: Dim("batch")}
@@ -221,11 +230,8 @@ SAMPLES: Axes = BATCH | {1: "samples"}
 STATE_AXES = {name: TEXT if name in ("weights", "cumulative") else BATCH for name in STATE}
 MEMORY_AXES = dict.fromkeys(MEMORY, TEXT)
 
-EXAMPLE_BATCH, EXAMPLE_SYMBOLS, EXAMPLE_FRAMES = (
-    2,
-    7,
-    24,
-)  # other sizes than any of a model's, so that no axis is frozen
+# None of these is a size of the model, so that no axis is taken for a fixed one.
+EXAMPLE_BATCH, EXAMPLE_SYMBOLS, EXAMPLE_FRAMES = 2, 7, 24
 
 
 @torch.no_grad()
@@ -253,18 +259,18 @@ def acoustic_parts(model: Tacotron2) -> Iterator[Part]:
 
 @torch.no_grad()
 def vocoder_parts(model: WaveGlow, audio: AudioConfig) -> Iterator[Part]:
-    """The parts of a plain WaveGlow in evaluation mode: the model with its weights folded, and the denoiser.
+    """The parts of a plain WaveGlow in evaluation mode: the model with folded weights, and the denoiser.
 
-    Raises DataError for a hop that is no multiple of the group.
+    Raises DataError if the hop is not a multiple of the group.
     """
     config, batch = model.config, EXAMPLE_BATCH
     mels = torch.zeros(batch, config.n_mel_channels, EXAMPLE_FRAMES)
     n_groups = EXAMPLE_FRAMES * config.hop_length // config.n_group
     per_frame, rest = divmod(config.hop_length, config.n_group)
-    if rest:  # torch.export then fixes a relation that holds for some lengths alone
+    if rest:  # torch.export would assume a relation that holds for some lengths only
         hop, group = config.hop_length, config.n_group
         raise DataError(
-            f"WaveGlow: a hop of {hop} samples is no multiple of its group of {group}, which an export needs"
+            f"WaveGlow: the hop of {hop} samples is not a multiple of the group of {group}, as an export requires"
         )
     inputs = {"mels": mels, "z": torch.zeros(batch, config.n_group, n_groups), "sigma": torch.tensor(0.9)}
     axes = {"mels": FRAMES, "z": BATCH | {2: per_frame * FRAMES[2]}, "sigma": {}}

@@ -1,8 +1,8 @@
-"""Random numbers that a graph computes from a seed with integer arithmetic, the same in every runtime.
+"""Random numbers that a graph computes from a seed with integer arithmetic, identically in every runtime.
 
-ONNX's own random operators take their seed when the graph is built. Here each number is a hash of its seed and its place, so an
-item's numbers depend on no other item. The hash multiplies and folds 32 bits, as in M. O'Neill, "PCG", 2014, and in the searches
-for integer hashes of C. Wellons, "hash-prospector", 2018.
+ONNX's own random operators take their seed when the graph is built. Here each number is a hash of its seed and its position, so the
+numbers of an item do not depend on other items. The hash multiplies and folds 32 bits, as in M. O'Neill, "PCG", 2014, and in
+C. Wellons's search for integer hashes, "hash-prospector", 2018.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DROPOUT, RADIUS, ANGLE = 1, 2, 3  # streams of a seed
 
 
 def mix(x: Tensor) -> Tensor:
-    """Hash integers of 32 bits, as int64, to others: a permutation."""
+    """Hash 32-bit integers, stored as int64; a permutation."""
     for multiplier in MULTIPLIERS:
         x = x ^ (x >> 16)
         x = (x * multiplier).remainder(BITS)
@@ -26,7 +26,7 @@ def mix(x: Tensor) -> Tensor:
 
 
 def uniform(seeds: Tensor, stream: int, places: Tensor) -> Tensor:
-    """Numbers in (0, 1] of a stream of seeds at places, both int64 of shapes that broadcast; float32."""
+    """float32 numbers in (0, 1] of a stream, for seeds and places: int64, of shapes that broadcast."""
     key = mix(mix(seeds.remainder(BITS)) ^ stream)
     return (mix(mix(places) ^ key).double() + 0.5).div(BITS).float()
 
@@ -38,7 +38,7 @@ def normal(seeds: Tensor, places: Tensor) -> Tensor:
 
 
 class KeepMasks(nn.Module):
-    """The prenet's dropout at one decoder step."""
+    """The prenet's dropout masks at one decoder step."""
 
     def __init__(self, dim: int, p_dropout: float) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Noise(nn.Module):
         self.n_group, self.hop_length = n_group, hop_length
 
     def forward(self, mels: Tensor, seeds: Tensor) -> Tensor:
-        """Mels (B, M, T), of which only the shape counts, and seeds (B,) -> z (B, g, G)."""
+        """Mels (B, M, T), used for their shape only, and seeds (B,) -> z (B, g, G)."""
         groups = torch.arange(mels.shape[2] * self.hop_length // self.n_group, device=seeds.device)
         channels = torch.arange(self.n_group, device=seeds.device)[:, None]
         return normal(seeds[:, None, None], groups * self.n_group + channels)

@@ -1,8 +1,8 @@
 """tts.onnx: ids in, audio out. The parts' graphs in two Loops, with the small steps between them.
 
-The decoder's Loop ends when every item has stopped. The vocoder's Loop takes one item after the other, each at its own length: an
-item's audio is the same alone and in any batch. Steps with numbers are modules of PyTorch, exported as the parts are; this file
-connects the graphs.
+The decoder's Loop ends when every item has stopped. The vocoder's Loop takes the items one by one, each at its own length, so an
+item sounds the same alone and in any batch. The steps that compute are PyTorch modules, exported like the parts; this file connects
+the graphs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from common.audio.stft import SILENCE, AudioConfig
 from common.inference.vocoders import MIN_FRAMES
 from common.layers import length_mask
-from exports.onnx_files import OPSET, to_onnx
+from exports.onnx_files import OPSET
 from exports.parts import BATCH, EXAMPLE_BATCH, EXAMPLE_FRAMES, FRAMES, MEMORY, STATE, STATE_AXES, TEXT, Part
 from exports.random_numbers import KeepMasks, Noise
 from tacotron2.model import Tacotron2
@@ -55,14 +55,14 @@ class Stop(nn.Module):
         self.threshold, self.early_stopping = model.decoder.gate_threshold, model.decoder.early_stopping
 
     def forward(self, gate: Tensor, steps: Tensor, running: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gate logits (B,), steps so far (B,), running (B,) -> steps, running, and True () while the Loop goes on."""
+        """Gate logits (B,), steps so far (B,), running (B,) -> steps, running, and True () to continue the Loop."""
         running = running & (torch.sigmoid(gate) <= self.threshold)
         going_on = running.any() if self.early_stopping else torch.ones_like(running).any()
         return steps + running, running, going_on
 
 
 class Collect(nn.Module):
-    """The frames of all steps, and how many the postnet takes of each item: as in Tacotron2.infer."""
+    """The frames of all steps, and how many of each item the postnet takes, as in Tacotron2.infer."""
 
     def __init__(self, model: Tacotron2) -> None:
         super().__init__()
@@ -75,13 +75,12 @@ class Collect(nn.Module):
 
 
 class Fill(nn.Module):
-    """Silence past each item's length, and the frames that the vocoder takes of each item."""
+    """Silence past each item's length, and the number of frames that the vocoder takes."""
 
     def __init__(self, audio: AudioConfig) -> None:
         super().__init__()
-        self.least = max(
-            MIN_FRAMES, -(-audio.filter_length // audio.hop_length)
-        )  # else the denoiser's window has no place
+        # The denoiser's window needs room.
+        self.least = max(MIN_FRAMES, -(-audio.filter_length // audio.hop_length))
 
     def forward(self, refined: Tensor, mel_lengths: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Refined frames (B, M, T), lengths (B,), the postnet's lengths (B,) -> mels (B, M, T + …), the vocoder's lengths."""
@@ -147,13 +146,13 @@ def glue(model: Tacotron2, vocoder: WaveGlowConfig, audio: AudioConfig) -> Itera
 
 
 class Assembly:
-    """A graph under construction: nodes that may stand in a Loop's body, and the weights of all graphs."""
+    """A graph under construction: nodes, which may stand in a Loop's body, and the weights of all graphs."""
 
     def __init__(self, graphs: Mapping[str, onnx.ModelProto]) -> None:
         self.graphs, self.weights = graphs, list[TensorProto]()
 
     def call(self, name: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> list[onnx.NodeProto]:
-        """The nodes of a graph with its inputs and outputs renamed; all other names get the graph's name as prefix."""
+        """The nodes of a graph with its inputs and outputs renamed; all other names are prefixed with the graph's."""
         graph = onnx.GraphProto()
         graph.CopyFrom(self.graphs[name].graph)
         names = {value.name: f"{name}/unused/{value.name}" for value in graph.output} | dict(inputs) | dict(outputs)
@@ -165,12 +164,12 @@ class Assembly:
         return list(graph.node)
 
     def constant(self, name: str, value: np.ndarray) -> str:
-        """A constant by its name."""
+        """Add a constant; returns its name."""
         self.weights.append(numpy_helper.from_array(value, name))
         return name
 
     def graph(self, nodes: list[onnx.NodeProto], defaults: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-        """The finished model; inputs with a default may be left out of a call."""
+        """The finished model; a call may omit inputs with a default."""
         inputs, outputs = (
             [helper.make_tensor_value_info(name, *description) for name, description in values.items()]
             for values in (INPUTS, OUTPUTS)
@@ -193,8 +192,8 @@ def loop(
 ):
     """A Loop over `nodes`, which read `{name}/index` and set `{name}/on`.
 
-    `carried` has the initial value of each name that goes from step to step, and the name that a step gives it. All values of
-    `scan` are joined to `out`.
+    `carried` maps each value that passes from step to step to the names of its initial value and of its value after a step. The
+    values of `scan` are stacked into `out`.
     """
     value = helper.make_empty_tensor_value_info
     inputs = [value(f"{name}/index"), value(f"{name}/before"), *map(value, carried)]
@@ -209,14 +208,14 @@ def loop(
 
 def assemble(
     parts: Mapping[str, onnx.ModelProto],
-    model: Tacotron2,
-    vocoder: WaveGlowConfig,
-    audio: AudioConfig,
-    sigma: float,
-    strength: float,
+    steps: Mapping[str, onnx.ModelProto],
+    hop_length: int,
+    defaults: Mapping[str, Any],
 ) -> onnx.ModelProto:
-    """Connect the graphs of the parts, plain or quantised, to one model from ids to audio."""
-    steps = {part.name: to_onnx(part) for part in glue(model, vocoder, audio)}
+    """Connect the graphs of the parts, plain or quantised, and of the steps between them into one model from ids to audio.
+
+    `defaults` are the values of sigma, strength and max_steps for calls that leave them out.
+    """
     assembly = Assembly({**parts, **steps})
     first = {value.name: value.name for value in steps["start"].graph.output}
     nodes = [
@@ -234,11 +233,11 @@ def assemble(
             {"refined": "refined", "mel_lengths": "mel_lengths", "lengths": "refined_lengths"},
             {"mels": "mels", "vocoder_lengths": "vocoder_lengths"},
         ),
-        *_vocoder_loop(assembly, audio.hop_length),
+        *_vocoder_loop(assembly, hop_length),
     ]
-    defaults = {"seeds": np.zeros(1, np.int64), "max_steps": np.int64(model.config.max_decoder_steps)}
-    defaults |= {"sigma": np.float32(sigma), "strength": np.float32(strength)}
-    return assembly.graph(nodes, {name: np.asarray(value) for name, value in defaults.items()})
+    types = {TensorProto.INT64: np.int64, TensorProto.FLOAT: np.float32}
+    values = {name: np.asarray(value, types[INPUTS[name][0]]) for name, value in defaults.items()}
+    return assembly.graph(nodes, {"seeds": np.zeros(1, np.int64), **values})
 
 
 def _decoder_loop(assembly: Assembly) -> onnx.NodeProto:
@@ -263,7 +262,7 @@ def _decoder_loop(assembly: Assembly) -> onnx.NodeProto:
 
 
 def _vocoder_loop(assembly: Assembly, hop_length: int) -> list[onnx.NodeProto]:
-    """The audio of one item after the other, with zeros past its length."""
+    """The audio of the items, one by one, with zeros past their lengths."""
     zero, hop = assembly.constant("zero", np.array([0])), assembly.constant("hop_length", np.array(hop_length))
     axis_1, axis_2 = assembly.constant("axis_1", np.array([1])), assembly.constant("axis_2", np.array([2]))
     before = assembly.constant("no_padding", np.array([0, 0, 0]))

@@ -1,4 +1,4 @@
-"""The targets of an export: each writes its files from the plain models of a voice."""
+"""The targets of an export; each writes its files from a voice's plain models."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from common.spec import config_of
 from exports import parts, torchscript, triton, web
 from exports.aotinductor import compile_package, missing_compiler
 from exports.manifest import ExportWriter, Manifest
-from exports.parts import Axes, Part
-from exports.programs import program
+from exports.parts import Axes, Part, program
 from synthesizer import Synthesizer
 from tacotron2.model import Tacotron2
 from waveglow.denoiser import Denoiser
@@ -54,11 +53,11 @@ class Source(NamedTuple):
 
 
 def export(target: str, source: Source, directory: Path, say: Say = print) -> Manifest:
-    """Write an export directory; `say` takes a line about each file.
+    """Write an export directory; `say` receives a line about each file.
 
     Raises:
-        UsageError: a directory that is no export's, or a voice that the target has no front end for.
-        DataError: a package of requirements/exports.txt or of npm is missing, or the system refuses to write.
+        UsageError: the directory holds something else, or the target has no front end for the voice.
+        DataError: a package of requirements/exports.txt or of npm is missing, or the directory cannot be written.
     """
     check_packages(target)
     if target == "web":
@@ -70,20 +69,20 @@ def export(target: str, source: Source, directory: Path, say: Say = print) -> Ma
         say(f"{directory / name}  {len(contents):,} bytes")
 
     with warnings.catch_warnings():
-        # PyTorch copies the descriptions of inputs in a way that PyTorch itself calls deprecated.
+        # PyTorch itself uses a function that it calls deprecated.
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
         TARGETS[target](source, add, say)
     return writer.finish(target=target, **settings_of(source))
 
 
 def check_packages(target: str) -> None:
-    """Raise DataError where a target's packages or programs are missing."""
+    """Raise DataError if a target's packages or programs are missing."""
     if missing := missing_parts(target):
         raise DataError(f"{target}: {missing}")
 
 
 def missing_parts(target: str) -> str:
-    """Name the packages or programs of a target that are not installed, and the command that installs them; "" for none."""
+    """The packages or programs a target lacks, and the command that installs them; "" if nothing is missing."""
     if target not in WITHOUT_PACKAGES and (missing := [name for name in EXTRA_PACKAGES if not _version(name)]):
         return f"{', '.join(missing)}: not installed; `bash scripts/exports.sh` installs them"
     return {"aotinductor": missing_compiler, "web": web.missing_runtime}.get(target, str)()
@@ -164,7 +163,7 @@ def _write_aotinductor(source: Source, add: Add, say: Say) -> None:
 
 
 def _write_onnx(source: Source, add: Add, say: Say, convert: Convert | None = None) -> None:
-    """The parts, and the single file that is assembled from them."""
+    """The parts, and the single file assembled from them."""
     from exports.single_file import describe_single_file
 
     models = onnx_models(source)
@@ -176,39 +175,50 @@ def _write_onnx(source: Source, add: Add, say: Say, convert: Convert | None = No
 
 
 def single_file(source: Source, models: Mapping[str, Any]) -> Any:
-    """The model from ids to audio, of parts as ONNX."""
+    """The model from ids to audio, assembled from the parts in ONNX."""
     from exports.single_file import assemble
 
     voice = source.voice
-    settings = voice.audio, voice.config.sigma_infer, voice.denoising_strength
-    return assemble(models, source.acoustic, source.vocoder.config, *settings)
+    defaults = {"sigma": voice.config.sigma_infer, "strength": voice.denoising_strength}
+    defaults |= {"max_steps": source.acoustic.config.max_decoder_steps}
+    return assemble(models, onnx_steps(source), voice.audio.hop_length, defaults)
 
 
+# Several targets of a voice share the conversions, which take up to a minute.
 @functools.lru_cache(maxsize=1)
 def onnx_models(source: Source) -> Mapping[str, Any]:
-    """The parts as ONNX; once for several targets of a voice, as each takes up to a minute."""
+    """The parts in ONNX."""
     from exports.onnx_files import to_onnx
 
     return {part.name: to_onnx(part) for part in source.parts()}
 
 
+@functools.lru_cache(maxsize=1)
+def onnx_steps(source: Source) -> Mapping[str, Any]:
+    """The steps between the parts of the single file in ONNX."""
+    from exports.onnx_files import to_onnx
+    from exports.single_file import glue
+
+    return {part.name: to_onnx(part) for part in glue(source.acoustic, source.vocoder.config, source.voice.audio)}
+
+
 def _write_int8(source: Source, add: Add, say: Say) -> None:
-    """The same files with weights of 8 bits."""
-    from exports.quantization import quantize
+    """The same files with 8-bit weights."""
+    from exports.number_formats import quantize
 
     _write_onnx(source, add, say, lambda models: quantize(models, calibration_inputs(source)))
 
 
 def _write_half(source: Source, add: Add, say: Say) -> None:
     """The same files in float16."""
-    from exports.half import to_half
+    from exports.number_formats import to_half
 
     _write_onnx(source, add, say, to_half)
 
 
 @torch.inference_mode()
 def calibration_inputs(source: Source) -> list[dict[str, Tensor]]:
-    """WaveGlow's inputs for the phrases of CALIBRATION, with the voice's own mels: activations take their usual ranges."""
+    """WaveGlow's inputs for the phrases of CALIBRATION, with the voice's own mels, so that activations have typical ranges."""
     voice, config = source.voice, source.vocoder.config
     inputs = []
     with precision.separate_rng(voice.device, 0):
@@ -243,7 +253,7 @@ def _write_triton_onnx(source: Source, add: Add, say: Say) -> None:
 
 
 def _write_web(source: Source, add: Add, say: Say) -> None:
-    """A page that speaks in a browser, and all that it loads."""
+    """A page that speaks in a browser, and everything it loads."""
     from exports.single_file import describe_single_file
 
     model = web.without_defaults(single_file(source, onnx_models(source)))

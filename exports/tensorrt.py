@@ -1,4 +1,4 @@
-"""TensorRT: a script that builds engines from the ONNX files with trtexec. Untested, as no GPU was at hand."""
+"""TensorRT: a script that builds engines from the ONNX files with trtexec. Not yet tested on a GPU."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from waveglow.config import WaveGlowConfig
 
 Profile = Mapping[str, tuple[int, ...]]
 
-# Sizes of the axes of any size, for which an engine is built: the least, the usual ones (for which it is fastest), the most.
+# The sizes of the dynamic axes that an engine supports: the smallest, the usual (for which it is fastest), the largest.
 BATCHES, SYMBOLS, FRAMES = (1, 1, 16), (2, 100, 300), (8, 600, 2000)
 HEAD = """#!/usr/bin/env bash
 # Build TensorRT engines from the ONNX files of this directory: bash build_engines.sh [flags of trtexec, such as --fp16].
-# Shapes outside of these profiles need an engine of their own. tts.onnx has no engine: ONNX Runtime runs its Loops.
+# Shapes outside these profiles need another engine. tts.onnx has no engine: ONNX Runtime runs its Loops.
 set -euo pipefail
 cd "$(dirname "$0")"
 """
 
 
 def build_script(parts: Iterable[Part], vocoder: WaveGlowConfig) -> str:
-    """The commands of trtexec for the parts, with a profile of shapes for each."""
+    """The trtexec commands for the parts, each with a profile of shapes."""
     samples = tuple(frames * vocoder.hop_length for frames in FRAMES)
     groups = tuple(size // vocoder.n_group for size in samples)
     profile = {"batch": BATCHES, "symbols": SYMBOLS, "frames": FRAMES, "samples": samples, "groups": groups}
@@ -48,6 +48,6 @@ def _sizes(part: Part, name: str, profile: Profile, which: int) -> list[int]:
 
 
 def no_engines() -> str:
-    """A line on why no engine is built here."""
+    """Why no engine is built here."""
     reason = "no trtexec" if precision.gpu_count() and not shutil.which("trtexec") else "no GPU"
-    return f"engines: skipped, as this machine has {reason}; where there is one, run build_engines.sh (untested)"
+    return f"engines: skipped, as this machine has {reason}; run build_engines.sh on one with both (not yet tested)"

@@ -1,7 +1,7 @@
 """A voice in TorchScript: Tacotron 2's free run, WaveGlow and the denoiser.
 
-PyTorch calls TorchScript deprecated; torch.export (exports/programs.py) takes its place. It is here for the published recipe's
-`inference.py --cpu`, which ran scripted models, and for programs of C++ that load such files.
+PyTorch has deprecated TorchScript in favour of torch.export (exports/parts.py). It is kept for the published recipe's
+`inference.py --cpu`, which ran scripted models, and for C++ programs that load these files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from common.errors import UsageError
 from common.inference.vocoders import LoadedModel
 from common.layers import length_mask
-from exports.models import ExportedWaveGlow, Part, ScriptedTacotron2, exported_acoustic, exported_vocoder
+from exports.models import Call, ExportedWaveGlow, ScriptedTacotron2, exported_acoustic, exported_vocoder
 from exports.parts import ConvDenoiser
 from synthesizer import Synthesizer
 from tacotron2.guard import DecodingGuard
@@ -27,7 +27,7 @@ from waveglow.denoiser import Denoiser
 
 
 class FreeRun(nn.Module):
-    """Tacotron2.infer for TorchScript: the plain modules, and the plain step in a loop. It stops by gates alone."""
+    """Tacotron2.infer for TorchScript: the plain modules, and the plain step in a loop. Only gates stop it."""
 
     def __init__(self, model: Tacotron2) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def script_acoustic(model: Tacotron2) -> torch.jit.ScriptModule:
 
 
 def check_guard(guard: DecodingGuard) -> None:
-    """Raise UsageError for guards that are on: TorchScript's loop has none."""
+    """Raise UsageError if a guard is on, as TorchScript's loop has none."""
     if flags := ["--" + field.name.replace("_", "-") for field in fields(guard) if getattr(guard, field.name)]:
         raise UsageError(f"TorchScript has no {', '.join(flags)}: leave these flags out")
 
@@ -102,7 +102,7 @@ def script_voice(voice: Synthesizer) -> Synthesizer:
     """The same voice with its plain models as TorchScript.
 
     Raises:
-        UsageError: a decoding that TorchScript does not have.
+        UsageError: a decoding option that TorchScript does not support.
     """
     model = voice.acoustic.model
     assert voice.config.plain, "only plain models can be scripted"
@@ -120,6 +120,6 @@ def _script_vocoder(voice: Synthesizer) -> LoadedModel:
     return exported_vocoder(scripted, voice.vocoding.options)
 
 
-def vocode(module: Any) -> Part:
-    """The infer of a scripted WaveGlow as a part: mels, z, sigma () -> audio."""
+def vocode(module: Any) -> Call:
+    """A scripted WaveGlow's infer as a call: mels, z, sigma () -> audio."""
     return lambda mels, z, sigma: module.infer(mels, float(sigma), z)

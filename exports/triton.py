@@ -18,15 +18,15 @@ from synthesizer import Synthesizer
 
 TTS, STREAM, ONNX = "tts", "tts_stream", "tts_onnx"  # names of models
 CHECKPOINTS = ("tacotron2.pt", "waveglow.pt")  # in a version folder of TTS
-MOST_ROWS = 16  # of a batch that the server joins
-QUEUE_DELAY = 10_000  # microseconds for which a request waits for others
+MOST_ROWS = 16  # per batch that the server forms
+QUEUE_DELAY = 10_000  # microseconds that a request waits for others
 WARM_UP = "Good morning."
-MODEL = '''"""The voice in Triton's Python backend. PYTHONPATH of the server has to name the folder of the project's sources."""
+MODEL = '''"""The voice in Triton's Python backend. The server's PYTHONPATH must contain the folder of the project's sources."""
 
 try:
     from exports.triton_model import TritonPythonModel
 except ModuleNotFoundError as error:
-    message = "PYTHONPATH of the server has to name the folder of the project's sources, and its Python needs their packages"
+    message = "the server's PYTHONPATH must contain the project's sources, and its Python must have their packages"
     raise ImportError(f"{error}: {message}") from error
 
 __all__ = ["TritonPythonModel"]
@@ -34,7 +34,7 @@ __all__ = ["TritonPythonModel"]
 
 
 class Value(NamedTuple):
-    """An input or output of a model, without the batch; `scalar` where the model itself takes one number a row."""
+    """An input or output of a model, without the batch; `scalar` if the model itself takes one number per row."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ OUTPUTS = (Value("audio", "FP32", "-1"), Value("samples", "INT64"), Value("sampl
 
 
 def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the repository with TTS and STREAM; both read the checkpoints of TTS."""
+    """Names and contents of the files of TTS and STREAM, which both read the checkpoints of TTS."""
     assert voice.vocoding is not None
     for name, loaded in zip(CHECKPOINTS, (voice.acoustic, voice.vocoding), strict=True):
         yield f"{TTS}/1/{name}", _checkpoint(loaded)
@@ -67,7 +67,7 @@ def python_files(voice: Synthesizer) -> Iterator[tuple[str, bytes]]:
 
 
 def onnx_files(single_file: bytes, n_mels: int) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of the repository with ONNX, whose inputs are symbol ids."""
+    """Names and contents of the files of ONNX, which takes symbol ids."""
     inputs = (Value("ids", "INT64", "-1"), Value("lengths", "INT64", scalar=True), Value("seeds", "INT64", scalar=True))
     outputs = (
         Value("audio", "FP32", "-1"),
@@ -92,7 +92,7 @@ def _dynamic_batching() -> str:
 
 
 def _warm_up() -> str:
-    """A request before the model is ready; its text is in the folder warmup, as the server's warm-up text would be empty."""
+    """A warm-up request; its text comes from a file, as the server's own warm-up text would be empty."""
     values = {"text": ("STRING", 'input_data_file: "text"'), "seed": ("INT64", "zero_data: true")}
     inputs = "".join(
         f'  inputs {{ key: "{name}" value {{ data_type: TYPE_{kind} dims: [ 1 ] {data} }} }}\n'

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
 def speak(protocol: str, url: str, text: str, seed: int) -> tuple[np.ndarray, int]:
     """Return audio (N,) and its sampling rate from the model that batches requests, over "http" or "grpc".
 
-    Raises DataError with the server's message, or where none answers.
+    Raises DataError with the server's message, or if no server answers.
     """
     package, errors = _package(protocol)
     try:
@@ -60,7 +60,7 @@ def speak(protocol: str, url: str, text: str, seed: int) -> tuple[np.ndarray, in
 def stream(url: str, text: str, seed: int) -> Iterator[tuple[np.ndarray, int]]:
     """Yield parts (n,) of the audio and their sampling rate as the server sends them, over gRPC.
 
-    Raises DataError with the server's message, or where none answers.
+    Raises DataError with the server's message, or if no server answers.
     """
     package, errors = _package("grpc")
     answers: queue.Queue[tuple[Any, Exception | None]] = queue.Queue()
@@ -88,7 +88,7 @@ def _parts(answers: queue.Queue[tuple[Any, Exception | None]]) -> Iterator[tuple
 
 
 def _package(protocol: str) -> tuple[Any, tuple[type[Exception], ...]]:
-    """The client of a protocol, and the errors that it raises where a server does not answer."""
+    """The client of a protocol, and the errors it raises if a server does not answer."""
     from tritonclient.utils import InferenceServerException
 
     if protocol == "grpc":
@@ -120,9 +120,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("text", metavar="TEXT", help="the text to speak")
     add("-o", "--output", type=Path, required=True, help="sound file: .wav, .flac or .ogg")
     add("--url", help="host:port of the server (default: localhost with the port of the protocol)")
-    add("--protocol", choices=list(PORTS), default="http", help="of the request; --stream always takes grpc")
+    add("--protocol", choices=list(PORTS), default="http", help="protocol of the request; --stream always uses grpc")
     add("--stream", action="store_true", help="receive the audio in parts")
-    add("--seed", type=seed, default=0, help="of dropout and noise: same seed, same sound")
+    add("--seed", type=seed, default=0, help="seed of dropout and noise; the same seed gives the same sound")
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""A voice in Triton's Python backend: runs in the server alone, whose Python has the module triton_python_backend_utils."""
+"""A voice in Triton's Python backend; runs only inside the server, which provides triton_python_backend_utils."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from synthesizer import Line, Speech, SynthesisConfig, Synthesizer
 
 
 class TritonPythonModel:
-    """Both models of the repository: whole speeches in batches, or, where the config is decoupled, parts of one after the other."""
+    """Both models of the repository: whole speeches in batches or, if the config is decoupled, one speech in parts."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the voice from the version folder that the parameter `voice_of` names."""
@@ -37,7 +37,7 @@ class TritonPythonModel:
         self.is_decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
 
     def execute(self, requests: Sequence[Any]) -> list[Any] | None:
-        """Answer requests. A text that cannot be read is an error of its own request alone."""
+        """Answer requests. An unreadable text is an error of its own request only."""
         if not self.is_decoupled:
             return self._speak(requests)
         for request in requests:
@@ -52,7 +52,7 @@ class TritonPythonModel:
         return [_response([next(speeches) for _ in some]) if isinstance(some, list) else _error(some) for some in lines]
 
     def _stream(self, request: Any) -> None:
-        """One response a part, until the audio ends or the client cancels the request."""
+        """One response per part, until the audio ends or the client cancels the request."""
         sender, lines = request.get_response_sender(), self._read(request)
         if not isinstance(lines, list):
             sender.send(_error(lines))
@@ -66,7 +66,7 @@ class TritonPythonModel:
         sender.send(flags=backend.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def _read(self, request: Any) -> list[Line] | DataError:
-        """The lines of a request's rows, all with number 0, or its mistake."""
+        """The lines of a request's rows, all numbered 0, or the error in it."""
         texts, seeds = (
             backend.get_input_tensor_by_name(request, name).as_numpy().reshape(-1) for name in ("text", "seed")
         )

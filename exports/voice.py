@@ -1,4 +1,4 @@
-"""A voice of an export directory: a Synthesizer whose models run the directory's files."""
+"""A voice from an export directory: a Synthesizer that runs the directory's files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from exports import engines, torchscript
 from exports.aotinductor import open_package
 from exports.manifest import Manifest, read_manifest
 from exports.models import (
+    Call,
     ExportedWaveGlow,
-    Part,
     PartwiseTacotron2,
     ScriptedTacotron2,
     exported_acoustic,
@@ -48,18 +48,18 @@ def load_voice(
 
     Args:
         directory: written by `python -m exports`.
-        config: as of a Synthesizer; its options may be those that need no new export.
-        device: where TorchScript runs; the files of ONNX choose by their providers.
+        config: the Synthesizer's; its options may only be those that need no new export.
+        device: the device for TorchScript; ONNX files choose by their providers.
         programs: run the torch.export programs of a torchscript directory.
 
     Raises:
-        DataError: files that are missing or have changed, or a runtime that is not here.
+        DataError: missing or changed files, or a missing runtime.
         UsageError: options that need a new export.
     """
     manifest = read_manifest(directory)
     config = config or SynthesisConfig()
     if config.half or config.int8:
-        raise UsageError(f"{directory}: the number format is in the files; leave --fp16 and --int8 out")
+        raise UsageError(f"{directory}: the number format is fixed by the files; leave --fp16 and --int8 out")
     manifest, options = _with_options(directory, manifest, config)
     target = f"{manifest.target} programs" if programs else manifest.target
     device = device if device and target == "torchscript" else torch.device("cpu")
@@ -79,7 +79,7 @@ def load_voice(
 
 
 def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) -> tuple[Manifest, dict[str, Any]]:
-    """Return the manifest and all options, with those of the config. Raises UsageError for options that the files fix."""
+    """The manifest and all options, updated from the config. Raises UsageError for options that the files fix."""
     free = {*ACOUSTIC.free_at_inference, *ACOUSTIC.run_options}
     if fixed := [name for name in config.options if name not in free]:
         flags = ", ".join("--" + name.replace("_", "-") for name in fixed)
@@ -90,7 +90,7 @@ def _with_options(directory: Path, manifest: Manifest, config: SynthesisConfig) 
     return replace(manifest, models=models), default_options() | manifest.options | dict(config.options)
 
 
-def _partwise(parts: Mapping[str, Part], manifest: Manifest, options: Mapping[str, Any]) -> Models:
+def _partwise(parts: Mapping[str, Call], manifest: Manifest, options: Mapping[str, Any]) -> Models:
     config = WaveGlowConfig.from_dict(manifest.models[VOCODER.name])
     decoding = Tacotron2Config(**manifest.models[ACOUSTIC.name]), from_options(DecodingGuard, options)
     acoustic = PartwiseTacotron2(parts, *decoding)

@@ -1,4 +1,4 @@
-"""The files of a demo page: tts.onnx runs in a browser with ONNX Runtime Web. `scripts/web.sh` installs that package from npm."""
+"""The files of a demo page that runs tts.onnx in a browser with ONNX Runtime Web; `scripts/web.sh` installs that from npm."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def check_page(options: Mapping[str, Any]) -> None:
 
 
 def missing_runtime() -> str:
-    """Name the files of ONNX Runtime Web that are not installed; "" for none."""
+    """The missing files of ONNX Runtime Web and how to install them; "" if none is missing."""
     missing = [name for name in RUNTIME_FILES if not (RUNTIME / name).is_file()]
     return f"{', '.join(missing)}: not in {RUNTIME}; `bash scripts/web.sh` installs them with npm" if missing else ""
 
 
 def page_files(options: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of all files but tts.onnx: the page, the voice's alphabet, and the runtime."""
+    """Names and contents of all files except tts.onnx: the page, the voice's alphabet and the runtime."""
     for path in [*sorted(PAGE.iterdir()), *(RUNTIME / name for name in RUNTIME_FILES)]:
         yield path.name, path.read_bytes()
     symbols = from_options(Tacotron2DataConfig, options).alphabet.symbols
@@ -49,7 +49,7 @@ def page_files(options: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def without_defaults(model: Any) -> Any:
-    """Require the inputs of REQUIRED and make those of FIXED constants: ONNX Runtime Web takes no input with a default."""
+    """Make the inputs in REQUIRED mandatory and those in FIXED constant, as ONNX Runtime Web does not support default values."""
     for value in [value for value in model.graph.initializer if value.name in REQUIRED]:
         model.graph.initializer.remove(value)
     for value in [value for value in model.graph.input if value.name in FIXED]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Train with the published settings: bash platform/launch.sh Tacotron2|WaveGlow GPUS [train.py flags]. All scripts here call it.
 #
-# Settings are from NVIDIA's documentation of its "Tacotron 2 And WaveGlow v1.10 For PyTorch". This file has the recipe of each model.
-# The other scripts have the batch size of each GPU, from the tables of training performance on DGX-1 (V100 16 GB) and DGX A100 (40 GB).
-# It does not depend on the number of GPUs. TF32 has no flag: an A100 computes float32 products in it.
+# The settings come from NVIDIA's documentation of "Tacotron 2 And WaveGlow v1.10 For PyTorch". This file holds each model's recipe; the
+# other scripts set the batch size per GPU, from the training performance tables for DGX-1 (V100 16 GB) and DGX A100 (40 GB). It does
+# not depend on the number of GPUs. TF32 needs no flag: an A100 uses it for float32 products.
 # Tacotron 2 reads the mels of scripts/prepare_mels.sh; with --no-load-mel-from-disk and other file lists it reads audio.
 # Flags at the end of a command line take precedence: bash platform/DGX1_waveglow_AMP_1NGPU_train.sh -o output/waveglow --epochs 10
 set -euo pipefail

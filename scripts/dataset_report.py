@@ -1,8 +1,8 @@
-"""Report the content of filelists of audio and its problems: tables on stdout and one picture.
+"""Report the contents and problems of audio filelists: tables on stdout and one picture.
 
     python -m scripts.dataset_report filelists/clock_audio_text_train_filelist.txt -d ./ -o output
 
-Rows that training refuses are listed at the end; then the exit code is 1.
+Rows that training would refuse are listed at the end; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         formatter_class=HelpFormatter,
     )
     parser.add_argument(
-        "filelists", metavar="FILELIST", type=Path, nargs="+", help="rows audio|text; one report of all"
+        "filelists", metavar="FILELIST", type=Path, nargs="+", help="filelists with rows audio|text, all in one report"
     )
     parser.add_argument(
-        "-d", "--dataset-path", type=Path, default=Path("./"), help="the folder the rows' paths start at"
+        "-d", "--dataset-path", type=Path, default=Path("./"), help="folder that the rows' paths start from"
     )
     parser.add_argument(
-        "-o", "--output", type=Path, default=Path("output"), help=f"a .png, or a folder, which gets {PICTURE}"
+        "-o", "--output", type=Path, default=Path("output"), help=f"a .png file, or a folder for {PICTURE}"
     )
     parser.add_argument(
         "--text-cleaners",
         nargs="+",
         default=["english_cleaners"],
         metavar="NAME",
-        help="cleaners of the texts, as in training",
+        help="text cleaners, as in training",
     )
     parser.add_argument("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     add_audio_arguments(parser)
@@ -116,7 +116,7 @@ def problems_of(found: Survey, dataset_path: Path) -> str:
     advice = ""
     if any(problem.endswith("no such audio file") for _, problem in found.problems):
         advice = f" (paths are relative to --dataset-path, now {dataset_path})"
-    return "\n".join(["unusable rows", *lines, f"{len(lines)} of {rows} rows are unusable{advice}: mend or drop them"])
+    return "\n".join(["unusable rows", *lines, f"{len(lines)} of {rows} rows are unusable{advice}: fix or remove them"])
 
 
 if __name__ == "__main__":

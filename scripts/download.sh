@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Functions for the scripts that download, which source this file. They set `label`, the prefix of the lines of `say`.
+# Functions for scripts that download; source this file after setting `label`, the prefix of the lines that `say` prints.
 
 say() { echo "${label:?}: $*"; }
 
@@ -15,7 +15,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 size_of() { if [ -e "$1" ]; then wc -c <"$1" | tr -d ' '; else echo 0; fi; }
 
-# check_tools WANTED …: fail where a tool is missing; alternatives are one argument, "curl or wget".
+# check_tools WANTED …: fail if a tool is missing; alternatives are one argument, "curl or wget".
 check_tools() {
   local wanted tool missing=()
   for wanted in "$@"; do
@@ -27,7 +27,7 @@ check_tools() {
   [ ${#missing[@]} -eq 0 ] || fail "not installed: $(printf '%s, ' "${missing[@]}" | sed 's/, $//'); install them and run again"
 }
 
-# fetch URL FILE [HEADERS]: download the rest of FILE, and write the headers of all responses to HEADERS, if given.
+# fetch URL FILE [HEADERS]: download the rest of FILE; the headers of all responses go to HEADERS, if given.
 fetch() {
   local headers=${3:-} options=() status=0
   if have curl; then
@@ -47,22 +47,22 @@ fetch() {
   return "$status"
 }
 
-# check_fetched STATUS URL FILE SIZE: fail where another try cannot succeed, after a fetch that began at SIZE and ended with STATUS.
+# check_fetched STATUS URL FILE SIZE: after a fetch that started at SIZE bytes and ended with STATUS, fail if a retry is pointless.
 check_fetched() {
-  # curl's status 33: the server cannot send the rest alone
-  [ "$1" -ne 33 ] || fail "$2: cannot go on with a download that was stopped; delete $3 and run again"
+  # curl's status 33: the server does not support ranges
+  [ "$1" -ne 33 ] || fail "$2: the server cannot resume the interrupted download; delete $3 and run again"
   [ "$1" -eq 0 ] || [ "$(size_of "$3")" -gt "$4" ] ||
-    fail "$2: nothing comes from there; what has come before stays, and the next run goes on from it"
+    fail "$2: the server sent nothing; what is downloaded so far is kept, and the next run continues from there"
 }
 
-# check_size FILE BYTES [SOURCE]: fail where the file has another size; SOURCE names the origin of the expected one.
+# check_size FILE BYTES [SOURCE]: fail if the file has another size; SOURCE says where the expected size comes from.
 check_size() {
   local size
   size=$(size_of "$1")
   [ "$size" = "$2" ] || fail "$1: $size bytes, expected $2${3:+ ($3)}; delete this file and run again"
 }
 
-# check_sum FILE SHA256: fail where the file has another checksum.
+# check_sum FILE SHA256: fail if the file has another checksum.
 check_sum() {
   local found
   if have sha256sum; then found=$(sha256sum <"$1"); else found=$(shasum -a 256 <"$1"); fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Download the published checkpoints, Tacotron 2 and WaveGlow of 256 channels: bash scripts/download_checkpoints.sh [FOLDER].
+# Download the published checkpoints, Tacotron 2 and the 256-channel WaveGlow: bash scripts/download_checkpoints.sh [FOLDER].
 #
-# They go to FOLDER (checkpoints/ in the project's folder unless given); the contents of each are printed, then the command that speaks
-# with them. Safe to stop and to run again at any moment: a download continues, and finished steps are not repeated.
+# They go to FOLDER (default: checkpoints/ in the project's folder). Prints the contents of each file, then the command that speaks
+# with them. Safe to interrupt and run again: downloads resume, and finished steps are not repeated.
 #
-# NGC's addresses could not be tried where this was written. TACOTRON2_URL and WAVEGLOW_URL name others; TACOTRON2_BYTES,
-# TACOTRON2_SHA256, WAVEGLOW_BYTES and WAVEGLOW_SHA256 are checked where they are given. Otherwise the size has to be the server's.
+# NGC's addresses have not been tried yet. TACOTRON2_URL and WAVEGLOW_URL override them; TACOTRON2_BYTES, TACOTRON2_SHA256,
+# WAVEGLOW_BYTES and WAVEGLOW_SHA256 are checked if set. Otherwise the size must match the server's.
 set -euo pipefail
 
 ngc=https://api.ngc.nvidia.com/v2/models/nvidia
@@ -31,11 +31,11 @@ download() {
   local url=$1 part=$2.part size total status=1
   while [ "$status" -ne 0 ]; do
     size=$(size_of "$part")
-    say "downloading $url, $size bytes are there"
+    say "downloading $url, $size bytes already here"
     status=0
     fetch "$url" "$part" "$part.headers" || status=$?
     total=$(size_on_server "$part.headers" || true)
-    # the server refuses a range after the end of a complete file
+    # the server refuses a range past the end of a complete file
     if [ "$size" -gt 0 ] && [ -n "$total" ] && [ "$(size_of "$part")" -ge "$total" ]; then status=0; fi
     check_fetched "$status" "$url" "$part" "$size"
   done
@@ -47,12 +47,12 @@ download() {
 get() {
   local file=$2
   if [ -e "$2" ]; then
-    say "$2 is there"
+    say "$2 exists"
   else
     download "$1" "$2"
     file=$2.part
   fi
-  [ -z "$3" ] || check_size "$file" "$3" "as asked for"
+  [ -z "$3" ] || check_size "$file" "$3" "as requested"
   [ -z "$4" ] || check_sum "$file" "$4"
   [ "$file" = "$2" ] || mv "$file" "$2"
 }
@@ -75,5 +75,5 @@ mkdir -p "$folder"
 get "$tacotron2_url" "$tacotron2" "${TACOTRON2_BYTES:-}" "${TACOTRON2_SHA256:-}"
 get "$waveglow_url" "$waveglow" "${WAVEGLOW_BYTES:-}" "${WAVEGLOW_SHA256:-}"
 "$python" -m common.checkpoint inspect "$tacotron2" "$waveglow" || fail "delete the unusable files, see above, and run again"
-say "ready; they speak with"
+say "ready; to speak with them:"
 printf '  python inference.py --tacotron2 %q --waveglow %q --wn-channels 256 -i phrases/phrase.txt --fp16\n' "$tacotron2" "$waveglow"

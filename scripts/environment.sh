@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# Functions for the other scripts, which source this file: a virtual environment in .venv with PyTorch and the given requirement files.
-# Safe to run again: nothing is installed twice. PYTHON chooses the interpreter, TORCH another PyTorch than the tested one,
-# VENV another folder.
+# Functions for other scripts to source: a virtual environment in .venv with PyTorch and the given requirement files. Safe to run
+# again: nothing is installed twice. PYTHON selects the interpreter, TORCH another PyTorch than the tested one, VENV another folder.
 venv=${VENV:-.venv}
 
 prepare_environment() {
@@ -11,7 +10,7 @@ prepare_environment() {
     return 2
   }
   if [ ! -x "$venv/bin/python" ]; then
-    echo "environment: making $venv"
+    echo "environment: creating $venv"
     if "$python" -c 'import torch' 2>/dev/null; then
       "$python" -m venv --system-site-packages "$venv" # use a container's own PyTorch
     else

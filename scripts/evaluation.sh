@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Install the packages of the quality report: bash scripts/evaluation.sh. Needs a C++ compiler and about 110 MB of downloads.
+# Install the packages for the quality report: bash scripts/evaluation.sh. Needs a C++ compiler and about 110 MB of downloads.
 #
-# Creates .venv if it is missing, and installs a speech recogniser, a predictor of opinion scores and a pitch tracker with their
-# weights (requirements/eval.txt lists them with their licences). Safe to run again: nothing is installed twice.
+# Creates .venv if it is missing and installs a speech recogniser, a predictor of opinion scores and a pitch tracker, weights
+# included (requirements/eval.txt lists them with their licences). Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Install the packages of exports/ for ONNX: bash scripts/exports.sh. About 60 MB of downloads.
+# Install the packages that exports/ needs for ONNX: bash scripts/exports.sh. About 60 MB of downloads.
 #
-# Makes .venv first if it is not there, and adds requirements/exports.txt to it. Safe to run again: nothing is installed twice.
+# Creates .venv if it is missing and installs requirements/exports.txt into it. Safe to run again: nothing is installed twice.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

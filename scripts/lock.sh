@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Renew the lock files in requirements/locks: bash scripts/lock.sh [flags of uv pip compile]. Needs a package index.
 #
-# A lock lists the exact version and the SHA-256 of every package that a requirements file brings, for Python 3.10 and later on every
-# system. All locks have the same versions, so that any of them install together. Without flags, versions that still fit stay;
-# --upgrade takes the newest ones, --upgrade-package NAME those of one package. PyTorch is in none of them: its builds for CPUs and
-# for each CUDA are the user's choice.
+# A lock lists the exact version and SHA-256 of every package that a requirements file pulls in, for Python 3.10 and later on every
+# system. All locks agree on versions, so any of them install together. Without flags, versions that still fit are kept; --upgrade
+# takes the newest, --upgrade-package NAME the newest of one package. PyTorch is in none of them: which build to use, for CPUs or a
+# CUDA version, is up to the user.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

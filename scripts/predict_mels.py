@@ -1,6 +1,6 @@
 """Write mels that Tacotron 2 predicts for recorded clips, aligned with their frames, to train a vocoder on.
 
-Predicted mels are smoother than those of recordings. A vocoder fine-tuned on predicted mels has the same input in training and use:
+Predicted mels are smoother than recorded ones. A vocoder fine-tuned on them sees the same kind of input in training and in use:
 
     python -m scripts.predict_mels output/checkpoint_Tacotron2_last.pt filelists/ljs_mel_text_{train,val}_filelist.txt
     python train.py -m WaveGlow -o output/tuned -d output/predicted --load-mel-from-disk \\
@@ -52,7 +52,7 @@ def make_folders(datasets: Iterable[TextMelDataset], dataset_path: Path, output:
     """Create a folder below output for every folder of mels, with its settings and a link to the recordings."""
     folders = sorted({Path(row.path).parent for dataset in datasets for row in dataset.utterances})
     if wrong := [str(folder) for folder in folders if folder.name != "mels"]:
-        raise DataError(f"{', '.join(wrong)}: expected rows FOLDER/mels/ID.pt|text, of mels beside their FOLDER/wavs")
+        raise DataError(f"{', '.join(wrong)}: expected rows FOLDER/mels/ID.pt|text, with the recordings in FOLDER/wavs")
     recordings = {folder.parent / "wavs": dataset_path / folder.parent / "wavs" for folder in folders}
     if absent := [str(wavs) for wavs in recordings.values() if not wavs.is_dir()]:
         raise DataError(f"{', '.join(absent)}: no such folder, expected the recordings that the mels were made from")
@@ -101,7 +101,9 @@ def main(argv: list[str] | None = None) -> None:
     """Predict every mel of the filelists; existing ones are replaced, since they may come from another checkpoint."""
     args = parse_args(argv)
     if args.output.resolve() == args.dataset_path.resolve():
-        raise UsageError(f"--output {args.output}: is the dataset's own folder, whose mels would be lost; name another")
+        raise UsageError(
+            f"--output {args.output}: is the dataset's own folder, and its mels would be lost; choose another"
+        )
     device = pick_device(cpu=args.cpu)
     checkpoint = load_checkpoint(args.checkpoint)
     model: Any = restore_model(SPEC, checkpoint, args.checkpoint).to(device).eval()

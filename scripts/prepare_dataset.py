@@ -1,8 +1,8 @@
-"""Write LJSpeech-1.1's filelists, from its metadata.csv and the split in filelists/ljs_split.txt. Needs nothing but Python.
+"""Write LJSpeech-1.1's filelists from its metadata.csv and the split in filelists/ljs_split.txt. Needs only Python.
 
     python -m scripts.prepare_dataset LJSpeech-1.1    # called by scripts/prepare_dataset.sh, which downloads and unpacks it
 
-An existing list with other content may be edited by hand: it stays, with a message.
+An existing list with other content, perhaps edited by hand, is kept and reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KINDS = {"audio": "LJSpeech-1.1/wavs/{}.wav", "mel": "LJSpeech-1.1/mels/{}.pt"} 
 
 
 def read_transcripts(metadata: Path) -> dict[str, str]:
-    """Read normalised texts by clip id, in the order of metadata.csv; prints a note where the raw text replaces a missing one.
+    """Read normalised texts by clip id, in the order of metadata.csv; prints a note if raw texts replace missing ones.
 
     Rows are `id|raw|normalised`; quotation marks are plain characters. Raises DataError that names every bad row.
     """
@@ -36,14 +36,14 @@ def read_transcripts(metadata: Path) -> dict[str, str]:
                 f"{metadata}:{number}: {row.strip()[:60]!r}, expected id|text|normalised text, such as LJ001-0001|…|…"
             )
         elif clip in transcripts:
-            problems.append(f"{metadata}:{number}: {clip} is in an earlier row, too")
+            problems.append(f"{metadata}:{number}: {clip} is already in an earlier row")
         else:
             transcripts[clip] = fields[2] or fields[1]
             fallbacks += [] if fields[2] else [clip]
     if problems:
         raise DataError("\n".join(shorten_list(problems)))
     if fallbacks:
-        print(f"filelists: no normalised text for {', '.join(shorten_list(fallbacks))}; took the text as written")
+        print(f"filelists: no normalised text for {', '.join(shorten_list(fallbacks))}; using the raw text")
     return transcripts
 
 
@@ -93,8 +93,8 @@ def write_filelist(path: Path, content: str, wanted: str = "the standard one") -
     """Write a list, completely or not at all, unless it exists. Returns the outcome; `wanted` names the content for it."""
     if path.exists():
         if has_lines(path, content):
-            return "there already"
-        return f"differs from {wanted} and stays as it is; delete it to have it written anew"
+            return "unchanged"
+        return f"differs from {wanted} and is kept; delete it to have it rewritten"
     try:
         with atomic_write(path) as file:
             file.write(content.encode("utf-8"))
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> None:
         for name, clips in lists.items():
             target = args.filelists / f"ljs_{kind}_text_{name}_filelist.txt"
             content = "".join(f"{path.format(clip)}|{transcripts[clip]}\n" for clip in clips)
-            outcome = write_filelist(target, content) if clips else "left out, as none of its clips is there"
+            outcome = write_filelist(target, content) if clips else "left out, as none of its clips exist"
             print(f"filelists: {target}: {len(clips)} clips, {outcome}")
 
 

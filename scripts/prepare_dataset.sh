@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Prepare LJSpeech-1.1 for training: bash scripts/prepare_dataset.sh [DATASET_PATH]. 2.7 GB to download, 7 GB of disk in all.
+# Prepare LJSpeech-1.1 for training: bash scripts/prepare_dataset.sh [DATASET_PATH]. Downloads 2.7 GB, needs 7 GB of disk.
 #
-# Downloads the archive to DATASET_PATH (the project's folder unless given), checks it, unpacks it to DATASET_PATH/LJSpeech-1.1 and
-# writes filelists/ljs_*_filelist.txt. Safe to stop and to run again at any moment: a download continues, and finished
-# steps are not repeated. LJSPEECH_URL names a mirror; LJSPEECH_SHA256, LJSPEECH_BYTES and LJSPEECH_CLIPS describe an archive other
-# than the published one.
+# Downloads the archive to DATASET_PATH (default: the project's folder), checks it, unpacks it to DATASET_PATH/LJSpeech-1.1 and writes
+# filelists/ljs_*_filelist.txt. Safe to interrupt and run again: downloads resume, and finished steps are not repeated. LJSPEECH_URL
+# names a mirror; LJSPEECH_SHA256, LJSPEECH_BYTES and LJSPEECH_CLIPS describe an archive other than the published one.
 #
-# Other recordings: bash scripts/prepare_dataset.sh --dataset FOLDER|LIST|asterisk [flags] [DATASET_PATH], which checks them, converts
-# them where needed and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts,
-# CC-BY-SA 3.0, which are fetched as Debian packages (or found in the folder ASTERISK_SOUNDS) and need ffmpeg.
+# Other recordings: bash scripts/prepare_dataset.sh --dataset FOLDER|LIST|asterisk [flags] [DATASET_PATH] checks them, converts them if
+# needed and writes their filelists; --dataset FOLDER --help lists the flags. asterisk is 24 minutes of telephone prompts, CC-BY-SA
+# 3.0, fetched as Debian packages (or read from the folder ASTERISK_SOUNDS); it needs ffmpeg.
 set -euo pipefail
 
 url=${LJSPEECH_URL:-https://data.keithito.com/data/speech/LJSpeech-1.1.tar.bz2}
@@ -23,7 +22,7 @@ label=dataset
 clips_in() { if [ -d "$1/wavs" ]; then find -L "$1/wavs" -type f -name 'LJ*.wav' | wc -l | tr -d ' '; else echo 0; fi; }
 
 check_space() {
-  local unpacked=$((bytes * 3 / 2)) needed free # the recordings take a little more than 1.4 times the archive
+  local unpacked=$((bytes * 3 / 2)) needed free # the recordings take a little over 1.4 times the archive
   needed=$(((bytes - $(size_of "$archive") + unpacked) / 1000000))
   free=$(($(df -Pk "$dataset" | awk 'NR == 2 { print $4 }') * 1024 / 1000000))
   [ "$free" -ge "$needed" ] || fail "$dataset: $free MB free, $needed MB needed;" \
@@ -33,9 +32,9 @@ check_space() {
 download() {
   local size status=1
   size=$(size_of "$archive")
-  [ "$size" -lt "$bytes" ] || say "$archive is there"
+  [ "$size" -lt "$bytes" ] || say "$archive is complete"
   while [ "$size" -lt "$bytes" ] && [ "$status" -ne 0 ]; do
-    say "downloading $url, $size of $bytes bytes are there"
+    say "downloading $url, $size of $bytes bytes already here"
     status=0
     fetch "$url" "$archive" || status=$?
     check_fetched "$status" "$url" "$archive" "$size"
@@ -48,16 +47,16 @@ download() {
 
 unpack() {
   local found
-  say "unpacking, which takes some minutes"
+  say "unpacking, which takes a few minutes"
   staging=$archive.unpacking
   trap 'rm -rf "$staging"' EXIT
-  rm -rf "$staging" # left by a killed run
+  rm -rf "$staging" # left over from a killed run
   mkdir "$staging"
   tar -xjf "$archive" --no-same-owner -C "$staging" || fail "$archive: cannot be unpacked into $dataset, see above"
   found=$(clips_in "$staging/LJSpeech-1.1")
-  [ "$found" = "$clips" ] || fail "$archive: $found clips in it, expected $clips; this is not the archive that was asked for"
+  [ "$found" = "$clips" ] || fail "$archive: $found clips in it, expected $clips; this is not the expected archive"
   mv "$staging/LJSpeech-1.1" "$corpus"
-  say "$corpus is there, $found clips; $archive is not needed any more"
+  say "$corpus is complete, $found clips; $archive is no longer needed"
 }
 
 case ${1:-} in -h | --help) usage "$0" && exit 0 ;; esac
@@ -86,7 +85,7 @@ corpus=$dataset/LJSpeech-1.1
 if [ -e "$corpus" ]; then
   found=$(clips_in "$corpus")
   [ "$found" = "$clips" ] || fail "$corpus: $found clips in wavs/, expected $clips; move this folder away or delete it, and run again"
-  say "$corpus is there, $found clips"
+  say "$corpus is complete, $found clips"
 else
   check_tools "curl or wget" "sha256sum or shasum" tar bzip2
   mkdir -p "$dataset"
@@ -95,4 +94,4 @@ else
   unpack
 fi
 "$python" -m scripts.prepare_dataset "$corpus" --clips "$clips"
-say "ready; scripts/train_tacotron2.sh reads stored mels, which this makes: bash scripts/prepare_mels.sh ljs $dataset"
+say "ready; to compute the mels for scripts/train_tacotron2.sh: bash scripts/prepare_mels.sh ljs $dataset"

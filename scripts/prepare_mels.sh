@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compute the mels that --load-mel-from-disk reads, for one corpus: bash scripts/prepare_mels.sh [NAME] [DATASET_PATH] [audio flags].
 # NAME is ljs (the default), clock, sentences, or the name of another corpus, from scripts/prepare_dataset.sh --dataset.
-# Safe to run again: mels that are newer than their audio stay as they are (delete them where audio settings change).
+# Safe to run again: mels newer than their audio are kept (delete them when audio settings change).
 set -euo pipefail
 dataset=.
 case ${2:-} in '') ;; /*) dataset=$2 ;; *) dataset=$PWD/$2 ;; esac

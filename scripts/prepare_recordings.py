@@ -4,23 +4,23 @@
     bash scripts/prepare_dataset.sh --dataset voice/list.txt --resample    # rows path|text
     bash scripts/prepare_dataset.sh --dataset asterisk                     # 540 telephone prompts, CC-BY-SA 3.0; needs ffmpeg
 
-metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac or ogg. If all clips are usable as
-they are, none is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to stop and to run again at any moment.
-An existing filelist with other content stays, with a message.
+metadata.csv has rows id|text or id|raw text|normalised text; audio is wav, flac or ogg. If all clips can be used as they are, none
+is copied; otherwise 16-bit copies of all go to DATASET_PATH/NAME/wavs. Safe to interrupt and run again. An existing filelist with
+other content is kept and reported.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.studio import asterisk
-from common.arguments import positive, sampling_rate, seconds, share_or_number
+from common.arguments import LineHelpFormatter, positive, sampling_rate, seconds, share_or_number
 from common.audio.stft import AudioConfig
 from common.data.mels import mel_path_of
 from common.data.recordings import (
@@ -38,98 +38,107 @@ from common.data.recordings import (
 )
 from common.errors import DataError, UsageError, exit_on_user_error, join_problems
 from common.files import locate_problems
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from scripts.prepare_dataset import has_lines, shorten_list, write_filelist
 
 ASTERISK = "asterisk"
 TAKEN = ("ljs", "clock", "sentences", ASTERISK)  # names of other corpora's filelists
 FILELISTS = Path("filelists")
-VALIDATION = 0.05  # of the clips
 
 
-class Source(NamedTuple):
-    """Rows with their file or folder, and the name of the corpus."""
+class Corpus(NamedTuple):
+    """A corpus: the file or folder of its rows, its name, and the rows."""
 
     place: str
     name: str
     rows: Rows
 
 
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+@dataclass(frozen=True, kw_only=True)
+class RecordingsOptions:
+    """The command's flags."""
+
+    dataset: str = option(
+        None, f"a folder with metadata.csv and wavs/, a list of rows path|text, or {ASTERISK}", required=True
+    )
+    name: str | None = option(
+        None, "name of the filelists and of the folder of copies (default: that of the folder or list)"
+    )
+    resample: bool = option(False, "convert other sampling rates, and stereo to mono")
+    trim_silence: bool = option(False, "trim silence at both ends to 50 ms")
+    min_duration: float | None = option(
+        None, "leave out clips shorter than S seconds after trimming", type=seconds, metavar="S"
+    )
+    max_duration: float | None = option(
+        None, "leave out clips longer than S seconds after trimming", type=seconds, metavar="S"
+    )
+    validation: float = option(
+        0.05, "validation clips: a number, or a share below 1", type=share_or_number, metavar="N"
+    )
+    sampling_rate: int = option(
+        AudioConfig.sampling_rate, "sampling rate of all clips in Hz", "-sr", type=sampling_rate
+    )
+    num_workers: int = option(os.cpu_count() or 1, "processes", type=positive)
+    filelists: Path | None = option(None, "folder for the filelists (default: the project's)")
+    relative_to: Path = option(Path(), "folder that the paths given here start from")
+    dataset_path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_duration and self.max_duration and self.min_duration > self.max_duration:
+            raise UsageError(f"--min-duration {self.min_duration:g}: more than --max-duration {self.max_duration:g}")
+
+
+def parse_args(argv: list[str] | None = None) -> RecordingsOptions:
     """Parse the command's flags."""
     parser = Parser(
         prog="bash scripts/prepare_dataset.sh",
         description=__doc__,
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=LineHelpFormatter,
     )
-    add = parser.add_argument
-    add("dataset_path", type=Path, nargs="?", help="where copies go (default: the project's folder)")
-    add(
-        "--dataset",
-        required=True,
-        help=f"a folder with metadata.csv and wavs/, a list of rows path|text, or {ASTERISK}",
-    )
-    add("--name", help="of the filelists and the folder of copies (default: the folder's or the list's)")
-    add("--resample", action="store_true", help="convert clips of other rates and mix stereo down")
-    add("--trim-silence", action="store_true", help="cut silent ends, but for 50 ms")
-    add("--min-duration", type=seconds, metavar="S", help="leave out clips of fewer seconds, after trimming")
-    add("--max-duration", type=seconds, metavar="S", help="leave out clips of more seconds, after trimming")
-    add(
-        "--validation",
-        type=share_or_number,
-        default=VALIDATION,
-        metavar="N",
-        help=f"clips for validation: a number, or a share below 1 (default: {VALIDATION})",
-    )
-    rate = AudioConfig.sampling_rate
-    add("-sr", "--sampling-rate", type=sampling_rate, default=rate, help=f"Hz, of all clips (default: {rate})")
-    add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes (default: one a core)")
-    add("--filelists", type=Path, help="where the lists go (default: the project's filelists)")
-    add("--relative-to", type=Path, default=Path(), help="where paths given here start (default: the current folder)")
-    args = parser.parse_args(argv)
-    if args.min_duration and args.max_duration and args.min_duration > args.max_duration:
-        raise UsageError(f"--min-duration {args.min_duration:g}: more than --max-duration {args.max_duration:g}")
-    return args
+    folder = "folder for copies (default: the project's folder)"
+    parser.add_argument("dataset_path", type=Path, nargs="?", help=folder)
+    add_fields(parser, RecordingsOptions)
+    return from_options(RecordingsOptions, vars(parser.parse_args(argv)))
 
 
-def find_source(args: argparse.Namespace, dataset_path: Path) -> Source:
-    """Read the rows of --dataset. Raises UsageError where it does not exist, or its name cannot be used."""
-    path = args.relative_to / args.dataset
-    fetched = args.dataset == ASTERISK
+def find_corpus(dataset: str, given_name: str | None, relative_to: Path, dataset_path: Path) -> Corpus:
+    """Read the rows of --dataset. Raises UsageError if it does not exist or its name cannot be used."""
+    path, fetched = relative_to / dataset, dataset == ASTERISK
     if not (fetched or path.exists()):
         raise UsageError(
             f"--dataset: no folder or list {path}; expected a folder with metadata.csv and wavs/, a list of rows path|text, "
             f"or {ASTERISK}; leave --dataset out for LJSpeech"
         )
-    name = args.name or (ASTERISK if fetched else path.resolve().name if path.is_dir() else path.stem)
+    name = given_name or (ASTERISK if fetched else path.resolve().name if path.is_dir() else path.stem)
     if not re.fullmatch(r"\w[\w.-]*", name):
         expected = "expected letters, digits, '_', '-' and '.', as it becomes part of file names"
         raise UsageError(f"--name: {name!r}, {expected}")
     if name in TAKEN and not (fetched and name == ASTERISK):
-        raise UsageError(f"--name: {name} is the name of another corpus here, choose another one")
+        raise UsageError(f"--name: {name} is the name of another corpus; choose another one")
     if fetched:
         print(f"{name}: {asterisk.NOTICE}", flush=True)
         rows = asterisk.prepare(dataset_path / name, os.environ)
-        return Source(str(dataset_path / name / "decoded"), name, rows)
+        return Corpus(str(dataset_path / name / "decoded"), name, rows)
     if path.is_dir():
-        return Source(str(path / "metadata.csv"), name, read_layout(path))
-    return Source(str(path), name, read_list(path, dataset_path))
+        return Corpus(str(path / "metadata.csv"), name, read_layout(path))
+    return Corpus(str(path), name, read_list(path, dataset_path))
 
 
-def check(source: Source, treatment: Treatment, workers: int) -> dict[str, Clip]:
-    """Check all clips and return them by name. Raises DataError with all unusable rows."""
-    clips = check_clips(source.rows, treatment, workers)
-    bad = source.rows.problems
+def check(corpus: Corpus, treatment: Treatment, workers: int) -> dict[str, Clip]:
+    """Check all clips and return them by name. Raises DataError that lists all unusable rows."""
+    clips = check_clips(corpus.rows, treatment, workers)
+    bad = corpus.rows.problems
     if bad:
-        lines = join_problems(locate_problems(source.place, bad))
-        hint = "" if treatment.resample else "; --resample converts other rates and mixes stereo down"
-        raise DataError(f"{lines}\n{len(bad)} rows cannot be used, mend or remove them{hint}")
-    return {recording.name: clips[recording.row] for recording in source.rows.recordings}
+        lines = join_problems(locate_problems(corpus.place, bad))
+        hint = "" if treatment.resample else "; --resample converts other sampling rates, and stereo to mono"
+        raise DataError(f"{lines}\n{len(bad)} rows cannot be used; fix or remove them{hint}")
+    return {recording.name: clips[recording.row] for recording in corpus.rows.recordings}
 
 
 def within_limits(clips: dict[str, Clip], shortest: float | None, longest: float | None) -> dict[str, Clip]:
-    """Select the clips with lengths within the limits in seconds, and print the others. Raises DataError if none remains."""
+    """Select the clips within the limits in seconds, and print the others. Raises DataError if none remains."""
     short = [name for name, clip in clips.items() if shortest and clip.seconds < shortest]
     long = [name for name, clip in clips.items() if longest and clip.seconds > longest]
     for names, what in ((short, f"shorter than {shortest} s"), (long, f"longer than {longest} s")):
@@ -147,35 +156,35 @@ def place_clips(
 ) -> dict[str, Path]:
     """Return the file to train on by name of the clip: the recording or, if any clip has to be converted, its copy in `folder`."""
     if not needs_copies(clips.values(), treatment):
-        print("every clip can be trained on as it is: no copies")
+        print("all clips can be used as they are: no copies")
         return {recording.name: recording.path for recording in recordings}
     inside = [r.path for r in recordings if r.path.resolve().is_relative_to(folder.resolve())]
-    if inside:  # of the recordings there may be no other copy
-        raise UsageError(f"--name: the copies would go to {folder}, where the recordings are; choose another name")
+    if inside:  # they may be the only copy
+        raise UsageError(f"--name: copies would go to {folder}, where the recordings are; choose another name")
     targets = {recording.name: folder / f"{recording.name}.wav" for recording in recordings}
     n_new = convert_clips([(r.path, clips[r.name], targets[r.name]) for r in recordings], treatment, folder, workers)
     summary = ", ".join(changes(clips, treatment))
-    print(f"copies in {folder}: {summary}; {n_new} made, {len(targets) - n_new} there already")
+    print(f"copies in {folder}: {summary}; {n_new} made, {len(targets) - n_new} up to date")
     return targets
 
 
-def write_lists(source: Source, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path) -> None:
+def write_lists(corpus: Corpus, files: dict[str, Path], validation: set[str], dataset_path: Path, folder: Path) -> None:
     """Write the four filelists; paths inside the data set's folder are relative to it."""
     differs = False
     for part in ("train", "val"):
-        chosen = [r for r in source.rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
+        chosen = [r for r in corpus.rows.recordings if r.name in files and (r.name in validation) == (part == "val")]
         for kind in ("audio", "mel"):
             rows = []
             for recording in chosen:
                 path = files[recording.name] if kind == "audio" else mel_path_of(files[recording.name])
                 rows.append(f"{path_in_filelist(path, dataset_path)}|{recording.text}\n")
-            target = filelist(folder, source.name, kind, part)
+            target = filelist(folder, corpus.name, kind, part)
             content = "".join(rows)
             outcome = write_filelist(target, content, wanted="the output of these flags")
             print(f"filelists: {target}: {len(rows)} clips, {outcome}")
             differs = differs or not has_lines(target, content)
     if differs:
-        print("note: training reads the filelists as they are now, without the settings of this command")
+        print("note: training will read the existing filelists, not the result of these flags")
 
 
 def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
@@ -184,16 +193,16 @@ def filelist(folder: Path, name: str, kind: str, part: str) -> Path:
 
 
 def path_in_filelist(path: Path, dataset_path: Path) -> str:
-    """Format a path for a filelist. Raises DataError if it contains the separator of filelists."""
+    """Format a path for a filelist. Raises DataError if it contains the field separator."""
     full, start = Path(os.path.abspath(path)), Path(os.path.abspath(dataset_path))
     text = full.relative_to(start).as_posix() if full.is_relative_to(start) else full.as_posix()
     if "|" in text:
-        raise DataError(f"{text}: '|' in a path, which ends it in a filelist: rename the folder")
+        raise DataError(f"{text}: '|' in a path, which separates fields in a filelist; rename the folder")
     return text
 
 
 def small_set_flags(clips: int, minutes: float) -> list[str]:
-    """List train.py's flags for a small corpus, as in docs/training.md; none from ten hours on, where the defaults fit."""
+    """train.py's flags for a small corpus, as in docs/training.md; none for ten hours or more, which the defaults fit."""
     if minutes >= 600:
         return []
     epochs = 500 if minutes < 60 else 250
@@ -201,9 +210,9 @@ def small_set_flags(clips: int, minutes: float) -> list[str]:
     return words.split() + (["--n-frames-per-step", "2"] if minutes < 60 else [])
 
 
-def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rate: int, small: Sequence[str]) -> str:
-    """Name the commands that compute mels, train into an output folder of its own, and speak with the result."""
-    name, output = source.name, f"output/{source.name}"
+def next_commands(corpus: Corpus, dataset_path: Path, folder: Path, sampling_rate: int, small: Sequence[str]) -> str:
+    """The commands that compute mels, train into a separate output folder, and speak with the result."""
+    name, output = corpus.name, f"output/{corpus.name}"
     start = os.path.relpath(dataset_path)
     start = str(dataset_path.resolve()) if start.startswith("..") else start
     audio = [] if sampling_rate == AudioConfig.sampling_rate else ["--sampling-rate", str(sampling_rate)]
@@ -220,31 +229,31 @@ def next_commands(source: Source, dataset_path: Path, folder: Path, sampling_rat
     speak = ["python", "inference.py", "-i", "phrases/phrase.txt", "-o", f"{output}/spoken"]
     speak += ["--tacotron2", f"{output}/checkpoint_Tacotron2_best.pt", "--vocoder", "griffin-lim"]
     commands = "".join(f"\n    {shlex.join(command)}" for command in (mels, train, speak))
-    end = "to fine-tune a trained model: docs/training.md"
-    return f"ready; compute mels, train, speak with the result:{commands}\n{end}"
+    end = "fine-tuning a trained model: docs/training.md"
+    return f"ready; next, compute mels, train, and speak with the result:{commands}\n{end}"
 
 
 def main(argv: list[str] | None = None) -> None:
     """Check and convert the clips, and write the filelists."""
     args = parse_args(argv)
     dataset_path = args.relative_to / args.dataset_path if args.dataset_path else Path()
-    source = find_source(args, dataset_path)
+    corpus = find_corpus(args.dataset, args.name, args.relative_to, dataset_path)
     treatment = Treatment(args.sampling_rate, args.resample or args.dataset == ASTERISK, args.trim_silence)
-    clips = within_limits(check(source, treatment, args.num_workers), args.min_duration, args.max_duration)
+    clips = within_limits(check(corpus, treatment, args.num_workers), args.min_duration, args.max_duration)
     validation = choose_held_out(list(clips), args.validation)
-    recordings = [recording for recording in source.rows.recordings if recording.name in clips]
+    recordings = [recording for recording in corpus.rows.recordings if recording.name in clips]
     for recording in recordings:  # before anything is written
         path_in_filelist(recording.path, dataset_path)
     filelists = args.relative_to / args.filelists if args.filelists else FILELISTS
-    files = place_clips(recordings, clips, dataset_path / source.name / "wavs", treatment, args.num_workers)
-    write_lists(source, files, validation, dataset_path, filelists)
+    files = place_clips(recordings, clips, dataset_path / corpus.name / "wavs", treatment, args.num_workers)
+    write_lists(corpus, files, validation, dataset_path, filelists)
     lengths = [clip.seconds for clip in clips.values()]
     print(
-        f"{source.name}: {len(lengths)} clips, {sum(lengths) / 60:.1f} minutes, "
+        f"{corpus.name}: {len(lengths)} clips, {sum(lengths) / 60:.1f} minutes, "
         f"{min(lengths):.2f} to {max(lengths):.2f} s; {len(validation)} of them for validation"
     )
     small = small_set_flags(len(lengths) - len(validation), sum(lengths) / 60)
-    print(next_commands(source, dataset_path, filelists, args.sampling_rate, small))
+    print(next_commands(corpus, dataset_path, filelists, args.sampling_rate, small))
 
 
 if __name__ == "__main__":

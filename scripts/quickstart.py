@@ -1,6 +1,6 @@
-"""The quickstart's steps as the commands anyone would type: the voice that is here, mels, two small models, five phrases, a report.
+"""The quickstart, as the commands you would type yourself: the included voice, mels, two small models, five phrases, a report.
 
-Called by scripts/quickstart.sh, which makes the environment. Every step prints its command; finished steps are not repeated.
+Called by scripts/quickstart.sh, which sets up the environment. Every step prints its command; finished steps are not repeated.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ PHRASES = Path("phrases/clock.txt")
 LISTS = {split: Path(f"filelists/clock_audio_text_{split}_filelist.txt") for split in ("train", "val")}
 HELD_OUT = LISTS["val"]
 DENOISING = ("--denoising-strength", str(EMBEDDED_DENOISING_STRENGTH))  # both WaveGlows have the embedded one's sizes
-SAID_EVERY = 20.0  # seconds between lines about training where there is no terminal
+PROGRESS_EVERY = 20.0  # seconds between progress lines without a terminal
 MOST_THREADS = 4
-# Small models do small operations: many threads would wait for each other, and fresh memory for each would cost page faults.
+# Small models do small operations: many threads would wait for each other, and fresh memory would cost page faults each time.
 ENVIRONMENT = {
     **({"OMP_NUM_THREADS": str(MOST_THREADS)} if (os.cpu_count() or 1) > MOST_THREADS else {}),
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
@@ -44,10 +44,10 @@ ENVIRONMENT = {
 }
 
 
-class Part(NamedTuple):
-    """One model's training: its flags, its share of the minutes, and its learning rate's schedule.
+class Training(NamedTuple):
+    """The training of one model: its flags, its share of the minutes, and its learning rate schedule.
 
-    `milestones` are the epochs where the rate falls, as shares of all epochs; none means a cosine to zero. After fewer than
+    `milestones` are the epochs at which the rate drops, as shares of all epochs; none means a cosine to zero. With fewer than
     `enough` steps, more than a third of the words are wrong.
     """
 
@@ -59,20 +59,20 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One way through the quickstart: its command, its folder, the channels of its mels, and its two trainings."""
+    """One way through the quickstart: its command, output folder, mel channels and two trainings."""
 
     command: str
     output: Path
     n_mel_channels: int
-    tacotron2: Part
-    waveglow: Part
+    tacotron2: Training
+    waveglow: Training
 
     @property
-    def parts(self) -> tuple[Part, Part]:
+    def trainings(self) -> tuple[Training, Training]:
         return self.tacotron2, self.waveglow
 
     def list_of(self, split: str) -> Path:
-        """The filelist of the plan's own mels; corpus/mels may have mels of other settings."""
+        """The filelist of the plan's own mels; those in corpus/mels may have other settings."""
         return self.output / f"mel_text_{split}.txt"
 
 
@@ -88,8 +88,8 @@ FROM_VOICE = Plan(
     "bash scripts/quickstart.sh",
     Path("output/quickstart"),
     48,  # those of the embedded voice
-    Part("Tacotron2", 0.95, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
-    Part(
+    Training("Tacotron2", 0.95, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
+    Training(
         "WaveGlow",
         0.05,
         (),
@@ -100,40 +100,40 @@ FROM_SCRATCH = Plan(
     "bash scripts/quickstart.sh --from-scratch",
     Path("output/quickstart_from_scratch"),
     80,
-    Part("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
-    Part("WaveGlow", 0.15, (0.8,), f"-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 {VOCODER_FLAGS}"),
+    Training("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
+    Training("WaveGlow", 0.15, (0.8,), f"-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 {VOCODER_FLAGS}"),
 )
 
 
 def main() -> None:
-    """Do every step that is not done yet, then show the table."""
+    """Run every step that is not done yet, then show the results."""
     args = parse_args()
     plan, minutes = FROM_SCRATCH if args.from_scratch else FROM_VOICE, args.minutes
     plan.output.mkdir(parents=True, exist_ok=True)
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
-    say("1. the voice that comes with it (voice/README.md)")
+    say("1. the included voice (voice/README.md)")
     speak_with_voice(plan)
-    say("2. mels of the embedded talking clock, a synthetic voice (corpus/README.md)")
+    say("2. mels of the included corpus, a synthetic talking clock (corpus/README.md)")
     prepare_mels(plan)
-    for number, part in enumerate(plan.parts, 3):
-        start = ", from the voice's weights" if str(VOCODER) in part.flags else ""
+    for number, part in enumerate(plan.trainings, 3):
+        start = ", starting from the included voice" if str(VOCODER) in part.flags else ""
         say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training{start}")
         train(plan, part, part.share * minutes)
-    say(f"5. five times of day that are in no training clip ({PHRASES})")
+    say(f"5. five times of day that appear in no training clip ({PHRASES})")
     spoken = {name: speak(plan, name, PHRASES, plan.output / name) for name in ("waveglow", "griffin-lim")}
     ratio = length_ratio(plan)
     say("6. results")
     print(table(plan, spoken, ratio, minutes))
-    say(f"7. how well they speak the held-out clips: the clock just trained, and the voice of step 1 ({HELD_OUT})")
+    say(f"7. quality on the held-out clips: the clock just trained against the voice of step 1 ({HELD_OUT})")
     compare(plan)
 
 
 def parse_args(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command's flags."""
     parser = Parser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of training, both models together")
+    parser.add_argument("--minutes", type=float, default=10.0, help="minutes of training, for both models together")
     parser.add_argument(
-        "--from-scratch", action="store_true", help="train WaveGlow from nothing, not from the voice's weights"
+        "--from-scratch", action="store_true", help="train WaveGlow from random weights instead of the included voice's"
     )
     args = parser.parse_args(arguments)
     if not args.minutes > 0:
@@ -147,20 +147,18 @@ def say(heading: str) -> None:
 
 
 def run(command: list[str], log: Path | None = None) -> None:
-    """Run a command after showing it; its stdout goes to the log where there is one."""
+    """Print and run a command; its stdout goes to the log, if given."""
     shown = shlex.join(["python" if word == sys.executable else word for word in command])
     print(f"$ {shown}" + (f" > {log}" if log else ""), flush=True)
     with log.open("w") if log else nullcontext() as file:
         ended = subprocess.run(command, stdout=file)
     if ended.returncode:
-        raise SystemExit(
-            f"error: this command ended with exit code {ended.returncode}"
-            + (f"; its output is in {log}" if log else "")
-        )
+        place = f"; its output is in {log}" if log else ""
+        raise SystemExit(f"error: this command failed with exit code {ended.returncode}{place}")
 
 
 def prepare_mels(plan: Plan) -> None:
-    """Write the plan's filelists of mels, and the mels that are not there yet."""
+    """Write the plan's mel filelists and any missing mels."""
     for split, path in LISTS.items():
         rows = [line.split("|") for line in read_lines(path)]
         lines = (f"{plan.output}/mels/{Path(audio).stem}.pt|{text}\n" for audio, text in rows)
@@ -170,8 +168,8 @@ def prepare_mels(plan: Plan) -> None:
     run([*command, "--mel-filelist", *(str(plan.list_of(split)) for split in LISTS)])
 
 
-def train(plan: Plan, part: Part, minutes: float) -> None:
-    """Train for about so many minutes: a pilot of one epoch gives the number of epochs on this machine."""
+def train(plan: Plan, part: Training, minutes: float) -> None:
+    """Train for about this many minutes; a pilot of one epoch tells how many epochs that is on this machine."""
     output = plan.output / part.name
     measured = output / "plan.json"
     seconds = json.loads(measured.read_text())["epoch_seconds"] if measured.exists() else pilot(plan, part)
@@ -182,24 +180,24 @@ def train(plan: Plan, part: Part, minutes: float) -> None:
     schedule = ["--anneal-steps", *milestones] if milestones else ["--lr-schedule", "cosine"]
     command = [*train_command(plan, part, output), "--epochs", str(epochs), *schedule]
     command += ["--epochs-per-validation", str(rounds), "--epochs-per-checkpoint", str(rounds), "--resume-from-last"]
-    print(f"{seconds:.2f} s an epoch: {epochs} epochs", flush=True)
+    print(f"{seconds:.2f} s per epoch: {epochs} epochs", flush=True)
     print(advice(plan, part, epochs * len(step_times(pilot_log(plan, part))), minutes), end="", flush=True)
     watch(command, output / "stdout.log", output / "nvlog.json", epochs)
 
 
-def pilot(plan: Plan, part: Part) -> float:
-    """Seconds an epoch takes on this machine."""
+def pilot(plan: Plan, part: Training) -> float:
+    """Seconds per epoch on this machine."""
     log = pilot_log(plan, part)
     log.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [*train_command(plan, part, log.parent), "--epochs", "1", "--bench-class", "perf-train"]
     run(command, log.with_name("stdout.log"))
     times = step_times(log)
-    return statistics.median(times) * len(times)  # not the mean: first steps, and a machine's hiccups, take longer
+    return statistics.median(times) * len(times)  # not the mean: the first steps and hiccups take longer
 
 
-def pilot_log(plan: Plan, part: Part) -> Path:
-    """Return the path of a pilot's log."""
+def pilot_log(plan: Plan, part: Training) -> Path:
+    """The path of a pilot's log."""
     return plan.output / part.name / "pilot" / "nvlog.json"
 
 
@@ -208,23 +206,23 @@ def step_times(log: Path) -> list[float]:
     return [data["train_iter_time"] for data in records(log) if "train_iter_time" in data]
 
 
-def advice(plan: Plan, part: Part, steps: int, minutes: float) -> str:
-    """A line for a machine too slow for clear words in these minutes of the part; else nothing."""
+def advice(plan: Plan, part: Training, steps: int, minutes: float) -> str:
+    """Advice for machines too slow to learn clear speech in these minutes of the training; empty otherwise."""
     if steps >= part.enough or not steps:
         return ""
     whole = minutes / part.share
     needed = math.ceil(whole * part.enough / steps)
     return (
-        f"   about {steps} steps; after fewer than {part.enough:,}, more than a third of the words are wrong\n"
-        f"   QUICKSTART_MINUTES={needed} {plan.command} makes so many, now or afterwards\n"
+        f"   about {steps} steps; with fewer than {part.enough:,}, more than a third of the words are wrong\n"
+        f"   QUICKSTART_MINUTES={needed} {plan.command} trains long enough; you can also run it later\n"
     )
 
 
-def train_command(plan: Plan, part: Part, output: Path) -> list[str]:
-    """train.py with the part's flags."""
+def train_command(plan: Plan, part: Training, output: Path) -> list[str]:
+    """The train.py command of a training."""
     lists = LISTS
     stored = []
-    if part is plan.tacotron2:  # WaveGlow cuts random segments and computes their mels itself
+    if part is plan.tacotron2:  # WaveGlow takes random segments and computes their mels itself
         lists = {split: plan.list_of(split) for split in LISTS}
         stored = ["--load-mel-from-disk"]
     command = [sys.executable, "train.py", "-m", part.name, "-o", str(output), "--amp", "--seed", "1"]
@@ -233,46 +231,46 @@ def train_command(plan: Plan, part: Part, output: Path) -> list[str]:
 
 
 def watch(command: list[str], stdout: Path, log: Path, epochs: int) -> None:
-    """Run a training command with its stdout in a file, and show how far it is: a bar on a terminal, else a line now and then."""
+    """Run a training with its stdout in a file and show its progress: a bar on a terminal, otherwise a line now and then."""
     print(f"$ {shlex.join(['python', *command[1:]])} > {stdout}", flush=True)
     with stdout.open("w") as file, tqdm(total=epochs, unit="epoch", disable=not sys.stderr.isatty()) as bar:
         process = subprocess.Popen(command, stdout=file)
         try:
             show(process, log, bar)
-        except BaseException:  # Ctrl-C for one, which the child receives as well
+        except BaseException:  # such as Ctrl-C, which the child receives as well
             process.terminate()  # it saves first
             process.wait()
             raise
     if process.returncode:
-        raise SystemExit(f"error: training ended with exit code {process.returncode}; its output is in {stdout}")
+        raise SystemExit(f"error: training failed with exit code {process.returncode}; its output is in {stdout}")
 
 
 def show(process: subprocess.Popen[bytes], log: Path, bar: tqdm) -> None:
-    """Show a training's progress, read from its log, until it ends."""
+    """Show a training's progress from its log until it ends."""
     printed, reported = time.monotonic(), 0
     while process.poll() is None:
         time.sleep(1.0)
         done, loss = progress_of(log)
         bar.update(done - bar.n)
         bar.set_postfix_str(f"loss {loss:.3f}" if done else "")
-        if bar.disable and done > reported and time.monotonic() - printed > SAID_EVERY:
+        if bar.disable and done > reported and time.monotonic() - printed > PROGRESS_EVERY:
             printed, reported = time.monotonic(), done
             print(f"   epoch {done} of {bar.total}, loss {loss:.3f}", flush=True)
 
 
 def progress_of(log: Path) -> tuple[int, float]:
-    """Epochs done and the last one's loss."""
+    """The number of finished epochs and the last one's loss."""
     epochs = [data["train_loss"] for data in records(log) if "train_epoch_time" in data]
     return len(epochs), epochs[-1] if epochs else float("nan")
 
 
 def records(log: Path) -> list[dict[str, Any]]:
-    """The data of every record of a log, which may not be there yet."""
+    """The data of every record of a log, which need not exist yet."""
     return [record["data"] for record in read_log(log) if "data" in record] if log.exists() else []
 
 
 def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
-    """Synthesise a file of phrases. Returns the numbers of the log."""
+    """Synthesise a file of phrases; return the figures of the log."""
     command = [sys.executable, "inference.py", "-i", str(phrases), "-o", str(output)]
     command += ["--vocoder", vocoder, "--seed", "0"]
     command += ["--tacotron2", str(last_checkpoint(plan, plan.tacotron2)), "--max-decoder-steps", "400"]
@@ -283,7 +281,7 @@ def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, An
 
 
 def speak_with_voice(plan: Plan) -> None:
-    """Speak a first phrase with the models that are in this repository."""
+    """Speak a first phrase with the included voice."""
     output = plan.output / "voice"
     command = [sys.executable, "inference.py", "-i", str(FIRST_PHRASE), "-o", str(output), *voice_flags("--")]
     run(command, output.with_suffix(".log"))
@@ -291,31 +289,32 @@ def speak_with_voice(plan: Plan) -> None:
 
 
 def compare(plan: Plan) -> None:
-    """The quality report on the held-out clips: the models just trained, and beside them the voice that was here."""
+    """The quality report on the held-out clips, of the models just trained and of the included voice."""
     print("$ bash scripts/evaluation.sh", flush=True)
     if subprocess.run(["bash", "scripts/evaluation.sh"]).returncode:
-        reason = "its recogniser could not be installed, for the reason above"
-        print(f"no report: {reason}; `bash scripts/evaluation.sh` tries again")
+        print(
+            "no report: its speech recogniser could not be installed (see above); `bash scripts/evaluation.sh` tries again"
+        )
         return
     command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(plan.output / "report")]
     command += ["--max-decoder-steps", "400", *DENOISING]
-    for part in plan.parts:
+    for part in plan.trainings:
         command += [f"--{part.name.lower()}", str(last_checkpoint(plan, part))]
     run([*command, *voice_flags("--other-")])
 
 
 def voice_flags(prefix: str) -> list[str]:
-    """The flags that name the voice that is in this repository, through Griffin-Lim."""
+    """The flags for the included voice through Griffin-Lim."""
     return [f"{prefix}tacotron2", str(VOICE), f"{prefix}vocoder", "griffin-lim"]
 
 
-def last_checkpoint(plan: Plan, part: Part) -> Path:
-    """Return the path of a part's last checkpoint."""
+def last_checkpoint(plan: Plan, part: Training) -> Path:
+    """The path of a training's last checkpoint."""
     return plan.output / part.name / f"checkpoint_{part.name}_last.pt"
 
 
 def length_ratio(plan: Plan) -> float:
-    """Synthesised over recorded duration of the held-out clips."""
+    """Synthesised divided by recorded duration of the held-out clips."""
     rows = [line.split("|") for line in read_lines(HELD_OUT)]
     phrases = plan.output / "held_out_phrases.txt"
     phrases.write_text("".join(f"{text}\n" for _, text in rows), encoding="utf-8")
@@ -325,22 +324,22 @@ def length_ratio(plan: Plan) -> float:
 
 
 def table(plan: Plan, spoken: dict[str, dict[str, Any]], ratio: float, minutes: float) -> str:
-    """Everything worth knowing of the run, and what to do next."""
+    """The results of the run, and what to do next."""
     rows = []
-    for part in plan.parts:
+    for part in plan.trainings:
         data = records(plan.output / part.name / "nvlog.json")
         steps = sum("train_iter_time" in record for record in data)
         losses = [[record[key] for record in data if key in record][-1] for key in ("train_loss", "val_loss")]
         rows.append(
-            (f"{part.name}: steps, loss in training, on held-out clips", f"{steps}, {losses[0]:.3f}, {losses[1]:.3f}")
+            (f"{part.name}: steps, training loss, validation loss", f"{steps}, {losses[0]:.3f}, {losses[1]:.3f}")
         )
     rows += [
-        ("attention focus: mean largest weight a frame (1 is best)", f"{spoken['waveglow']['attention_focus']:.2f}"),
+        ("attention focus: mean largest weight per frame (1 is best)", f"{spoken['waveglow']['attention_focus']:.2f}"),
         ("length ratio: synthesised / recorded, held-out clips", f"{ratio:.2f}"),
         ("sounds with WaveGlow", f"{plan.output}/waveglow/audio_*.wav"),
         ("sounds with Griffin-Lim", f"{plan.output}/griffin-lim/audio_*.wav"),
         ("pictures of the attention", f"{plan.output}/griffin-lim/alignment_*.png"),
-        ("curves, mels and sounds of the training", f"tensorboard --logdir {plan.output}"),
+        ("training curves, mels and sounds", f"tensorboard --logdir {plan.output}"),
     ]
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]
@@ -348,9 +347,11 @@ def table(plan: Plan, spoken: dict[str, dict[str, Any]], ratio: float, minutes: 
         [
             *lines,
             "",
-            f"Next: QUICKSTART_MINUTES={2 * minutes:g} {plan.command} goes on from here;",
-            f"  rm -r {plan.output} makes it start anew; your own phrases: the inference command above with another -i;",
-            "  LJSpeech or your own voice: docs/training.md",
+            "Next:",
+            f"  train longer: QUICKSTART_MINUTES={2 * minutes:g} {plan.command}",
+            f"  start over: rm -r {plan.output}",
+            "  speak your own phrases: the inference command above with another -i",
+            "  train on LJSpeech or your own voice: docs/training.md",
         ]
     )
 

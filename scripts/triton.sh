@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Serve a model repository with Triton on a CPU: bash scripts/triton.sh [DIR [flags of tritonserver]].
 #
-# Makes .venv-triton if it is not there: PyTorch, the packages of the recipe, those of the tests, and the server 2.51 with its
-# Python backend from the package nvidia-pytriton, for Linux on x86 with glibc 2.35. Without DIR nothing is started. Safe to run again.
+# Creates .venv-triton if it is missing: PyTorch, the packages of the recipe and of its tests, and server 2.51 with its Python backend
+# from the package nvidia-pytriton, for Linux on x86 with glibc 2.35. Without DIR it only installs. Safe to run again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv-triton

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Run the fast tests on each supported Python: bash scripts/versions.sh [VERSION...] [-- pytest arguments]. The default is 3.10 to 3.13.
 #
-# Makes an environment .venv-VERSION for each. Takes interpreters of this machine, pyenv's too, and downloads those that are missing.
-# TORCH chooses another PyTorch than the tested one, as for scripts/test.sh. At the end, a line for each version has the result.
+# Creates an environment .venv-VERSION for each, with an interpreter of this machine (or of pyenv), or a downloaded one if none fits.
+# TORCH selects another PyTorch than the tested one, as in scripts/test.sh. The last lines show the result of each version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install ONNX Runtime Web, which the page of exports/ needs: bash scripts/web.sh. About 35 MB of downloads; needs npm.
+# Install ONNX Runtime Web for the demo page of exports/: bash scripts/web.sh. About 35 MB of downloads; needs npm.
 #
 # The package goes to node_modules/, which git ignores. Safe to run again: nothing is installed twice.
 set -euo pipefail

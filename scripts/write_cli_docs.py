@@ -1,6 +1,6 @@
-"""Write docs/cli.md, every command's flags as its parser defines them: python -m scripts.write_cli_docs [--check].
+"""Write docs/cli.md, the flags of every command, from their parsers: python -m scripts.write_cli_docs [--check].
 
---check writes nothing and fails if the file differs from the parsers.
+--check writes nothing and fails if the file is out of date.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 HEAD = """# Command-line reference
 
-This page is generated from the parsers: `make docs` writes it again.
+This page is generated from the parsers; `make docs` regenerates it.
 
-Unknown and abbreviated flags are errors. A flag that only the published recipe read is accepted without effect, with a note.
-`train.py` reads flags from a JSON file too (`--config-file`, `{group: {flag: value}}`); the command line overrides the file.
+Unknown and abbreviated flags are errors. Flags that only the published recipe used are accepted without effect, with a note.
+`train.py` can also read flags from a JSON file (`--config-file`, `{group: {flag: value}}`); the command line overrides the file.
 """
 # Defaults that depend on the machine that writes the page.
-MACHINE_DEFAULTS = {"num_workers": "one a core", "threads": "as many as PyTorch chooses"}
+MACHINE_DEFAULTS = {"num_workers": "one per core", "threads": "as many as PyTorch chooses"}
 # argparse type -> name of its value
 KINDS = {**dict.fromkeys(("int", "positive", "batch_size", "seed"), "N"), "float": "X", "Path": "PATH"}
 ARGPARSE_GROUPS = ("options", "positional arguments")
@@ -79,7 +79,7 @@ Tables = dict[str, dict[str, Flag]]  # group's title -> destination -> flag
 
 
 def capture_parser(parse: Callable[[list[str]], object]) -> argparse.ArgumentParser:
-    """Return the parser that answers --help in parse(["--help"])."""
+    """The parser that answers --help in parse(["--help"])."""
     parsers: list[argparse.ArgumentParser] = []
 
     def keep(parser: argparse.ArgumentParser, file: object = None) -> None:
@@ -108,7 +108,7 @@ def tables_of(parser: argparse.ArgumentParser) -> Tables:
 
 
 def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
-    """Make a table's row of one flag; its default moves from the help text into a column of its own."""
+    """The table row of a flag; the default moves from the help text into its own column."""
     if action.dest in MACHINE_DEFAULTS and isinstance(action.default, int):
         action.default = MACHINE_DEFAULTS[action.dest]
     action.help = help_text(action)
@@ -123,7 +123,7 @@ def describe(parser: argparse.ArgumentParser, action: argparse.Action) -> Flag:
 
 
 def show(default: object) -> str:
-    """Format a default as on a command line; empty where there is none."""
+    """A default as on a command line; empty if there is none."""
     if default is None or default is False or default in ("", [], argparse.SUPPRESS):
         return ""
     if isinstance(default, (list, tuple)):
@@ -132,7 +132,7 @@ def show(default: object) -> str:
 
 
 def values_of(action: argparse.Action) -> str:
-    """Name the values that a flag takes: its choices, or a placeholder; empty for a switch or a positional."""
+    """The values of a flag: its choices, or a placeholder; empty for a switch or a positional."""
     if action.nargs == 0 or not action.option_strings or isinstance(action, argparse.BooleanOptionalAction):
         return ""
     if action.choices is not None:
@@ -155,7 +155,7 @@ def merge(ours: Tables, other: Tables) -> Tables:
 
 
 def lines_of(tables: Tables, written: dict[str, dict[str, Flag]]) -> Iterator[str]:
-    """Write Markdown tables, each below its title; a table that an earlier command has too becomes a link.
+    """Markdown tables, each below its title; a table that an earlier command already has becomes a link.
 
     Adds the new tables to `written`.
     """
@@ -185,7 +185,7 @@ def heading(title: str) -> str:
 
 
 def anchor(title: str) -> str:
-    """Name the place of a heading within its page, as GitHub does."""
+    """The anchor of a heading, as GitHub forms it."""
     return re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
 
 
@@ -214,7 +214,7 @@ def page() -> str:
 
 
 def purpose_of(script: Path) -> str:
-    """Return the first line of a script's head comment; nothing for a file that other scripts read."""
+    """The first line of a script's head comment; empty for a file that other scripts source."""
     lines = script.read_text(encoding="utf-8").splitlines()
     if len(lines) < 2 or not lines[0].startswith("#!") or not lines[1].startswith("# "):
         return ""
@@ -229,7 +229,7 @@ def main(argv: list[str] | None = None) -> None:
     text = page()
     if args.check:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            raise DataError(f"{PAGE}: differs from the parsers; `make docs` writes it again")
+            raise DataError(f"{PAGE}: out of date; `make docs` regenerates it")
         return
     with atomic_write(PAGE) as file:
         file.write(text.encode())

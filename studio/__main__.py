@@ -25,8 +25,8 @@ from common.web.server import Server
 from common.web.sockets import listen
 from studio.arguments import TOKEN_VARIABLE, StudioConfig, parse_args
 from studio.jobs.jobs import Jobs, machine_devices
-from studio.page import make_app
 from studio.page.access import PARAMETER, Access
+from studio.page.app import make_app
 from studio.page.context import Context
 from studio.page.uploads import remove_old
 

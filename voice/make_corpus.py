@@ -6,9 +6,9 @@
         --audio-filelist output/voice_corpus/audio_{,everyday_}{train,val,test}.txt \\
         --mel-filelist output/voice_corpus/mel_{,everyday_}{train,val,test}.txt
 
-Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, rows `id|written` or `id|written|spoken`. Both
-the filelists and the voice get numbers and abbreviations in words, as inference does; `spoken` replaces the voice's text. The
-speaker, the trimming and the resampling are those of corpus/make.py. Safe to run again: existing clips stay.
+Reads voice/text/{train,val,test}.txt and voice/text/everyday_{train,val,test}.txt, with rows `id|written` or `id|written|spoken`.
+Numbers and abbreviations are spelled out for the filelists and for the voice, as in inference; `spoken` replaces the text that the
+voice speaks. Speaker, trimming and resampling are the same as in corpus/make.py. Safe to run again: existing clips are kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Train the embedded voice again: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday. Safe to stop and to run again.
-# First make the corpus and its mels once, as described in voice/make_corpus.py. Tacotron2 and WaveGlow can train at the same
-# time on two cores. "tuned" then trains that WaveGlow further; two thirds of its mels are predictions of that Tacotron 2. This did not
-# improve the shipped voice (README.md). "everyday" trains that Tacotron 2 further, on all lines of the first corpus and the everyday
-# sentences. WaveGlow alone is faster in two processes of one thread and four clips each: PROCESSES=2.
+# Retrain the embedded voice: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday. Safe to interrupt and run again.
+# First make the corpus and its mels once, as described in voice/make_corpus.py. Tacotron2 and WaveGlow can train at the same time on
+# two cores. "tuned" then trains the WaveGlow further, with two thirds of the mels predicted by the Tacotron 2; this did not improve
+# the shipped voice (README.md). "everyday" trains the Tacotron 2 further, on all lines of the first corpus and the everyday sentences.
+# WaveGlow by itself is faster in two processes of one thread and four clips each: PROCESSES=2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 corpus=output/voice_corpus

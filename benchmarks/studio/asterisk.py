@@ -1,8 +1,8 @@
 """The Asterisk prompts as a data set: one professional speaker, 16 kHz, about 500 clips; downloaded, never shipped.
 
-The Debian packages asterisk-core-sounds-en and -en-g722 contain them; four more languages have packages of such names. Where
-these are not installed, apt and dpkg download and unpack them without root. Their licence,
-CC-BY-SA 3.0, requires attribution to the speaker and the same licence for copies.
+They are in the Debian packages asterisk-core-sounds-en and -en-g722; four more languages have similar packages. If these are not
+installed, apt and dpkg download and unpack them without root. Their licence, CC-BY-SA 3.0, requires attribution to the speaker and
+the same licence for copies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRANSCRIPTS = "core-sounds-en.txt"
 FOLDER_VARIABLE = "ASTERISK_SOUNDS"
 NOTICE = "Asterisk core sounds, spoken by Allison Smith, CC-BY-SA 3.0: not part of this project and not shipped with it"
 NOT_SPEECH = re.compile(r"[\[(<]")  # in notes such as [ascending tones]
-FILES_AT_ONCE = 64  # files of one ffmpeg process, whose start takes longer than a clip
+FILES_AT_ONCE = 64  # files per ffmpeg process, as starting one takes longer than a clip
 
 
 def packages(language: str) -> tuple[str, str]:
@@ -68,7 +68,7 @@ def prepare(folder: Path, environment: Mapping[str, str], language: str = ENGLIS
         there = {prompt: sounds / f"{prompt}.g722" for prompt in texts}
         there = {prompt: path for prompt, path in there.items() if path.is_file()}
         if not there:
-            raise DataError(f"{sounds}: no .g722 file of those that {transcripts} names")
+            raise DataError(f"{sounds}: none of the .g722 files that {transcripts} lists")
         decoded = folder / "decoded"
         pairs = [(source, decoded / f"{prompt.replace('/', '_')}.wav") for prompt, source in there.items()]
         decode(pairs, ffmpeg, decoded)
@@ -97,7 +97,9 @@ def find_sounds(folder: Path, given: str | None, language: str = ENGLISH) -> tup
         files = [Path(given, TRANSCRIPTS), Path(given, f"{TRANSCRIPTS}.gz")]
         found = next((path for path in files if path.is_file()), None)
         if not found:
-            raise DataError(f"{FOLDER_VARIABLE}={given}: no {TRANSCRIPTS} or {TRANSCRIPTS}.gz in it, beside the .g722")
+            raise DataError(
+                f"{FOLDER_VARIABLE}={given}: no {TRANSCRIPTS} or {TRANSCRIPTS}.gz in it, next to the .g722 files"
+            )
         return Path(given), found
     unpacked, (sounds, transcripts) = folder / "packages", places(language)
     for root in (Path("/"), unpacked):

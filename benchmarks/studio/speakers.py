@@ -11,7 +11,6 @@ clips, sets are drawn at random: of one voice, or of two. Two languages or two s
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 
-from benchmarks.machine import cpu_name
+from benchmarks.machine import command_of, stamp
 from benchmarks.studio import asterisk
 from common.arguments import LineHelpFormatter, positive, seed
 from common.errors import DataError, exit_on_user_error
@@ -42,8 +41,8 @@ SHARES = (0.2, 0.5)  # of a set's clips, of its second voice
 MOST = 100  # clips of a voice
 
 
-class Source(NamedTuple):
-    """A voice: its name, its speaker, and `write(folder)`, which returns its clips; DataError where it is not installed."""
+class VoiceSource(NamedTuple):
+    """A voice: its name, its speaker, and `write(folder)`, which returns its clips; raises DataError if it is not installed."""
 
     name: str
     speaker: str
@@ -58,7 +57,7 @@ class Voice(NamedTuple):
     clips: np.ndarray
 
 
-class Outcome(NamedTuple):
+class SetOutcome(NamedTuple):
     """A set: its voices, the second one's share; the likeness of the groups found, and the share of clips in the smaller one."""
 
     voices: tuple[str, ...]
@@ -84,9 +83,7 @@ def main(argv: list[str] | None = None) -> None:
             except DataError as error:
                 missing.append(f"{source.name} ({error})")
     if len(voices) < 2:
-        raise DataError(
-            f"{len(voices)} voices of those that are measured, expected 2 or more; left out: {', '.join(missing)}"
-        )
+        raise DataError(f"{len(voices)} voices are available, expected 2 or more; left out: {', '.join(missing)}")
     outcomes = list(measure(voices, args.sets, np.random.default_rng(args.seed)))
     print(report(voices, missing, outcomes, words))
 
@@ -101,9 +98,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("-o", "--output", type=Path, default=Path("output/speakers_benchmark"), help="folder of the clips")
-    add("--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts, fetched where missing")
-    add("--sets", type=positive, default=30, metavar="N", help="sets of each voice alone")
-    add("--seed", type=seed, default=1, help="of the sets")
+    add("--asterisk", type=Path, default=Path("asterisk"), help="folder of the prompts; missing ones are fetched")
+    add("--sets", type=positive, default=30, metavar="N", help="single-voice sets per voice")
+    add("--seed", type=seed, default=1, help="seed of the sets")
     add("--num-workers", type=positive, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args(argv)
 
@@ -111,7 +108,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 # ---- voices ----------------------------------------------------------------------------------------------------------
 
 
-def sources(prompts: Path) -> list[Source]:
+def sources(prompts: Path) -> list[VoiceSource]:
     """List all voices. The English prompts lie in the folder itself, where other commands look for them."""
     listed = []
     for language, folder in asterisk.FOLDERS.items():
@@ -120,17 +117,19 @@ def sources(prompts: Path) -> list[Source]:
         def decode(_: Path, place: Path = place, language: str = language) -> list[Path]:
             return [row.path for row in asterisk.prepare(place, os.environ, language).recordings]
 
-        listed.append(Source(f"asterisk-{language}", folder.rpartition("_")[2], decode))
-    listed.append(Source("espeak-ng", "espeak-ng", lambda folder: speak_each("espeak-ng", espeak, folder)))
+        listed.append(VoiceSource(f"asterisk-{language}", folder.rpartition("_")[2], decode))
+    listed.append(VoiceSource("espeak-ng", "espeak-ng", lambda folder: speak_each("espeak-ng", espeak, folder)))
     for name in ("kal16", "awb", "rms", "slt"):
 
         def flite(text: str, path: Path, name: str = name) -> list[str]:
             return ["flite", "-voice", name, "-t", text, "-o", str(path)]
 
-        listed.append(Source(f"flite-{name}", name, lambda folder, flite=flite: speak_each("flite", flite, folder)))
+        listed.append(
+            VoiceSource(f"flite-{name}", name, lambda folder, flite=flite: speak_each("flite", flite, folder))
+        )
     for name, speaker in (("ked_diphone", "ked"), ("cmu_us_slt_arctic_hts", "slt")):
         listed.append(
-            Source(f"festival-{speaker}", speaker, lambda folder, name=name: speak_with_festival(name, folder))
+            VoiceSource(f"festival-{speaker}", speaker, lambda folder, name=name: speak_with_festival(name, folder))
         )
     return listed
 
@@ -181,7 +180,7 @@ def _run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def describe(source: Source, folder: Path, ledger: Ledger, workers: int) -> Voice:
+def describe(source: VoiceSource, folder: Path, ledger: Ledger, workers: int) -> Voice:
     """Return the embeddings of at most MOST clips, spread over all of a length that studio.prepare cuts."""
     limits = CuttingConfig()
     paths = [
@@ -198,7 +197,7 @@ def describe(source: Source, folder: Path, ledger: Ledger, workers: int) -> Voic
 # ---- sets ------------------------------------------------------------------------------------------------------------
 
 
-def measure(voices: Sequence[Voice], sets: int, generator: np.random.Generator) -> Iterator[Outcome]:
+def measure(voices: Sequence[Voice], sets: int, generator: np.random.Generator) -> Iterator[SetOutcome]:
     """Yield the outcome of `sets` sets of each voice, and of a set of each ordered pair of speakers with each of SHARES."""
     for voice in voices:
         for _ in range(sets):
@@ -210,7 +209,7 @@ def measure(voices: Sequence[Voice], sets: int, generator: np.random.Generator) 
                     yield draw_set((first, second), share, generator)
 
 
-def draw_set(voices: tuple[Voice, ...], share: float, generator: np.random.Generator) -> Outcome:
+def draw_set(voices: tuple[Voice, ...], share: float, generator: np.random.Generator) -> SetOutcome:
     """Draw a set of CLIPS clips, of which `share` are of the second voice, and divide it as studio.prepare does."""
     counts = (CLIPS - round(share * CLIPS), round(share * CLIPS))
     parts = [
@@ -218,19 +217,15 @@ def draw_set(voices: tuple[Voice, ...], share: float, generator: np.random.Gener
         for voice, count in zip(voices, counts, strict=False)
     ]
     found = find_voices(np.concatenate(parts))
-    return Outcome(tuple(voice.name for voice in voices), share, found.likeness, len(found.others) / CLIPS)
+    return SetOutcome(tuple(voice.name for voice in voices), share, found.likeness, len(found.others) / CLIPS)
 
 
 # ---- report ----------------------------------------------------------------------------------------------------------
 
 
-def report(voices: Sequence[Voice], missing: Sequence[str], outcomes: Sequence[Outcome], words: Sequence[str]) -> str:
-    """Write the tables as Markdown, with the machine, the command, the date and the voices that are left out."""
-    command = " ".join(["python -m benchmarks.studio.speakers", *words])
-    lines = [
-        f"{cpu_name()}, {datetime.date.today():%-d %B %Y}, `{command}`: {len(voices)} voices, sets of {CLIPS} clips",
-        "",
-    ]
+def report(voices: Sequence[Voice], missing: Sequence[str], outcomes: Sequence[SetOutcome], argv: Sequence[str]) -> str:
+    """The tables as Markdown, with the machine, the command, the date and the voices that are left out."""
+    lines = [f"`{command_of('studio.speakers', argv)}`, {stamp()}: {len(voices)} voices, sets of {CLIPS} clips", ""]
     lines += [f"left out: {name}" for name in missing] + [""] * bool(missing)
     single = [outcome for outcome in outcomes if len(outcome.voices) == 1]
     rows = [
@@ -250,7 +245,7 @@ def _count(results: Sequence[bool]) -> str:
     return f"{sum(results)} of {len(results)}"
 
 
-def _tally(outcomes: Sequence[Outcome]) -> str:
+def _tally(outcomes: Sequence[SetOutcome]) -> str:
     """Count sets by their voices."""
     names = [" + ".join(outcome.voices) for outcome in outcomes]
     return ", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)) or "none"

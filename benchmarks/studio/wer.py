@@ -6,7 +6,7 @@
     .venv/bin/python -m benchmarks.studio.wer --audio output/ --text phrases/clock.txt      # output of inference.py
     .venv/bin/python -m benchmarks.studio.wer --audio one.wav two.wav --text two_lines.txt
 
-The recogniser is Moonshine (common/quality/recogniser.py). The size `tiny` comes with its package; `base`:
+The recogniser is Moonshine (common/quality/recogniser.py). Its package includes the size `tiny`; for `base`:
 
     npm pack @usefulsensors/moonshine-js@0.1.14 && tar xzf usefulsensors-moonshine-js-0.1.14.tgz
     .venv/bin/python -m benchmarks.studio.wer --model base --model-dir package/dist/model/base/quantized …
@@ -83,10 +83,10 @@ def report(pairs: list[Pair], transcripts: list[str]) -> None:
 def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--audio", type=Path, nargs="+", help="a folder with audio_0.wav, audio_1.wav …, or files in order"
+        "--audio", type=Path, nargs="+", help="folder with audio_0.wav, audio_1.wav, …, or files in order"
     )
-    parser.add_argument("--text", type=Path, help="the reference texts, one line each")
-    parser.add_argument("--suffix", default="", help="of the files in the folder: audio_I{suffix}.wav")
+    parser.add_argument("--text", type=Path, help="file with the reference texts, one per line")
+    parser.add_argument("--suffix", default="", help="suffix of the files in the folder: audio_I{suffix}.wav")
     parser.add_argument("--filelist", type=Path, help="rows `path|text`, instead of --audio and --text")
     parser.add_argument(
         "--dataset-path", type=Path, default=Path("./"), help="folder that the filelist's paths are relative to"
@@ -97,7 +97,7 @@ def parse_args(arguments: list[str] | None) -> argparse.Namespace:
     if (args.filelist is None) == (args.audio is None) or (args.audio is None) != (args.text is None):
         parser.error("give either --filelist, or --audio and --text")
     if args.model != "tiny" and args.model_dir is None:
-        parser.error(f"--model {args.model}: its weights are not in the package, give --model-dir (see --help)")
+        parser.error(f"--model {args.model}: its weights are not in the package; give --model-dir (see --help)")
     return args
 
 

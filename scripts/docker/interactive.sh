@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A shell in the image of build.sh, or a command: bash scripts/docker/interactive.sh [COMMAND …]. Code and output are this folder's.
+# Open a shell in the image of build.sh, or run a command: bash scripts/docker/interactive.sh [COMMAND …]. It works in this folder.
 #
-# CUDA_VISIBLE_DEVICES, or NV_GPU, chooses the GPUs (all of them unless set; 0,1; none where empty). DATASET_PATH, where LJSpeech-1.1
-# lies in another folder, is /data inside: train with --dataset-path /data.
+# CUDA_VISIBLE_DEVICES or NV_GPU selects the GPUs (unset: all; empty: none; or a list such as 0,1). If LJSpeech-1.1 is in another
+# folder, set DATASET_PATH to it: it appears as /data, so train with --dataset-path /data.
 set -euo pipefail
 case ${DATASET_PATH:-} in '' | /*) dataset=${DATASET_PATH:-} ;; *) dataset=$PWD/$DATASET_PATH ;; esac
 cd "$(dirname "$0")/../.."
@@ -14,7 +14,7 @@ case ${CUDA_VISIBLE_DEVICES-${NV_GPU-all}} in
   all) options+=(--gpus all) ;;
   *) options+=(--gpus "\"device=${CUDA_VISIBLE_DEVICES-${NV_GPU-}}\"") ;; # in quotes, as Docker splits the option at commas
 esac
-[ ! -d .venv ] || options+=(-v /workspace/tacotron2/.venv) # hidden: its packages are those of the machine outside
+[ ! -d .venv ] || options+=(-v /workspace/tacotron2/.venv) # hidden, as its packages belong to the host
 if [ -n "$dataset" ]; then
   [ -d "$dataset" ] || { echo "error: DATASET_PATH: $dataset, expected a folder" >&2 && exit 2; }
   options+=(-v "$dataset:/data")

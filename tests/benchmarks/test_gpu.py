@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks import gpu, gpu_page, gpu_parts, machine
-from benchmarks.gpu import Part
+from benchmarks.gpu import GpuPart
 from common import precision
 from common.errors import UsageError
 from tests.recipe import ROOT
@@ -46,8 +45,8 @@ def test_one_part_from_the_command_to_the_page(tmp_path: Path, capsys: pytest.Ca
     assert "training" not in capsys.readouterr().out
 
 
-def part(code: str, **more: Any) -> Part:
-    return Part(**{"name": "x", "words": ("-c", code), "limit": 30} | more)
+def part(code: str, **more: Any) -> GpuPart:
+    return GpuPart(**{"name": "x", "words": ("-c", code), "limit": 30} | more)
 
 
 def test_parts_that_fail_hang_or_lack_a_package_are_told_apart() -> None:
@@ -63,9 +62,8 @@ def test_parts_that_fail_hang_or_lack_a_package_are_told_apart() -> None:
 
 
 def test_a_machine_without_a_gpu_is_told_how_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        torch.cuda, "device_count", lambda: 1
-    )  # of a driver that PyTorch cannot use: all would run on the CPU
+    # A driver that PyTorch cannot use: everything would run on the CPU.
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"no GPU here: .*--device cpu --quick"):
         gpu.parse_args([])
@@ -112,11 +110,11 @@ def test_a_part_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_memory_of_a_way_is_that_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not of its first step, in which cuDNN and a compiler search for algorithms."""
     done: list[Any] = []
-    args = argparse.Namespace(model="WaveGlow", numbers="tf32", way="--recompute", quick=True, cpu=True, steps=2)
+    options = gpu_parts.PartOptions(model="WaveGlow", numbers="tf32", way="--recompute", quick=True, cpu=True, steps=2)
     monkeypatch.setattr(gpu_parts, "_time_steps", lambda state, batch, steps: done.append(steps) or [1.0] * steps)
     monkeypatch.setattr(precision, "free_cached_memory", lambda device: done.append("free"))
     monkeypatch.setattr(precision, "reserved_memory", lambda device: done.append("read") or 7)
-    figures = gpu_parts.optional_way(args)
+    figures = gpu_parts.optional_way(options)
     assert done == [gpu_parts.WARM_UP, "free", 2, "read"] * 2
     assert (figures["default_peak_bytes"], figures["way_peak_bytes"]) == (7, 7)
 
@@ -125,9 +123,12 @@ def test_the_state_of_a_way_is_gone_before_the_next(monkeypatch: pytest.MonkeyPa
     """PyTorch's first optimizer is part of a cycle, and its weights would count in the peak of the next way."""
     states: list[weakref.ref[Any]] = []
 
+    class State:
+        """Something that weak references may point to."""
+
     def measure(*_: Any) -> dict[str, float]:
         assert all(state() is None for state in states)
-        state = argparse.Namespace()
+        state = State()
         state.itself = state
         states.append(weakref.ref(state))
         return {"peak_bytes": 1.0}
@@ -135,7 +136,7 @@ def test_the_state_of_a_way_is_gone_before_the_next(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gpu_parts, "_measure", measure)
     gc.disable()
     try:
-        figures = gpu_parts.training(argparse.Namespace(model="WaveGlow", numbers="tf32", quick=True))
+        figures = gpu_parts.training(gpu_parts.PartOptions(model="WaveGlow", numbers="tf32", quick=True))
     finally:
         gc.enable()
     assert figures["plain_peak_bytes"] == figures["ours_peak_bytes"] == 1.0 and len(states) == 2
@@ -164,26 +165,29 @@ def test_all_parts_are_commands_of_this_project() -> None:
         assert one.words[1] == "pytest" or (ROOT / f"{module}.py").is_file()
 
 
-# Python's finder of installed packages, but for those that a machine with a GPU may lack; then pytest lists the tests.
+# Python's finder of installed packages, without those that a machine with a GPU may lack. The parts train on noise without them,
+# and pytest finds the tests.
 COLLECT = """
 import importlib.machinery, sys
+absent = ("soundfile", "librosa", "cffi", "inflect", "unidecode", "numba", "matplotlib", "tensorboard", "jinja2")
 class Finder(importlib.machinery.PathFinder):
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        absent = ("soundfile", "librosa", "cffi", "inflect", "unidecode", "numba")
         return None if name.partition(".")[0] in absent else super().find_spec(name, path, target)
 sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
+import benchmarks.gpu_parts, benchmarks.gpu, benchmarks.speed
+assert not {"scipy"} & set(sys.modules)
 import pytest
 sys.exit(pytest.main(["--collect-only", *sys.argv[1:]]))
 """
 
 
-def test_tests_of_the_gpu_are_found_without_packages_of_sound_and_text() -> None:
+def test_parts_and_tests_of_the_gpu_need_no_packages_of_sound_and_text() -> None:
     parts = {part.name: part for part in gpu.parts(gpu.parse_args(["--device", "cpu"]))}
     assert not {"soundfile", "librosa", "inflect", "unidecode"} & set(parts["tests"].needs)
     words = parts["tests"].words[2:]
     done = subprocess.run([sys.executable, "-c", COLLECT, *words], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     found = {line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
     of_sound = {word for word in parts["tests of sound"].words if word.endswith(".py")}
     assert found | of_sound == set(map(str, gpu.gpu_tests())) and len(found) > 5 and len(of_sound) == 2
@@ -227,12 +231,3 @@ def test_the_section_shows_figures_deviations_and_what_is_missing(tmp_path: Path
     assert "Not measured: resume WaveGlow tf32 (failed)." in text
     assert "old" not in text and text.startswith("a\n") and text.endswith("\nb\n")
     assert (tmp_path / gpu_page.PICTURE).read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-def test_models_train_where_there_is_no_libsndfile() -> None:
-    """The machine of a GPU may lack packages for sound; training steps on noise need none of them."""
-    absent = ("soundfile", "librosa", "matplotlib", "inflect", "unidecode", "tensorboard", "scipy", "jinja2")
-    imports = "import benchmarks.gpu_parts, benchmarks.gpu, benchmarks.speed"
-    code = f"import sys; sys.modules.update(dict.fromkeys({absent!r})); {imports}"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
-import os
 import random
-import signal
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +15,9 @@ import torch
 
 from benchmarks import latency
 from common.audio.stft import AudioConfig
-from common.run.nvlog import NvLog, read_log
+from common.run.nvlog import read_log
 from tacotron2.data_function import encode
-from tests.recipe import MODELS, ROOT, Result, read_steps, run, train_tiny_model
+from tests.recipe import MODELS, Result, read_steps, run, train_tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -29,29 +25,11 @@ RATE, HOP = 22050, 256
 TINY = [
     word for word in f"{MODELS['Tacotron2']} {MODELS['WaveGlow']}".split() if word not in ("--segment-length", "4096")
 ]
-ITERATION_KEYS = {
-    "tacotron2_items_per_sec",
-    "tacotron2_latency",
-    "waveglow_items_per_sec",
-    "waveglow_latency",
-    "denoiser_latency",
-    "latency",
-}
-COLUMNS = [
-    "Batch size",
-    "Input length",
-    "Precision",
-    "Avg latency (s)",
-    "Latency std (s)",
-    "Latency confidence 50 % (s)",
-    "Latency confidence 90 % (s)",
-    "Latency confidence 95 % (s)",
-    "Latency confidence 99 % (s)",
-    "Throughput (samples/s)",
-    "Avg mels generated",
-    "Avg audio length (s)",
-    "Avg RTF",
-]
+ITERATION_KEYS = {f"{model}_{name}" for model in ("tacotron2", "waveglow") for name in ("items_per_sec", "latency")}
+ITERATION_KEYS |= {"denoiser_latency", "latency"}
+COLUMNS = ["Batch size", "Input length", "Precision", "Avg latency (s)", "Latency std (s)"]
+COLUMNS += [f"Latency confidence {p} % (s)" for p in (50, 90, 95, 99)]
+COLUMNS += ["Throughput (samples/s)", "Avg mels generated", "Avg audio length (s)", "Avg RTF"]
 
 
 def tiny(folder: Path, *words: object) -> list[object]:
@@ -114,14 +92,9 @@ def test_statistics_of_drawn_latencies_and_lengths() -> None:
     assert said["std_latency"] == pytest.approx(statistics.pstdev(latencies))
     assert said["samples_per_sec"] == pytest.approx(sum(frames) * HOP / sum(latencies))
     assert said["rtf"] == pytest.approx(sum(frames) / 2 * HOP / RATE / sum(latencies))
-
-
-def test_one_iteration_has_statistics_too() -> None:
-    said = latency.summarise([0.8], [602], batch_size=1, audio=AudioConfig())
-    assert [said[f"p{p}_latency"] for p in (50, 90, 95, 99)] == [0.8] * 4
-    assert said["std_latency"] == 0
-    assert round(said["audio_length"], 2) == 6.99  # as the published table has it for 602 frames
-    assert round(said["rtf"], 1) == 8.7
+    one = latency.summarise([0.8], [602], batch_size=1, audio=AudioConfig())
+    assert [one[f"p{p}_latency"] for p in (50, 90, 95, 99)] == [0.8] * 4 and one["std_latency"] == 0
+    assert round(one["audio_length"], 2) == 6.99  # as the published table has it for 602 frames
 
 
 def test_a_sentence_has_as_many_symbols_as_characters() -> None:
@@ -139,7 +112,7 @@ def test_frames_follow_the_text_in_the_published_proportion() -> None:
         (["--n-frames-per-step", "3"], 201),
         (["--mel-frames", "100", "--n-frames-per-step", "3"], 34),
     ):
-        assert latency.decoder_steps(latency.parse_args(words)[0]) == steps
+        assert latency.decoder_steps(vars(latency.parse_args(words)[0])) == steps
 
 
 def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -> None:
@@ -156,19 +129,15 @@ def test_random_models_speak_for_the_frames_that_are_asked_for(tmp_path: Path) -
         assert record["waveglow_items_per_sec"] * record["waveglow_latency"] == pytest.approx(2 * 45 * HOP)
         parts = record["tacotron2_latency"] + record["waveglow_latency"] + record["denoiser_latency"]
         assert 0.3 * record["latency"] < parts <= record["latency"]
-    assert "3 iterations after 1 to warm up; tacotron2: random weights, waveglow: random weights; cpu" in result.out
-
-
-def test_a_second_measurement_leaves_the_first_ones_log_alone(tmp_path: Path) -> None:
-    for frames in (43, 48):
-        result = measure(*tiny(tmp_path, "--mel-frames", frames))
-    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
-    for name in ("nvlog.json", "nvlog_1.json"):
-        assert [step for step, _ in read_steps(tmp_path / name)] == [(0, 0), (0, 1), (0, 2), ()]
+    assert "3 iterations after 1 for warm-up; tacotron2: random weights, waveglow: random weights; " in result.out
 
 
 def test_the_table_and_the_averages_are_those_of_the_iterations(tmp_path: Path) -> None:
-    row = parse_table(measure(*tiny(tmp_path, "--num-iters", 7)).out)
+    (tmp_path / "nvlog.json").write_text("an older log\n")
+    result = measure(*tiny(tmp_path, "--num-iters", 7))
+    assert f"older logs: {tmp_path}/nvlog.json is now {tmp_path}/nvlog_1.json\n" in result.out
+    assert (tmp_path / "nvlog_1.json").read_text() == "an older log\n"
+    row = parse_table(result.out)
     latencies = [record["latency"] for record in iterations(tmp_path)]
     said = totals(tmp_path)
     assert len(latencies) == 7
@@ -199,24 +168,23 @@ def test_checkpoints_bring_their_sizes_and_their_gates(tmp_path: Path) -> None:
     assert "waveglow: random weights" in out
 
 
-@pytest.mark.parametrize(("supported", "name"), [(True, "BF16"), (False, "FP32")])
-def test_half_precision_on_a_cpu_is_bfloat16_where_it_has_that(
-    tmp_path: Path, monkeypatch, supported: bool, name: str
-) -> None:
-    monkeypatch.setattr("common.kernels.private_ops.has_bfloat16", lambda: supported)
-    assert parse_table(measure(*tiny(tmp_path, "--fp16")).out)["Precision"] == name
+@pytest.mark.parametrize(
+    ("flag", "ability", "able", "unable"),
+    [
+        ("--fp16", "common.kernels.private_ops.has_bfloat16", "BF16", "FP32"),
+        ("--int8", "common.precision.reads_float16", "FP32 + INT8", "FP32"),
+    ],
+)
+def test_number_formats_are_named_where_they_have_an_effect(monkeypatch, flag, ability, able, unable) -> None:
+    args, _ = latency.parse_args([flag])
+    for can, name in ((True, able), (False, unable)):
+        monkeypatch.setattr(ability, lambda *_, can=can: can)
+        assert latency.precision_name(torch.device("cpu"), args.fp16, args.int8) == name
 
 
-@pytest.mark.parametrize(("can", "name"), [(True, "FP32 + INT8"), (False, "FP32")])
-def test_int8_is_named_where_it_has_an_effect(tmp_path: Path, monkeypatch, can: bool, name: str) -> None:
-    monkeypatch.setattr("common.precision.reads_float16", lambda device: can)
-    assert parse_table(measure(*tiny(tmp_path, "--int8")).out)["Precision"] == name
-
-
-def test_without_a_denoiser_its_latency_is_none(tmp_path: Path) -> None:
-    measure(*tiny(tmp_path, "-d", 0))
-    assert totals(tmp_path)["denoiser_latency"] == 0
-    assert totals(tmp_path)["waveglow_latency"] > 0
+def test_half_precision_and_no_denoiser(tmp_path: Path) -> None:
+    assert parse_table(measure(*tiny(tmp_path, "--fp16", "-d", 0)).out)["Precision"] in ("BF16", "FP32")
+    assert totals(tmp_path)["denoiser_latency"] == 0 < totals(tmp_path)["waveglow_latency"]
 
 
 @pytest.mark.parametrize(
@@ -251,48 +219,22 @@ def test_checkpoints_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     assert "n_mel_channels is 10 in it, 12 as requested" in contradicting.err
 
 
-@pytest.fixture
-def default_ctrl_c() -> Iterator[None]:
-    """Ctrl-C interrupts processes started here, even where a shell's & made these tests ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+@pytest.mark.parametrize("measured", [2, 0])
+def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path, monkeypatch, measured: int) -> None:
+    argv = [str(word) for word in tiny(tmp_path, "--num-iters", 100000)]
+    synthesise, calls = latency.synthesise, iter(range(1 + measured))  # one to warm up
 
+    def interrupted(*inputs):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return synthesise(*inputs)
 
-@pytest.mark.usefixtures("default_ctrl_c")
-def test_ctrl_c_ends_with_the_table_of_what_was_measured(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "benchmarks.latency", *tiny(tmp_path, "--num-iters", 100000)]
-    process = subprocess.Popen(
-        list(map(str, words)),
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ.copy(),
-    )
-    log = tmp_path / "nvlog.json"
-    deadline = time.monotonic() + 120
-    while not (log.exists() and '"step": [0, 2]' in log.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (130, "")
-    done = len(iterations(tmp_path))
-    assert 3 <= done < 100000
-    counts = (done - 1, done)  # the signal may come between an iteration's line in the log and its count
-    assert any(f"{count} iterations after 1 to warm up" in out for count in counts)
-    assert float(parse_table(out)["Avg latency (s)"]) == pytest.approx(totals(tmp_path)["latency"], abs=1e-4)
-
-
-def test_stopped_before_anything_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args, _ = latency.parse_args(["--num-iters", "5"])
-
-    def say() -> latency.Iteration:
-        raise KeyboardInterrupt
-
-    with NvLog(tmp_path / "log.json") as log:
-        done, interrupted = latency.measure(say, args, log)
-        latency.report(done, args, AudioConfig(), torch.device("cpu"), log)
-    assert (done, interrupted) == ([], True)
-    assert capsys.readouterr().out == "stopped before the first iteration was measured\n"
+    monkeypatch.setattr(latency, "synthesise", interrupted)
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit) as leaving:
+        latency.main(argv)
+    assert leaving.value.code == 130
+    if not measured:
+        assert out.getvalue().endswith("stopped before the first iteration was measured\n")
+        return
+    assert f"{measured} iterations after 1 for warm-up" in out.getvalue()
+    assert float(parse_table(out.getvalue())["Avg latency (s)"]) == pytest.approx(totals(tmp_path)["latency"], abs=1e-4)

@@ -1,52 +1,49 @@
-"""A small voice of random weights whose every weight matters, its checkpoints, and exports of it."""
+"""A small voice with random weights, each of which matters, and its exports, made once for all tests and test processes."""
 
 from __future__ import annotations
 
 import functools
-import shutil
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 
 from common.inference.config import SynthesisConfig
 from common.inference.vocoders import LoadedModel
-from exports.targets import Source
+from exports.__main__ import main
+from exports.targets import Source, export, missing_parts
+from exports.voice import RUNNERS
 from synthesizer import Synthesizer, default_options
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC as ACOUSTIC
+from tests.recipe import ROOT
 from waveglow.model import WaveGlow
 from waveglow.spec import SPEC as VOCODER
 
 TACOTRON2 = {
-    "n_mel_channels": 5,
-    "symbols_embedding_dim": 6,
-    "encoder_kernel_size": 3,
-    "encoder_n_convolutions": 2,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 7,
-    "attention_dim": 4,
-    "attention_location_n_filters": 3,
-    "attention_location_kernel_size": 5,
-    "decoder_rnn_dim": 9,
-    "prenet_dim": 6,
-    "max_decoder_steps": 40,
-    "postnet_embedding_dim": 7,
-    "postnet_n_convolutions": 3,
-    "n_frames_per_step": 2,
-}
+    "n_mel_channels": 5, "symbols_embedding_dim": 6, "encoder_kernel_size": 3, "encoder_n_convolutions": 2,
+    "encoder_embedding_dim": 8, "attention_rnn_dim": 7, "attention_dim": 4, "attention_location_n_filters": 3,
+    "attention_location_kernel_size": 5, "decoder_rnn_dim": 9, "prenet_dim": 6, "max_decoder_steps": 40,
+    "postnet_embedding_dim": 7, "postnet_n_convolutions": 3, "n_frames_per_step": 2,
+}  # fmt: skip
 WAVEGLOW = {
-    "n_mel_channels": 5,
-    "n_flows": 4,
-    "n_early_every": 2,
+    "n_mel_channels": 5, "n_flows": 4, "n_early_every": 2, "hop_length": 64, "upsample_kernel_size": 256,
     "WN_config": {"n_layers": 2, "kernel_size": 3, "n_channels": 8},
-    "hop_length": 64,
-    "upsample_kernel_size": 256,
-}
+}  # fmt: skip
 AUDIO = {"n_mel_channels": 5, "filter_length": 256, "hop_length": 64, "win_length": 256}
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+# Targets exported in one process: those of ONNX share the conversion of the parts.
+GROUPS = (
+    ("onnx", "onnx-int8", "onnx-float16", "tensorrt", "triton-onnx", "web"),
+    ("torchscript", "triton"),
+    ("aotinductor",),
+)
 
 
 def skip_without_packages() -> None:
@@ -96,23 +93,63 @@ def small_source() -> Source:
     return Source(Synthesizer(*loaded, config, torch.device("cpu"), "small"), acoustic, vocoder)
 
 
+def make_exports(folder: Path, *targets: str) -> None:
+    """Export the small voice to `targets`, where their packages are installed, and speak with every export that runs here."""
+    (folder / "phrase.txt").write_text("Two.\n")
+    there = [target for target in targets if not missing_parts(target)]
+    for target in there:
+        export(target, small_source(), folder / target)
+    for target in there:
+        if target in RUNNERS and target != "tensorrt":
+            for flags in ([], ["--programs"]) if target == "torchscript" else ([],):
+                words = [folder / target, "-i", folder / "phrase.txt", "-o", folder / f"speech-{target}{len(flags)}"]
+                main(["run", *map(str, words), *flags])
+
+
 @pytest.fixture(scope="session")
-def export_of(tmp_path_factory):
-    """export_of(target) -> the directory of the small voice's export, written once a session."""
-    from exports.aotinductor import COMPILERS
-    from exports.targets import WITHOUT_PACKAGES, export
+def shared_exports(tmp_path_factory) -> Path:
+    """The folder that all test processes keep their exports in."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "exports"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def output_of(shared_exports):
+    """output_of(target) -> stdout and stderr of the process that exports the target's group; the first call runs it."""
 
     @functools.cache
-    def write(target: str) -> Path:
-        if target not in WITHOUT_PACKAGES:
-            skip_without_packages()
-        if target == "aotinductor" and not any(map(shutil.which, COMPILERS)):
-            pytest.skip(f"no C++ compiler ({', '.join(COMPILERS)})")
-        directory = tmp_path_factory.mktemp("export") / target
-        export(target, small_source(), directory, say=lambda line: None)
-        return directory
+    def run(target: str) -> tuple[str, str]:
+        if missing := missing_parts(target):
+            pytest.skip(missing)
+        group = next(targets for targets in GROUPS if target in targets)
+        out, err = (shared_exports / f"{group[0]}.{name}" for name in ("out", "err"))
+        code = (
+            "import sys, pathlib, tests.exports.conftest as c; c.make_exports(pathlib.Path(sys.argv[1]), *sys.argv[2:])"
+        )
+        with FileLock(shared_exports / f"{group[0]}.lock"):
+            if not out.exists():
+                command = [sys.executable, "-c", code, str(shared_exports), *group]
+                environment = os.environ | {"OMP_NUM_THREADS": "1", "AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL": "O0"}
+                done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+                assert done.returncode == 0, done.stderr
+                err.write_text(done.stderr)
+                out.write_text(done.stdout)
+        return out.read_text(), err.read_text()
 
-    return write
+    return run
+
+
+@pytest.fixture(scope="session")
+def export_of(shared_exports, output_of):
+    """export_of(target) -> the directory of the small voice's export, which no test may change."""
+
+    def find(target: str) -> Path:
+        output_of(target)
+        return shared_exports / target
+
+    return find
 
 
 @pytest.fixture

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.io import wavfile
 
 from common.errors import DataError, UsageError
 from exports.__main__ import main
 from exports.manifest import ExportWriter, FileRecord, read_manifest
 from exports.voice import load_voice
-from tests.exports.conftest import skip_without_packages
+from tests.exports.conftest import GROUPS, skip_without_packages
 from tests.recipe import ROOT, run, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -30,14 +31,17 @@ def copy(export_of, tmp_path):
     return lambda target: Path(shutil.copytree(export_of(target), tmp_path / target))
 
 
-def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path, capsys) -> None:
+def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path) -> None:
     """The command exports checkpoints and speaks; inference.py --plain speaks the same, up to a few steps of 16 bits."""
     models = ["--tacotron2", train_tiny_model("Tacotron2"), "--waveglow", train_tiny_model("WaveGlow")]
-    main([str(word) for word in ["torchscript", *models, "-o", tmp_path / "export", "-d", 0.02]])
-    assert "waveglow.ts" in capsys.readouterr().out
     (tmp_path / "phrases.txt").write_text(PHRASES)
     words = ["-i", tmp_path / "phrases.txt", "--seed", 5]
-    main([str(word) for word in ["run", tmp_path / "export", *words, "-o", tmp_path / "ours"]])
+    export = ["torchscript", *models, "-o", tmp_path / "export", "-d", 0.02]
+    speak = ["run", tmp_path / "export", *words, "-o", tmp_path / "ours"]
+    code = "import sys, exports.__main__ as e; a = sys.argv[1:]; i = a.index('run'); e.main(a[:i]); e.main(a[i:])"
+    command = [sys.executable, "-c", code, *map(str, export + speak)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "waveglow.ts" in done.stdout
     succeed("inference.py", *words, *models, "-o", tmp_path / "theirs", "--plain", "--cpu", "-d", 0.02)
     for i in range(2):
         (_, ours), (_, theirs) = (wavfile.read(tmp_path / name / f"audio_{i}.wav") for name in ("ours", "theirs"))
@@ -46,19 +50,27 @@ def test_checkpoints_to_audio_and_the_same_audio_as_inference(tmp_path, capsys) 
         assert (tmp_path / "ours" / f"alignment_{i}.png").exists()
 
 
-def test_a_line_without_sound_is_an_error_and_gets_no_files(tmp_path) -> None:
-    """The gate of this model fires before the first frame."""
-    checkpoint = torch.load(train_tiny_model("Tacotron2"), weights_only=True)
-    checkpoint["state_dict"]["decoder.gate_layer.linear_layer.bias"].fill_(100.0)
-    torch.save(checkpoint, tmp_path / "tacotron2.pt")
-    models = ["--tacotron2", tmp_path / "tacotron2.pt", "--waveglow", train_tiny_model("WaveGlow")]
-    main([str(word) for word in ["torchscript", *models, "-o", tmp_path / "export"]])
-    (tmp_path / "phrases.txt").write_text(PHRASES)
-    words = ["run", tmp_path / "export", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "speech"]
+@pytest.mark.parametrize("target", [group[0] for group in GROUPS])
+def test_exports_and_their_runs_print_only_lines_of_their_own(output_of, shared_exports, target: str) -> None:
+    """No warning of PyTorch or of another package reaches the terminal."""
+    out, err = output_of(target)
+    assert err == ""
+    starts = ("voice: small, exported to", "engines: skipped", "serve the directory: ", f"{shared_exports}/")
+    assert [line for line in out.splitlines() if not line.startswith(starts)] == []
+    assert f"speech-{target}0/audio_0.wav" in out
+
+
+def test_a_line_without_sound_is_an_error_and_gets_no_files(tmp_path, copy) -> None:
+    """Any gate exceeds this threshold before the first frame."""
+    directory, path = copy("torchscript"), tmp_path / "phrases.txt"
+    manifest = json.loads((directory / "export.json").read_text())
+    manifest["models"]["Tacotron2"]["gate_threshold"] = 0.0
+    (directory / "export.json").write_text(json.dumps(manifest))
+    path.write_text(PHRASES)
     with pytest.raises(DataError) as caught:
-        main([str(word) for word in words])
+        main([str(word) for word in ["run", directory, "-i", path, "-o", tmp_path / "speech"]])
     problem = "no sound, since the voice stopped before its first frame: add words or a full stop; the other lines are written"
-    assert str(caught.value) == "\n".join(f"{tmp_path}/phrases.txt:{line}: {problem}" for line in (1, 2))
+    assert str(caught.value) == "\n".join(f"{path}:{line}: {problem}" for line in (1, 2))
     assert not (tmp_path / "speech").exists()
 
 
@@ -122,6 +134,7 @@ def test_a_directory_without_a_good_manifest_is_refused(tmp_path, text: str | No
 
 
 SETTINGS = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}, "sigma_infer": 0.9}
+SETTINGS["denoising_strength"] = 0.1
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "../secret", "a/../../secret", "nul\0"])
@@ -129,7 +142,7 @@ def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> 
     (tmp_path / "secret").write_bytes(b"1")
     writer = ExportWriter(tmp_path / "export")
     writer.files[name] = FileRecord(bytes=1, sha256=hashlib.sha256(b"1").hexdigest(), inputs={}, outputs={})
-    writer.finish(**SETTINGS, denoising_strength=0.1)
+    writer.finish(**SETTINGS)
     with pytest.raises(DataError, match="expected a path inside"):
         read_manifest(tmp_path / "export")
 
@@ -143,7 +156,7 @@ def test_a_manifest_reads_no_file_outside_its_directory(tmp_path, name: str) -> 
     ],
 )
 def test_entries_of_another_kind_are_named(tmp_path, entry: dict, message: str) -> None:
-    ExportWriter(tmp_path / "export").finish(**{**SETTINGS, "denoising_strength": 0.1, **entry})
+    ExportWriter(tmp_path / "export").finish(**SETTINGS | entry)
     with pytest.raises(DataError, match=message):
         read_manifest(tmp_path / "export")
 
@@ -151,23 +164,20 @@ def test_entries_of_another_kind_are_named(tmp_path, entry: dict, message: str) 
 @pytest.mark.parametrize("files", ["[]", "3", '{"nul\\u0000": {}, "/etc/x": {}}'])
 def test_a_manifest_of_other_content_is_replaced(tmp_path, files: str) -> None:
     (tmp_path / "export.json").write_text(f'{{"files": {files}}}')
-    ExportWriter(tmp_path).finish(**SETTINGS, denoising_strength=0.1)
+    ExportWriter(tmp_path).finish(**SETTINGS)
     assert read_manifest(tmp_path).files == {}
 
 
 def test_an_older_export_is_replaced_and_other_files_are_safe(tmp_path) -> None:
     writer = ExportWriter(tmp_path / "export")
     writer.add("old.bin", b"1", {}, {})
-    settings = {"target": "onnx", "voice": "", "versions": {}, "models": {}, "options": {}}
-    settings |= {"sigma_infer": 0.9, "denoising_strength": 0.1}
-    writer.finish(**settings)
+    writer.finish(**SETTINGS)
     (tmp_path / "export" / "notes.txt").write_text("mine")
     writer = ExportWriter(tmp_path / "export")
-    assert sorted(path.name for path in (tmp_path / "export").iterdir()) == [
-        "notes.txt"
-    ]  # no manifest until all is written
+    # There is no manifest until everything is written.
+    assert [path.name for path in (tmp_path / "export").iterdir()] == ["notes.txt"]
     writer.add("new.bin", b"22", {}, {})
-    writer.finish(**settings)
+    writer.finish(**SETTINGS)
     assert list(read_manifest(tmp_path / "export").files) == ["new.bin"]
     (tmp_path / "export" / "export.json").unlink()
     with pytest.raises(UsageError, match="has files but no export"):

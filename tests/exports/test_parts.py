@@ -35,5 +35,5 @@ def test_folding_changes_nothing_but_rounding() -> None:
 def test_a_hop_that_is_no_multiple_of_the_group_is_refused() -> None:
     model = vocoder_model(n_group=6, n_early_every=4)  # 64 samples a frame are ten groups and four samples
     audio = AudioConfig(n_mel_channels=5, filter_length=256, hop_length=64, win_length=256)
-    with pytest.raises(DataError, match="a hop of 64 samples is no multiple of its group of 6"):
+    with pytest.raises(DataError, match="the hop of 64 samples is not a multiple of the group of 6"):
         next(iter(vocoder_parts(model, audio)))

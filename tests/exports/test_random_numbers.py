@@ -66,6 +66,32 @@ def test_an_item_depends_on_its_own_seed_alone() -> None:
     assert 0.45 < keep(torch.tensor(0), torch.arange(2000)).double().mean() < 0.55
 
 
+def largest_correlation(series: torch.Tensor) -> float:
+    """The largest correlation of two series, or of a series with itself, at any shift but none; series (B, N) of ±1 or N(0, 1)."""
+    spectra = torch.fft.rfft(series.double(), 2 * series.shape[1])
+    correlations = torch.fft.irfft(spectra[:, None] * spectra.conj(), 2 * series.shape[1]) / series.shape[1]
+    correlations.diagonal().T[:, 0] = 0
+    return correlations.abs().max().item()
+
+
+def test_dropout_coincides_neither_between_steps_nor_layers_nor_seeds() -> None:
+    keep, seeds = KeepMasks(64, 0.5), torch.tensor([0, 1, 2, 3, 400, 401, 2**16, 2**31, 2**32 - 1])
+    masks = torch.stack([keep(torch.tensor(step), seeds) for step in range(120)])  # (K, 2, B, P)
+    rows = masks.flatten(0, 2)
+    assert len(rows.unique(dim=0)) == len(rows)
+    series = 2 * masks.permute(2, 0, 1, 3).flatten(1).double() - 1
+    assert largest_correlation(series) < 6 / series.shape[1] ** 0.5
+    again = torch.stack([keep(torch.tensor(step), seeds.flip(0)) for step in range(120)]).flip(2)
+    assert torch.equal(masks, again)
+
+
+def test_noise_coincides_neither_between_groups_nor_channels_nor_seeds() -> None:
+    z = Noise(8, 16)(torch.zeros(6, 5, 600), torch.tensor([0, 1, 2, 3, 400, 2**32 - 1]))
+    series = z.transpose(1, 2).flatten(1)
+    assert largest_correlation(series) < 6 / series.shape[1] ** 0.5
+    assert len(z.unique()) > 0.999 * z.numel()  # float32 has few values near 0
+
+
 def test_a_graph_has_the_same_numbers() -> None:
     """Bit for bit in the masks, and to float32's rounding of logarithms and cosines in the noise."""
     skip_without_packages()

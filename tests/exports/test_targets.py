@@ -7,7 +7,9 @@ float16: 0.005, as a rounding is 1/2048.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ import torch
 from common.inference.config import SynthesisConfig
 from exports import engines
 from exports.aotinductor import open_package
+from exports.models import PartwiseTacotron2
 from exports.voice import PARTS, load_voice
 from synthesizer import Speech, Synthesizer
 from tests.exports.conftest import skip_without_packages
@@ -30,6 +33,7 @@ TEXTS = (
 )
 SIZES = ((1, 3, 9), (2, 7, 24), (5, 19, 41))  # batch, symbols, frames
 RUNNERS = (("torchscript", False), ("torchscript", True), ("aotinductor", False), ("onnx", False))
+SEED_4 = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
 OPENERS = {"torchscript": engines.open_program, "aotinductor": open_package}
 
 
@@ -74,6 +78,12 @@ def test_a_part_equals_the_plain_one_at_other_sizes(export_of, source, name: str
                 torch.testing.assert_close(ours, theirs, rtol=0, atol=FLOAT32)
 
 
+@pytest.fixture(scope="module")
+def voice_of(export_of):
+    """voice_of(target, programs) -> the voice of an export, loaded once."""
+    return functools.cache(lambda target, programs: load_voice(export_of(target), SEED_4, programs=programs))
+
+
 def assert_same(ours: list[Speech], theirs: list[Speech]) -> None:
     for one, other in zip(ours, theirs, strict=True):
         assert one.audio.shape == other.audio.shape and one.finished == other.finished
@@ -83,13 +93,43 @@ def assert_same(ours: list[Speech], theirs: list[Speech]) -> None:
 
 @pytest.mark.parametrize(("target", "programs"), RUNNERS)
 @pytest.mark.parametrize("texts", TEXTS, ids=len)
-def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(export_of, source, target, programs, texts) -> None:
-    config = SynthesisConfig(seed=4, sigma_infer=0.7, plain=True)
-    plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, replace(config, denoising_strength=0.05))
-    ours = load_voice(export_of(target), config, programs=programs).speak(texts)
+def test_text_to_audio_equals_the_plain_voice_on_the_same_draws(voice_of, source, target, programs, texts) -> None:
+    plain = Synthesizer(source.voice.acoustic, source.voice.vocoding, replace(SEED_4, denoising_strength=0.05))
+    ours = voice_of(target, programs).speak(texts)
     assert_same(ours, plain.speak(texts))
     assert max(float(speech.audio.abs().max()) for speech in ours) > 0.01
     assert len(ours) == 1 or len({len(speech.audio) for speech in ours}) > 1
+
+
+def recorded_masks(voice: Synthesizer, monkeypatch) -> list[torch.Tensor]:
+    """A list that receives the prenet's masks (2, B, P) of each step of a voice."""
+    model, steps = voice.acoustic.model, []
+    if isinstance(model, PartwiseTacotron2):
+        step = model.step
+        monkeypatch.setattr(
+            model, "step", lambda frames, keep, *state: steps.append(keep) or step(frames, keep, *state)
+        )
+    else:
+        infer = model.module.infer
+        scripted = SimpleNamespace(infer=lambda *inputs: steps.extend(inputs[3]) or infer(*inputs))
+        monkeypatch.setattr(model, "module", scripted)
+    return steps
+
+
+@pytest.mark.parametrize("target", ["torchscript", "onnx"])
+def test_dropout_differs_between_steps_lines_and_seeds(export_of, monkeypatch, target: str) -> None:
+    """And repeats for the same seed, line and step."""
+    endless = SynthesisConfig(options={"gate_threshold": 1.0, "max_decoder_steps": 20})
+    voice = load_voice(export_of(target), endless)
+    steps, runs = recorded_masks(voice, monkeypatch), []
+    for seed in (1, 2, 1):
+        voice.with_settings(seed).speak(["The trains leave at ten."] * 2)
+        runs.append(torch.stack(steps[:20]).permute(2, 0, 1, 3).flatten(2))  # (line, step, bits)
+        steps.clear()
+    assert torch.equal(runs[0], runs[2])
+    lines = torch.cat(runs[:2]).tolist()
+    assert len({str(line) for line in lines}) == 4
+    assert all(len({str(bits) for bits in line}) > 0.8 * len(line) for line in lines)  # 12 bits may coincide by chance
 
 
 @pytest.mark.parametrize("target", ["torchscript", "onnx"])

@@ -15,19 +15,10 @@ from tests.recipe import ROOT, run, succeed, train_tiny_model
 pytestmark = pytest.mark.slow
 
 SIZES = {
-    "n_mel_channels": 5,
-    "n_symbols": 11,
-    "symbols_embedding_dim": 6,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 7,
-    "attention_dim": 4,
-    "attention_location_n_filters": 3,
-    "attention_location_kernel_size": 5,
-    "decoder_rnn_dim": 9,
-    "prenet_dim": 6,
-    "postnet_embedding_dim": 7,
-    "max_decoder_steps": 30,
-}
+    "n_mel_channels": 5, "n_symbols": 11, "symbols_embedding_dim": 6, "encoder_embedding_dim": 8, "attention_rnn_dim": 7,
+    "attention_dim": 4, "attention_location_n_filters": 3, "attention_location_kernel_size": 5, "decoder_rnn_dim": 9,
+    "prenet_dim": 6, "postnet_embedding_dim": 7, "max_decoder_steps": 30,
+}  # fmt: skip
 
 
 def two_models(**config) -> tuple[Tacotron2, ScriptedTacotron2]:

@@ -27,7 +27,6 @@ from common.inference.config import SynthesisConfig
 from exports.manifest import ExportWriter, read_manifest
 from exports.triton import CHECKPOINTS, WARM_UP
 from synthesizer import Line, Synthesizer
-from tests.exports.conftest import skip_without_packages
 from tests.recipe import ROOT
 
 SERVER = ROOT / ".venv-triton" / "lib"
@@ -91,11 +90,10 @@ def test_config_pbtxt_is_a_model_config(export_of) -> None:
 
 def test_the_config_of_the_single_file_agrees_with_it(export_of) -> None:
     """Types and sizes as ONNX Runtime reads them; a reshape to [ ] leaves only the batch."""
-    skip_without_packages()
-    import onnxruntime
-
     directory = export_of("triton-onnx") / "tts_onnx"
     config = parse_config(directory / "config.pbtxt")
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(str(directory / "1" / "model.onnx"))
     values = [*session.get_inputs(), *session.get_overridable_initializers(), *session.get_outputs()]
     described = {value.name: value for value in values}

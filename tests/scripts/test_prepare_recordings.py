@@ -65,7 +65,7 @@ def test_valid_clips_are_listed_without_a_copy(tmp_path: Path, voice: Path, caps
     lists = {f"lists/voice_{kind}_text_{part}_filelist.txt" for kind in ("audio", "mel") for part in ("train", "val")}
     assert files(tmp_path) - before == lists
     out = capsys.readouterr().out
-    assert "every clip can be trained on as it is: no copies" in out
+    assert "all clips can be used as they are: no copies" in out
     assert "voice: 4 clips, 0.0 minutes, 0.20 to 0.50 s; 1 of them for validation" in out
     # seen from another data set's folder, paths are absolute
     prepare(tmp_path, "--dataset", "voice", "--name", "far", "elsewhere")
@@ -96,7 +96,10 @@ def test_one_error_reports_all_bad_rows_and_no_file_is_written(tmp_path: Path, v
         assert all(part in line for part in parts), line
     command = run("scripts/prepare_recordings.py", "--dataset", voice, tmp_path, "--filelists", tmp_path)
     assert (command.code, command.err) == (1, f"error: {error.value}\n")
-    assert last == "6 rows cannot be used, mend or remove them; --resample converts other rates and mixes stereo down"
+    assert (
+        last
+        == "6 rows cannot be used; fix or remove them; --resample converts other sampling rates, and stereo to mono"
+    )
     assert files(tmp_path) == before
 
 
@@ -108,7 +111,7 @@ def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, 
     out = capsys.readouterr().out
     copies = tmp_path / "data" / "mine" / "wavs"
     changes = "1 resampled from 16000 Hz, 1 resampled from 48000 Hz, 1 mixed down to mono"
-    assert f"copies in {copies}: {changes}; 4 made, 0 there already" in out
+    assert f"copies in {copies}: {changes}; 4 made, 0 up to date" in out
     assert rows(tmp_path, "mine") == {f"mine/wavs/{name}.wav": text for name, text in TEXTS.items()}
     for number, name in enumerate(TEXTS):
         samples, rate = soundfile.read(copies / f"{name}.wav")
@@ -117,8 +120,8 @@ def test_other_rates_and_stereo_are_converted_once(tmp_path: Path, voice: Path, 
     times = {path: path.stat().st_mtime_ns for path in copies.iterdir()}
     prepare(tmp_path, *words)
     out = capsys.readouterr().out
-    assert "0 made, 4 there already" in out
-    assert out.count("there already\n") == 5  # the copies, and four lists
+    assert "0 made, 4 up to date" in out
+    assert out.count(", unchanged\n") == 4
     assert {path: path.stat().st_mtime_ns for path in copies.iterdir()} == times
 
 
@@ -156,8 +159,8 @@ def test_an_existing_different_list_stays(tmp_path: Path, voice: Path, capsys) -
     assert "note:" not in capsys.readouterr().out
     prepare(tmp_path, "--dataset", "voice", ".", "--validation", 0.5)
     out = capsys.readouterr().out
-    assert out.count("differs from the output of these flags and stays as it is; delete it") == 4
-    assert "note: training reads the filelists as they are now" in out
+    assert out.count("differs from the output of these flags and is kept; delete it") == 4
+    assert "note: training will read the existing filelists" in out
     assert rows(tmp_path, "voice") == before
     assert len(read_filelist(tmp_path / "lists/voice_audio_text_val_filelist.txt")) == 1
 
@@ -176,6 +179,16 @@ def test_the_printed_commands_contain_another_sampling_rate(tmp_path: Path, voic
     assert soundfile.info(tmp_path / "data/voice/wavs/one.wav").samplerate == 8000
     out = capsys.readouterr().out
     assert out.count("--sampling-rate 8000 --mel-fmax 4000.0") == 2
+
+
+def test_two_recordings_of_one_name_are_an_error(tmp_path: Path, voice: Path) -> None:
+    """They would share a copy and a mel."""
+    soundfile.write(voice / "wavs" / "one.flac", tone(0.2), RATE)
+    before = files(tmp_path)
+    (tmp_path / "list.txt").write_text("voice/wavs/one.wav|The first.\nvoice/wavs/one.flac|The first again.\n")
+    with pytest.raises(DataError, match=r"list\.txt:2: .*a clip named one is in row 1"):
+        prepare(tmp_path, "--dataset", "list.txt", ".", "--validation", 1)
+    assert files(tmp_path) == before | {"list.txt"}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +236,8 @@ def project(tmp_path: Path) -> Path:
     """Copy the parts of the project that the scripts need, so that the real filelists stay untouched."""
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "scripts", folder / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "common").symlink_to(ROOT / "common")
+    for name in ("common", "benchmarks", "studio"):
+        (folder / name).symlink_to(ROOT / name)
     (folder / "filelists").mkdir()
     return folder
 
@@ -297,9 +311,9 @@ def test_the_printed_training_fits_the_size_of_the_corpus(clips: int, minutes: f
     assert args.data.batch_size <= clips
 
 
-@pytest.mark.parametrize(("words", "code"), [(["--name", "x"], 2), (["--resample"], 2), (["--help"], 0)])
-def test_without_a_data_set_the_script_prints_its_usage(project: Path, words: list[str], code: int) -> None:
-    done = bash("scripts/prepare_dataset.sh", *words, cwd=project)
+@pytest.mark.parametrize(("word", "code"), [("--resample", 2), ("--help", 0)])
+def test_without_a_data_set_the_script_prints_its_usage(project: Path, word: str, code: int) -> None:
+    done = bash("scripts/prepare_dataset.sh", word, cwd=project)
     assert done.returncode == code
     assert "--dataset FOLDER|LIST|asterisk" in (done.stderr if code else done.stdout)
 

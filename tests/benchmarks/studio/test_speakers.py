@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.studio import asterisk
-from benchmarks.studio.speakers import CLIPS, SHARES, Outcome, Voice, describe, main, measure, report, sources
+from benchmarks.studio.speakers import CLIPS, SHARES, SetOutcome, Voice, main, measure, report, sources
 from common.errors import DataError
-from studio.prepare.ledger import Ledger
 
 
 def voice(name: str, speaker: str, axis: int) -> Voice:
@@ -32,15 +31,16 @@ def test_right_angles_are_always_detected_and_one_direction_never() -> None:
 
 def test_the_report_counts_false_alarms_and_misses() -> None:
     outcomes = [
-        Outcome(("a",), 0.0, 0.9, 0.0),
-        Outcome(("a",), 0.0, 0.7, 0.075),
-        Outcome(("b",), 0.0, 0.7, 0.2),
-        Outcome(("a", "b"), 0.2, 0.5, 0.2),
-        Outcome(("b", "a"), 0.2, 0.9, 0.0),
-        Outcome(("a", "b"), 0.5, 0.5, 0.5),
+        SetOutcome(("a",), 0.0, 0.9, 0.0),
+        SetOutcome(("a",), 0.0, 0.7, 0.075),
+        SetOutcome(("b",), 0.0, 0.7, 0.2),
+        SetOutcome(("a", "b"), 0.2, 0.5, 0.2),
+        SetOutcome(("b", "a"), 0.2, 0.9, 0.0),
+        SetOutcome(("a", "b"), 0.5, 0.5, 0.5),
     ]
     lines = report([voice("a", "a", 0)] * 2, ["c (flite is not installed)"], outcomes, ["--sets", "3"]).splitlines()
-    assert f"`python -m benchmarks.studio.speakers --sets 3`: 2 voices, sets of {CLIPS} clips" in lines[0]
+    assert lines[0].startswith("`python -m benchmarks.studio.speakers --sets 3`, ")
+    assert lines[0].endswith(f": 2 voices, sets of {CLIPS} clips")
     assert "left out: c (flite is not installed)" in lines
     assert "| one voice: a likeness below 0.8 | 2 of 3 |" in lines
     assert "| one voice: refused | 1 of 3 |" in lines
@@ -54,17 +54,7 @@ def test_voices_that_are_not_installed_are_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(asterisk.FOLDER_VARIABLE, str(tmp_path))
     with pytest.raises(DataError) as error:
         main(["--output", str(tmp_path / "out"), "--asterisk", str(tmp_path / "prompts")])
-    assert "0 voices of those that are measured" in str(error.value)
+    assert "0 voices are available" in str(error.value)
     names = [source.name for source in sources(tmp_path)]
     assert len(names) == len(set(names)) and all(f"{name} (" in str(error.value) for name in names)
     assert "flite-slt (flite is not installed)" in str(error.value)
-
-
-def test_a_tool_that_fails_is_named_by_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool = tmp_path / "flite"
-    tool.write_text("#!/bin/sh\necho 'no such voice' >&2\nexit 1\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    (source,) = [source for source in sources(tmp_path) if source.name == "flite-awb"]
-    with Ledger(tmp_path / "voices.jsonl") as ledger, pytest.raises(DataError, match="flite: no such voice"):
-        describe(source, tmp_path / "out", ledger, 1)

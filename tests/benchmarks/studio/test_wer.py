@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.studio import wer
 from common.errors import DataError
-from tests.recipe import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -77,12 +76,3 @@ def test_report_of_counted_errors(capsys) -> None:
         "character error rate 25.00 %: 12 errors in 48 characters (1 substituted, 4 deleted, 7 inserted)",
         "1 of 3 lines without an error",
     ]
-
-
-def test_a_clip_of_the_corpus_is_transcribed(capsys) -> None:
-    pytest.importorskip("jiwer", reason=NOT_INSTALLED)
-    pytest.importorskip("moonshine_onnx", reason=NOT_INSTALLED)
-    clip = ROOT / "corpus" / "sentences" / "sentence_0219.ogg"
-    pairs = [wer.Pair(clip, "The gardener trimmed the hedge before lunch.")]
-    wer.report(pairs, [wer.transcribe(wer.Recogniser(), clip)])
-    assert "word error rate 0.00 %: 0 errors in 7 words" in capsys.readouterr().out

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from common.run.interrupt import StopRequest
 from models import REGISTRY
 from studio import share
 from studio.plan import __main__ as planning
+from studio.plan import machine
 from studio.plan.commands import train_argv
 from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
 from studio.prepare import __main__ as prepare
@@ -293,12 +295,17 @@ def test_missing_projects_and_plans_name_the_command_to_run(tmp_path: Path) -> N
         assert f"no such file; run python -m studio.{wanted} none --projects {tmp_path} first" in str(caught.value)
 
 
-def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys) -> None:
+def test_plan_measures_and_train_py_takes_its_arguments(tmp_path: Path, capsys, monkeypatch) -> None:
+    def run_train_py(command: list[str], **_: object) -> SimpleNamespace:
+        result = run("train.py", *command[2:])
+        return SimpleNamespace(returncode=result.code, stderr=result.err)
+
+    for module in (planning, machine):  # train.py in this process
+        monkeypatch.setattr(module, "subprocess", SimpleNamespace(run=run_train_py))
     project = make_project(Project(name="planned", projects=tmp_path))
     starts = [str(train_tiny_model(name)) for name in MODELS]
-    planning.main(
-        [project.name, "--projects", str(tmp_path), "--from", *starts, "--cpu", "--minutes", "30", "--find-lr"]
-    )
+    flags = ["--cpu", "--minutes", "30", "--find-lr"]
+    planning.main([project.name, "--projects", str(tmp_path), "--from", *starts, *flags])
     out = capsys.readouterr().out
     assert "an estimate from 10 measured steps and one report" in out and "all 5 clips in one step" in out
     assert f"edit it, then run python -m studio.train planned --projects {tmp_path}\n" in out

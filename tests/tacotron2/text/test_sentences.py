@@ -17,6 +17,11 @@ CASES = [line.split("\t")[0] for line in Path(__file__).with_name("reading_cases
 END = " And that is the end of this text." * 3
 
 
+def without_keys(pieces: list[Piece]) -> list[tuple[str, float]]:
+    """Texts and pauses; keys come later, with the line."""
+    return [(piece.text, piece.pause) for piece in pieces]
+
+
 @pytest.mark.parametrize(
     "sentences",
     [
@@ -46,10 +51,10 @@ def test_texts_are_cut_at_sentence_ends(sentences: list[str]) -> None:
 
 def test_a_text_within_the_limit_or_without_a_limit_stays_whole() -> None:
     text = "One. Two; three, four."
-    assert cut_text(text, len(text)) == [(text, 0.0)]
-    assert cut_text(text * 100, 0) == [(text * 100, 0.0)]
+    assert without_keys(cut_text(text, len(text))) == [(text, 0.0)]
+    assert without_keys(cut_text(text * 100, 0)) == [(text * 100, 0.0)]
     assert len(cut_text(text, len(text) - 1)) == 2
-    assert cut_text("", 5) == [("", 0.0)]
+    assert without_keys(cut_text("", 5)) == [("", 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def test_a_text_within_the_limit_or_without_a_limit_stays_whole() -> None:
     ],
 )  # fmt: skip
 def test_cuts_prefer_clauses_then_commas_then_spaces(text: str, expected: list[tuple[str, float]]) -> None:
-    assert cut_text(text, 32) == expected
+    assert without_keys(cut_text(text, 32)) == expected
 
 
 def test_pauses_depend_on_the_mark_at_the_end() -> None:
@@ -92,7 +97,7 @@ def test_pauses_depend_on_the_mark_at_the_end() -> None:
 
 def test_amounts_and_dates_are_converted_before_a_cut() -> None:
     text = "They paid all of the $5 million before March 3, 1998"
-    assert cut_text(text, 40, Conversion(read_places)) == [
+    assert without_keys(cut_text(text, 40, Conversion(read_places))) == [
         ("They paid all of the five million", 0.0),
         ("dollars before March third,", 0.15),
         ("nineteen ninety-eight", 0.35),

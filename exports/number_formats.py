@@ -1,6 +1,7 @@
-"""Weights of 8 bits: Tacotron 2's with activations quantised as they come, WaveGlow's with ranges from calibration.
+"""ONNX models in other number formats, converted by ONNX Runtime's own tools: 8-bit weights, and float16 for GPUs.
 
-Both by ONNX Runtime's own tools. The denoiser stays in float32: it is small, and its transform must stay its own inverse.
+In 8 bits, Tacotron 2's activations are quantised as they are computed, WaveGlow's with ranges from calibration. In float16, the
+inputs and outputs of each file stay in float32. The denoiser always does: it is small, and its transform must stay its own inverse.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,14 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from onnxruntime.transformers.float16 import convert_float_to_float16
 from torch import Tensor
 
-DYNAMIC, STATIC = ("encoder", "decoder_step", "postnet"), ("waveglow",)
+DYNAMIC, EXACT = ("encoder", "decoder_step", "postnet"), ("denoiser",)
 
 
 class Inputs(CalibrationDataReader):
-    """Inputs of a calibration, one after the other."""
+    """The inputs of a calibration, one after the other."""
 
     def __init__(self, inputs: Sequence[Mapping[str, Tensor]]) -> None:
         self.remaining: Iterator[dict[str, Any]] = iter(
@@ -35,26 +38,45 @@ class Inputs(CalibrationDataReader):
         )
 
     def get_next(self) -> dict[str, Any] | None:
-        """The next inputs; None at the end."""
+        """The next inputs, or None at the end."""
         return next(self.remaining, None)
+
+
+@contextmanager
+def quiet_tools() -> Iterator[None]:
+    """Silence warnings: quantisation recommends a preprocessing that is done here, float16 lists all weights that round to zero."""
+    level = logging.root.level
+    logging.root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.root.setLevel(level)
+
+
+def to_half(models: Mapping[str, onnx.ModelProto]) -> dict[str, onnx.ModelProto]:
+    """The models of an export in float16, except those in EXACT, whose magnitudes exceed its range."""
+    with quiet_tools():
+        return {name: model if name in EXACT else _to_half(model) for name, model in models.items()}
+
+
+def _to_half(model: onnx.ModelProto) -> onnx.ModelProto:
+    contents = onnx.ModelProto()
+    contents.CopyFrom(model)  # the converter changes its argument
+    return convert_float_to_float16(contents, keep_io_types=True)
 
 
 def quantize(
     models: Mapping[str, onnx.ModelProto], calibration: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, onnx.ModelProto]:
-    """The models of an export with weights of 8 bits; `calibration` has inputs of WaveGlow."""
-    level = logging.root.level
-    logging.root.setLevel(logging.ERROR)  # the tools recommend preprocessing, which is done here
-    try:
-        return {name: _quantize(name, model, calibration) for name, model in models.items()}
-    finally:
-        logging.root.setLevel(level)
+    """The models of an export with 8-bit weights; `calibration` has inputs of WaveGlow."""
+    with quiet_tools():
+        return {name: model if name in EXACT else _quantize(name, model, calibration) for name, model in models.items()}
 
 
 def _exact_nodes(model: onnx.ModelProto) -> list[str]:
     """Names of the convolutions that stay in float32: those on the flow itself, and those of the condition.
 
-    The condition's inputs have a wide range, most of it silence: in 8 bits they caused four fifths of the audio's error.
+    The condition's inputs have a wide range, most of it silence: quantised, they caused four fifths of the audio's error.
     """
     exact = ("convinv", ".start.", ".end.", ".cond_layers.")
     return [
@@ -65,8 +87,6 @@ def _exact_nodes(model: onnx.ModelProto) -> list[str]:
 
 
 def _quantize(name: str, model: onnx.ModelProto, calibration: Sequence[Mapping[str, Tensor]]) -> onnx.ModelProto:
-    if name not in (*DYNAMIC, *STATIC):
-        return model
     with tempfile.TemporaryDirectory() as folder:
         plain, ready, result = (Path(folder) / f"{step}.onnx" for step in ("plain", "ready", "result"))
         onnx.save(model, plain)
