@@ -236,7 +236,9 @@ def parse_args(argv: list[str]) -> EvaluationOptions:
     add_fields(parser, EvaluationOptions, *EvaluationOptions.__annotations__)
     for spec in SPECS:
         text = f"{spec.role} model to compare with"
-        parser.add_argument(f"--other-{spec.flag}", type=Path, metavar="CHECKPOINT", help=text)
+        parser.add_argument(
+            f"--other-{spec.flag}", dest=f"other_{spec.flag}", type=Path, metavar="CHECKPOINT", help=text
+        )
     vocoders = [*vocoder_flags(SPECS), GRIFFIN_LIM]
     parser.add_argument("--other-vocoder", choices=vocoders, help="vocoder of the other voice (default: --vocoder)")
     add_speaking_arguments(parser, SPECS)

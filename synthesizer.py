@@ -360,7 +360,7 @@ def _trained_checkpoint(spec: ModelSpec) -> Path | None:
 
 def _embedded(spec: ModelSpec) -> Path | None:
     """Find a model's file in the embedded voice."""
-    path = EMBEDDED / f"{spec.flag}.safetensors"
+    path = EMBEDDED / f"{spec.file_stem}.safetensors"
     return path if path.is_file() else None
 
 
@@ -391,7 +391,7 @@ def _missing(role: str, vocoder: str | None) -> DataError:
     embedded = "speaks where no checkpoint is named" if _embedded_choice(None) else "is not here"
     return DataError(
         f"no {role} model: there is no {names}; name one with {flags}, train one with "
-        f"`bash scripts/quickstart.sh` (minutes) or `bash scripts/train_{specs[0].flag}.sh`{instead}; "
+        f"`bash scripts/quickstart.sh` (minutes) or `{specs[0].train_command}`{instead}; "
         f"the embedded voice, {EMBEDDED.name}/, {embedded}"
     )
 

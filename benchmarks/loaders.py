@@ -34,7 +34,7 @@ from common.tables import markdown_table
 from common.training.arguments import parse_training_arguments
 from common.training.sampler import sampler_of
 from data_functions import get_dataset, get_loader
-from models import REGISTRY
+from models import RECIPE, REGISTRY
 
 QUICK_CLIPS = 8
 
@@ -57,7 +57,7 @@ def write_corpus(folder: Path, count: int) -> dict[tuple[str, str], Path]:
     for name, paths in (("wavs", wavs), ("mels", mels)):
         lists[name] = folder / f"{name}.txt"
         lists[name].write_text("".join(f"{path}|a line of text\n" for path in paths), encoding="utf-8")
-    sources = {(model, source): lists["wavs"] for model in REGISTRY for source in ("wav", "stored mels")}
+    sources = {(model, source): lists["wavs"] for model in RECIPE for source in ("wav", "stored mels")}
     return sources | {("Tacotron2", "stored mels"): lists["mels"]}
 
 

@@ -176,6 +176,9 @@ class ModelSpec:
     """One entry of models.REGISTRY."""
 
     name: str  # the argument of -m, and part of checkpoints' names
+    flag: str = ""  # of its checkpoint in inference.py, and of its rates in the log; default: the name in small letters
+    file_stem: str = ""  # of its file in a voice's folder; default: the flag
+    train_command: str = ""  # for messages; default: the script of that flag
     build: Callable[..., nn.Module]  # build(**config); the model's attribute `config` is a dataclass of the same
     add_arguments: Callable[[argparse.ArgumentParser], None]  # flags of the model, for training and inference
     add_training_arguments: Callable[[argparse.ArgumentParser], None]  # flags that only training reads
@@ -201,10 +204,10 @@ class ModelSpec:
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference
 
-    @property
-    def flag(self) -> str:
-        """The name of its checkpoint's flag in inference.py and of its rates in the log."""
-        return self.name.lower()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flag", self.flag or self.name.lower())
+        object.__setattr__(self, "file_stem", self.file_stem or self.flag)
+        object.__setattr__(self, "train_command", self.train_command or f"bash scripts/train_{self.flag}.sh")
 
     @property
     def role(self) -> Literal["acoustic", "vocoder"]:

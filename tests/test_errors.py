@@ -54,7 +54,11 @@ def speech(folder: Path, *lines: str) -> list[object]:
 @pytest.mark.parametrize(
     ("script", "words", "message"),
     [
-        ("train.py", "", "the following arguments are required: -m/--model-name, one of Tacotron2, WaveGlow"),
+        (
+            "train.py",
+            "",
+            "the following arguments are required: -m/--model-name, one of Tacotron2, WaveGlow, PulseNoise",
+        ),
         ("train.py", "--epochs 3", "the following arguments are required: -m/--model-name"),
         ("train.py", "-m Tacotron", "argument -m/--model-name: invalid choice: 'Tacotron'"),
         ("train.py", "-m Tacotron2 --anneal 3", "unrecognized arguments: --anneal 3"),

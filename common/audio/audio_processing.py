@@ -262,10 +262,10 @@ def griffin_lim(
     Raises:
         DataError: mels of another shape, with values that are not finite, or too short.
     """
-    _check_mels(log_mels, stft)
+    check_mels(log_mels, stft)
     with torch.autocast(log_mels.device.type, enabled=False):
         magnitude = mel_to_magnitude(log_mels, stft)
-        return _retrieve_phases(magnitude, _draw_phases(magnitude, generator), stft.stft, n_iters, momentum)
+        return retrieve_phases(magnitude, _draw_phases(magnitude, generator), stft.stft, n_iters, momentum)
 
 
 @torch.no_grad()
@@ -277,7 +277,7 @@ def griffin_lim_in_parts(
     A part's phases are estimated together with the frames around it. Each round of Griffin-Lim reaches only as far as windows
     overlap, and the influence of early rounds fades, so that of far frames is below rounding. Raises what griffin_lim raises.
     """
-    _check_mels(log_mels, stft)
+    check_mels(log_mels, stft)
     hop, hops = stft.config.hop_length, log_mels.shape[2] - 1
     around = PART_WINDOWS * stft.config.filter_length // hop
     with torch.autocast(log_mels.device.type, enabled=False):
@@ -288,7 +288,7 @@ def griffin_lim_in_parts(
             end = min(start + size, hops)
             first, last = max(start - around, 0), min(end + around, hops)
             near = slice(first, last + 1)
-            audio = _retrieve_phases(magnitude[:, :, near], phases[:, :, near], stft.stft)
+            audio = retrieve_phases(magnitude[:, :, near], phases[:, :, near], stft.stft)
             yield audio[:, (start - first) * hop : (end - first) * hop]
             start, size = end, OTHER_PARTS
 
@@ -305,7 +305,7 @@ def predict_peak(log_mels: Tensor, stft: TacotronSTFT) -> float:
         return CREST * float((energy / stft.stft.window.square().sum()).sqrt())
 
 
-def _check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:
+def check_mels(log_mels: Tensor, stft: TacotronSTFT) -> None:
     if log_mels.dim() != 3 or log_mels.shape[1] != stft.config.n_mel_channels:
         wanted = f"(batch, {stft.config.n_mel_channels}, frames)"
         raise DataError(f"log-mels of shape {tuple(log_mels.shape)}, expected {wanted}")
@@ -339,7 +339,7 @@ def _draw_phases(magnitude: Tensor, generator: torch.Generator | None) -> Tensor
     return 2 * torch.pi * torch.rand(magnitude.shape, generator=generator, device=device).to(magnitude.device)
 
 
-def _retrieve_phases(
+def retrieve_phases(
     magnitude: Tensor, phases: Tensor, stft: STFT, n_iters: int = ROUNDS, momentum: float = MOMENTUM
 ) -> Tensor:
     """Find audio (B, N) with approximately the magnitudes (B, F, T): fast Griffin-Lim (Perraudin, Balazs, Soendergaard, 2013)."""

@@ -88,7 +88,11 @@ class NeuralVocoder:
         self, loaded: LoadedModel, audio: AudioConfig, device: torch.device, half: bool, sigma: float, strength: float
     ) -> None:
         assert isinstance(loaded.spec.inference, VocoderInference)
-        self.stages, self.model, self.flag = loaded.spec.inference, loaded.model, loaded.spec.flag
+        self.stages, self.model, self.flag = (
+            loaded.spec.inference,
+            loaded.model,
+            loaded.spec.flag.replace("-", "_"),
+        )  # in the log
         self.audio, self.hop_length, self.device = audio, audio.hop_length, device
         self.half = precision.half_dtype(device, half)
         self.sigma, self.strength = sigma, strength

@@ -20,7 +20,9 @@ def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, P
     found = {spec.flag: path for spec in specs if (path := find_checkpoint(folder, spec))}
     acoustic = [spec for spec in specs if spec.role == "acoustic"]
     if not any(spec.flag in found for spec in acoustic):
-        files = [f"{spec.flag}.safetensors, {spec.flag}.pt or checkpoint_{spec.name}_best.pt" for spec in acoustic]
+        files = [
+            f"{spec.file_stem}.safetensors, {spec.file_stem}.pt or checkpoint_{spec.name}_best.pt" for spec in acoustic
+        ]
         wanted = " or ".join(files)
         missing = "" if folder.is_dir() else "no such folder, so "
         raise DataError(f"{folder}: {missing}no acoustic model, expected {wanted}")
@@ -28,8 +30,8 @@ def read_voice_folder(folder: Path, specs: Collection[ModelSpec]) -> dict[str, P
 
 
 def find_checkpoint(folder: Path, spec: ModelSpec) -> Path | None:
-    """Return a model's file in a folder: FLAG.safetensors, FLAG.pt, or a training run's best or last checkpoint."""
-    names = [f"{spec.flag}{ending}" for ending in ENDINGS]
+    """Return a model's file in a folder: STEM.safetensors, STEM.pt, or a training run's best or last checkpoint."""
+    names = [f"{spec.file_stem}{ending}" for ending in ENDINGS]
     names += [f"checkpoint_{spec.name}_{kind}.pt" for kind in ("best", "last")]
     return next((folder / name for name in names if (folder / name).is_file()), None)
 

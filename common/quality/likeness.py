@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,14 +65,31 @@ def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
 
 def analyse(audio: np.ndarray, rate: int) -> Analysis:
     """Compute pitch and mel-cepstra of audio (N,) at `rate` Hz."""
+    samples = _pad(audio, rate)
+    f0, times = _track(samples, rate, FRAME_PERIOD)
+    envelope = _world().cheaptrick(samples, f0, times, rate)
+    return Analysis(f0, mel_cepstra(envelope, mel_warping(rate)))
+
+
+def track_pitch(audio: np.ndarray, rate: int, period: float) -> np.ndarray:
+    """Pitch in Hz, 0 where unvoiced, of audio (N,), every `period` milliseconds. DataError where pyworld is not installed."""
+    return _track(_pad(audio, rate), rate, period)[0]
+
+
+def _pad(audio: np.ndarray, rate: int) -> np.ndarray:
+    samples = np.asarray(audio, dtype=np.float64)
+    return np.pad(samples, (0, max(0, math.ceil(SHORTEST * rate) - len(samples))))
+
+
+def _track(samples: np.ndarray, rate: int, period: float) -> tuple[np.ndarray, np.ndarray]:
+    rough, times = _world().dio(samples, rate, frame_period=period)
+    return _world().stonemask(samples, rough, times, rate), times
+
+
+def _world() -> Any:
     with optional_import(pkg_resources={"get_distribution": _Version}):
         import pyworld
-    samples = np.asarray(audio, dtype=np.float64)
-    samples = np.pad(samples, (0, max(0, math.ceil(SHORTEST * rate) - len(samples))))
-    rough, times = pyworld.dio(samples, rate, frame_period=FRAME_PERIOD)
-    f0 = pyworld.stonemask(samples, rough, times, rate)
-    envelope = pyworld.cheaptrick(samples, f0, times, rate)
-    return Analysis(f0, mel_cepstra(envelope, mel_warping(rate)))
+    return pyworld
 
 
 def mel_cepstra(envelope: np.ndarray, alpha: float, order: int = ORDER) -> np.ndarray:

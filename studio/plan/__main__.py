@@ -27,7 +27,7 @@ from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import display_path
 from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
 from common.spec import ModelSpec
-from models import REGISTRY
+from models import RECIPE
 from studio.arguments import project_parser
 from studio.plan import proposal
 from studio.plan.commands import data_argv, option_argv, report_options, train_argv
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> None:
     gpu = not options.cpu and precision.gpu_count() > 0
     half = gpu or precision.has_fast_half(torch.device("cpu"))
     plan = Plan(seed=options.seed, threads=usable_threads(), cpu=options.cpu, models={})
-    for spec in REGISTRY.values():
+    for spec in RECIPE.values():
         start = starts[spec.name]
         request = proposal.PlanRequest(
             warm_start=display_path(start) if start else None,

@@ -14,7 +14,7 @@ from common.errors import DataError
 from common.files import atomic_write, parse_json
 from common.training.optimization import SCHEDULES
 from common.training.options import BEST_BY
-from models import REGISTRY
+from models import RECIPE
 
 VERSION = 1
 
@@ -121,8 +121,8 @@ def parse_plan(text: str, place: str) -> Plan:
     problems = _problems(content, PLAN_CHECKS, "")
     models = content.get("models")
     for name, settings in (models if isinstance(models, dict) else {}).items():
-        if name not in REGISTRY:
-            problems.append(f"models.{name}: no such model, expected some of {', '.join(REGISTRY)}")
+        if name not in RECIPE:
+            problems.append(f"models.{name}: no such model, expected some of {', '.join(RECIPE)}")
         elif not isinstance(settings, dict):
             problems.append(f"models.{name}: {settings!r}, expected a JSON object")
         else:

@@ -24,7 +24,7 @@ from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.options import from_options
 from common.run.interrupt import StopRequest
-from models import REGISTRY
+from models import RECIPE
 from studio.arguments import project_parser
 from studio.plan.commands import option_argv, train_argv
 from studio.plan.file import ModelPlan, Plan, read_plan
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
         progress = Progress(project.root / "runs" / "progress.json")
-        for name in [name for name in REGISTRY if name in plan.models]:
+        for name in [name for name in RECIPE if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
                 print(f"stopped: {project.command('studio.train')} resumes it")
                 return stop.exit_code

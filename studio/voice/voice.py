@@ -85,7 +85,7 @@ def write_model(project: Project, name: str, settings: ModelPlan) -> dict[str, A
     strength = start_strength(settings)
     if spec.role == "vocoder" and strength is not None:
         checkpoint["data"] = checkpoint["data"] | {STRENGTH: strength}
-    save_copy(project.voice / f"{spec.flag}.safetensors", checkpoint)
+    save_copy(project.voice / f"{spec.file_stem}.safetensors", checkpoint)
     return {key: checkpoint.get(key) for key in ("config", "data", "epoch", "iteration", "best")}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import loaders
 from benchmarks.gpu_page import LOADER_GOALS, MARK
-from models import REGISTRY
+from models import RECIPE
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def test_a_trial_measures_every_loader(capsys: pytest.CaptureFixture[str]) -> No
     *_, last = capsys.readouterr().out.splitlines()
     rows = json.loads(last.removeprefix(MARK))["rows"]
     measured = [(row["model"], row["source"], row["workers"]) for row in rows]
-    assert measured == [(model, source, n) for model in REGISTRY for source in ("wav", "stored mels") for n in (0, 1)]
+    assert measured == [(model, source, n) for model in RECIPE for source in ("wav", "stored mels") for n in (0, 1)]
     for row in rows:
         of_core = row["per_cpu_sec"] if row["workers"] == 0 else row["items_per_sec"]
         assert row["needed"] == math.ceil(LOADER_GOALS[row["model"]] / of_core) >= 1

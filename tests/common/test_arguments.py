@@ -118,10 +118,10 @@ def test_ways_to_name_the_model(words: list[str]) -> None:
 def test_help_with_and_without_a_model(capsys) -> None:
     shared = ["--epochs ", "--grad-accumulation-steps ", "--deterministic"]
     both = [
-        "{Tacotron2,WaveGlow}",
+        "{Tacotron2,WaveGlow,PulseNoise}",
         *shared,
-        "1501 for Tacotron2; 1001 for WaveGlow",
-        "1.0 for Tacotron2; off for WaveGlow",
+        "1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise",
+        "1.0 for Tacotron2; off for WaveGlow; 1.0 for PulseNoise",
     ]
     own = [*shared, "(default: 1001)", "10 with --amp, else 4", "(default: off)", "--wn-channels"]
     for words, expected in ((["-h"], both), (["-m", "WaveGlow", "--help"], own)):

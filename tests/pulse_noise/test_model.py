@@ -1,0 +1,119 @@
+"""Pulse-noise as a vocoder: pitch from mels, streams, batches, and what it refuses; its loss and its data."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from common.errors import DataError, UsageError
+from common.quality.likeness import track_pitch
+from pulse_noise.data_function import augment
+from pulse_noise.loss_function import PitchLoss, PitchTargets
+from pulse_noise.model import PulseNoise
+from pulse_noise.spec import SPEC, advise, draw_noise
+from pulse_noise.synthesis import pulse_train
+
+MELS, FRAMES, HOP = 20, 150, 256
+
+
+@pytest.fixture(scope="module")
+def model() -> PulseNoise:
+    torch.manual_seed(0)
+    return PulseNoise(n_mel_channels=MELS, channels=8, pitches=16).eval()
+
+
+def speech(batch: int = 1, seed: int = 0) -> torch.Tensor:
+    """Smooth log-mels (B, M, T)."""
+    noise = torch.randn(batch, MELS, FRAMES, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.avg_pool1d(noise, 9, 1, 4) * 3 - 4
+
+
+def test_a_sure_network_gives_its_pitch_and_voicing(model: PulseNoise, monkeypatch) -> None:
+    logits = torch.full((1, 17, 12), -20.0)
+    logits[0, 5, :6] = logits[0, 6, :6] = 0.0  # midway between two pitches, for six voiced frames
+    logits[0, 9, 6:] = 0.0
+    logits[0, -1, :6] = 5.0
+    monkeypatch.setattr(model, "forward", lambda mels: logits)
+    pitch, voicing = model.read_pitch(torch.zeros(1, MELS, 12))
+    low, high = math.log(50), math.log(600)
+    # unvoiced frames continue the last voiced pitch
+    assert pitch.numpy() == pytest.approx(np.full(12, math.exp(low + 5.5 / 15 * (high - low))), rel=1e-4)
+    assert (voicing[:6] > 0.99).all() and (voicing[6:] < 0.01).all()
+
+
+def test_joined_parts_are_the_whole(model: PulseNoise) -> None:
+    mels = speech()
+    noise = torch.randn(1, (FRAMES - 1) * HOP, generator=torch.Generator().manual_seed(1))
+    whole = model.infer(mels, noise)
+    parts = list(model.stream(mels, noise, first=16, others=50))
+    assert len(parts) == 4 and whole.abs().max() > 0.01
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-3)
+
+
+def test_an_item_does_not_depend_on_its_batch(model: PulseNoise) -> None:
+    mels = speech(2)
+    noise = torch.randn(2, (FRAMES - 1) * HOP)
+    torch.testing.assert_close(model.infer(mels, noise)[1:], model.infer(mels[1:], noise[1:]))
+    assert draw_noise(model, mels, None).shape == noise.shape
+
+
+@pytest.mark.parametrize(
+    ("mels", "words"),
+    [
+        (torch.full((1, MELS, 20), math.nan), "NaN"),
+        (torch.zeros(1, MELS, 0), "0 frames"),
+        (torch.zeros(1, MELS + 1, 20), "shape"),
+    ],
+)
+def test_unusable_mels_are_refused(model: PulseNoise, mels: torch.Tensor, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        next(model.stream(mels, torch.zeros(1, max(0, mels.shape[2] - 1) * HOP)))
+
+
+def test_impossible_dimensions_are_refused() -> None:
+    with pytest.raises(UsageError, match="lowest"):
+        PulseNoise(lowest_pitch=400.0, highest_pitch=100.0)
+
+
+def test_the_loss_is_least_at_the_target() -> None:
+    targets = PitchTargets(torch.tensor([[3.0, 0.0]]), torch.tensor([[True, False]]))
+    wanted = torch.softmax(-0.5 * ((torch.arange(8) - 3.0) / 0.8).square(), 0)
+    logits = torch.zeros(1, 9, 2)
+    logits[0, :8, 0] = wanted.log()
+    logits[0, 8] = torch.tensor([20.0, -20.0])
+    terms = PitchLoss().terms(logits, targets)
+    entropy = -(wanted * wanted.log()).sum()
+    assert terms["pitch"].item() == pytest.approx(entropy.item(), abs=1e-5) and terms["voicing"].item() < 1e-6
+    other = logits.clone()
+    other[0, :8, 1] = torch.randn(8)  # an unvoiced frame's pitch does not count
+    assert PitchLoss()(other, targets).item() == pytest.approx(PitchLoss()(logits, targets).item())
+    other[0, 4, 0] += 0.5
+    assert PitchLoss().terms(other, targets)["pitch"] > terms["pitch"]
+
+
+def test_augmentation_keeps_the_shape_and_repeats_with_its_seed() -> None:
+    mels = speech()[0]
+    one, same, other = (augment(mels, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert one.shape == mels.shape and torch.equal(one, same) and not torch.equal(one, other)
+
+
+def test_advice_makes_about_1500_steps() -> None:
+    for minutes in (3.0, 30.0, 600.0):
+        options = advise(minutes, 0, False).options
+        steps = options["epochs"] * max(1, 12 * minutes // options["batch_size"])
+        assert 1200 < steps < 3000
+
+
+def test_pyworld_finds_the_pitch_of_a_pulse_train() -> None:
+    if find_spec("pyworld") is None:
+        pytest.skip("pyworld is not installed")
+    found = track_pitch(0.1 * pulse_train(torch.full((22050,), 150.0), 22050).numpy(), 22050, 10.0)[10:-10]
+    assert np.median(found) == pytest.approx(150, abs=0.5) and (found > 0).mean() > 0.9
+
+
+def test_its_file_in_a_voice_is_called_pitch() -> None:
+    assert (SPEC.flag, SPEC.file_stem, SPEC.role) == ("pulse-noise", "pitch", "vocoder")
