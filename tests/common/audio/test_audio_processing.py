@@ -410,9 +410,11 @@ def test_a_header_that_promises_eight_thousand_million_samples(tmp_path: Path) -
 def test_a_file_that_vanishes_while_it_is_read_is_missing(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "a.wav"
     save_audio(path, torch.zeros(100), 22050)
-    monkeypatch.setattr(
-        "common.audio.audio_processing._missing_wav_bytes", lambda name: path.rename("away") or open(path)
-    )
-    monkeypatch.chdir(tmp_path)
+
+    def vanish(name: str) -> int:
+        path.unlink()
+        return len(path.read_bytes())
+
+    monkeypatch.setattr("common.audio.audio_processing._missing_wav_bytes", vanish)
     with pytest.raises(DataError, match=r"a\.wav: no such audio file"):
         load_audio(path, 22050)
