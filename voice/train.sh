@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Retrain the embedded voice: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday. Safe to interrupt and run again.
+# Retrain the embedded voice: bash voice/train.sh Tacotron2 | WaveGlow | PulseNoise | tuned | everyday. Safe to interrupt and run again.
 # First make the corpus and its mels once, as described in voice/make_corpus.py. Tacotron2 and WaveGlow can train at the same time on
 # two cores. "tuned" then trains the WaveGlow further, with two thirds of the mels predicted by the Tacotron 2; this did not improve
 # the shipped voice (README.md). "everyday" trains the Tacotron 2 further, on all lines of the first corpus and the everyday sentences.
@@ -27,6 +27,8 @@ case ${1:-} in
     for part in train val; do cat $corpus/mel_{,everyday_}$part.txt > $corpus/mel_mixed_$part.txt; done ;;
   WaveGlow) flags="$waveglow -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
     --epochs 106 -lr 1.5e-3 --warmup-steps 300" ;;
+  PulseNoise) flags="-m PulseNoise -d $corpus --training-files $corpus/audio_train.txt --validation-files $corpus/audio_val.txt
+    --epochs 6" ;;
   tuned) flags="$waveglow -d output --training-files output/mixed_train.txt --validation-files output/mixed_val.txt
     --epochs 15 -lr 6e-4 --warmup-steps 100 --warm-start output/voice/WaveGlow/checkpoint_WaveGlow_last.pt"
     [ -e output/voice/tuned ] || .venv/bin/python -m scripts.predict_mels output/voice/Tacotron2/checkpoint_Tacotron2_last.pt \
@@ -34,7 +36,7 @@ case ${1:-} in
     for part in train val; do
       awk '{ print (NR % 3 ? "voice_predicted/" : "voice_corpus/") $0 }' $corpus/audio_$part.txt > output/mixed_$part.txt
     done ;;
-  *) echo "usage: bash voice/train.sh Tacotron2 | WaveGlow | tuned | everyday" >&2; exit 2 ;;
+  *) echo "usage: bash voice/train.sh Tacotron2 | WaveGlow | PulseNoise | tuned | everyday" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086
 exec .venv/bin/python -m multiproc --nproc "${PROCESSES:-1}" train.py -o "output/voice/$1" $shared $flags "${@:2}"
