@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import multiprocessing
 import os
 import signal
@@ -104,6 +105,7 @@ def _ignore_signals(_: int) -> None:
 
     Terminals and schedulers signal every process of a run. A second SIGTERM ends the worker: Python sends it if the parent fails.
     """
+    gc.freeze()  # as in common.data.parallel: a worker finalises nothing that it inherited
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))

@@ -267,7 +267,13 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add_voice_argument(parser)
     for spec in REGISTRY.values():
-        add(f"--{spec.flag}", type=Path, metavar="CHECKPOINT", help=f"{spec.role} model (default: random weights)")
+        add(
+            f"--{spec.flag}",
+            dest=spec.flag,
+            type=Path,
+            metavar="CHECKPOINT",
+            help=f"{spec.role} model (default: random weights)",
+        )
     vocoders = [spec.flag for spec in REGISTRY.values() if spec.role == "vocoder"]
     add("--vocoder", choices=vocoders, help="vocoder (default: the one with a checkpoint, or the first)")
     add_vocoding_arguments(parser)

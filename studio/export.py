@@ -18,7 +18,7 @@ from common.inference.config import SynthesisConfig
 from common.inference.voice_folder import read_voice_folder
 from common.options import from_options
 from exports.targets import TARGETS, Source, check_packages, export
-from models import REGISTRY
+from models import RECIPE
 from studio.arguments import project_parser
 from studio.project import Project
 from studio.share import pack, packed_voice
@@ -50,8 +50,8 @@ def main(argv: list[str] | None = None) -> None:
 def load_source(project: Project) -> Source:
     """Load the plain models of a project's voice on the CPU. Raises DataError if it has no vocoder model."""
     folder = project.require(project.voice, "studio.train")
-    found = read_voice_folder(folder, REGISTRY.values())
-    vocoders = vocoder_flags(REGISTRY.values())
+    found = read_voice_folder(folder, RECIPE.values())
+    vocoders = vocoder_flags(RECIPE.values())
     own = next((flag for flag in vocoders if flag in found), None)
     if own is None:
         raise DataError(f"{folder}: no {' or '.join(vocoders)} in it; an export needs a vocoder model")

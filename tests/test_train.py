@@ -114,7 +114,7 @@ def test_four_epochs_at_once_or_with_stops_between_are_the_same_bit_for_bit(
     assert losses(tmp_path / "at once") == losses(tmp_path / "stopped")
     curves = events(tmp_path / "stopped", model)  # each step once
     assert sorted(event.step for event in curves.Scalars("train/loss")) == list(range(1, 9))
-    assert [event.step for event in curves.Scalars("validation/loss")] == [2, 4, 6, 8]
+    assert sorted(event.step for event in curves.Scalars("validation/loss")) == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])

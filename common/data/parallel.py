@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -45,6 +46,7 @@ def stream_parallel(
 
 
 def _start_worker(parent: int) -> None:
+    gc.freeze()  # finalising inherited garbage may wait forever for threads that a fork lacks, as ONNX Runtime's sessions do
     torch.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 

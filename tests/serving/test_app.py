@@ -176,7 +176,7 @@ def test_models_and_voices(app: FastAPI) -> None:
         "id": "embedded",
         "object": "voice",
         "default": True,
-        "vocoders": ["griffin-lim", "waveglow"],
+        "vocoders": ["griffin-lim", "waveglow", "pulse-noise"],
         "sampling_rate": 22050,
     }
 

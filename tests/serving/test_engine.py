@@ -303,7 +303,7 @@ def test_a_computation_that_fails_ends_its_request_alone(vocoder: Any, code: str
         return list(await asyncio.gather(*(collect(engine.submit(r)) for r in requests), return_exceptions=True))
 
     with running_engine() as engine:
-        _, neural = engine.voices.all_loaded()
+        _, neural, _ = engine.voices.all_loaded()
         neural.vocoder = vocoder
         failure, sound = run(call())
         assert isinstance(failure, RequestError) and failure.status == 500 and failure.code == code

@@ -43,7 +43,7 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     assert voices.names == ["embedded", "anna", "ben"] and voices.default == "embedded"
     assert voices.vocoders("anna") == [GRIFFIN_LIM]
     assert voices.vocoders("ben") == ["waveglow", GRIFFIN_LIM]
-    assert voices.vocoders("embedded") == [GRIFFIN_LIM, "waveglow"]  # listeners understand it better so
+    assert voices.vocoders("embedded") == [GRIFFIN_LIM, "waveglow", "pulse-noise"]  # listeners understand it better so
     assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna"]
     assert voices_of(tmp_path, embedded=False).names == ["anna", "ben"]
     assert voices_of(tmp_path, vocoder=GRIFFIN_LIM).vocoders("ben")[0] == GRIFFIN_LIM
@@ -91,7 +91,7 @@ def test_settings_of_the_server_reach_each_voice() -> None:
     voices = Voices(ServingConfig(cpu=True, fp16=True, plain=True))
     voices.load("cpu")
     configs = [voice.config for voice in voices.all_loaded()]
-    assert [(config.half, config.int8, config.plain) for config in configs] == [(True, False, True)] * 2
+    assert [(config.half, config.int8, config.plain) for config in configs] == [(True, False, True)] * 3
     assert Voices(ServingConfig(int8=True))._settings.int8
 
 

@@ -27,7 +27,7 @@ from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
 from common.training.state import TrainState
-from models import REGISTRY
+from models import RECIPE, REGISTRY
 from tests.recipe import ROOT, flags, succeed, train_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ PUBLISHED = {
     "epoch", "config", "state_dict", "optimizer", "scaler", "random_rng_states_all", "cuda_rng_state_all"
 }  # fmt: skip
 OURS = {"data", "iteration", "seed"}
-MODELS = pytest.mark.parametrize("model", REGISTRY)
+MODELS = pytest.mark.parametrize("model", RECIPE)
 NEWEST = "checkpoint_WaveGlow_last"
 CPU = Dist(0, 0, 1, torch.device("cpu"))
 
@@ -336,7 +336,7 @@ def test_safetensors_speak_and_warm_start(tmp_path: Path, fresh) -> None:
     words = ["-i", tmp_path / "phrases.txt", "--cpu", "--seed", 0]
     (tmp_path / "phrases.txt").write_text("Two.\n")
     models_of: dict[str, list[object]] = {".pt": [], ".safetensors": []}
-    for model in REGISTRY:
+    for model in RECIPE:
         out = tmp_path / f"{model}.safetensors"
         command.main(["convert", str(train_tiny_model(model)), str(out)])
         models_of[".pt"] += [f"--{model.lower()}", train_tiny_model(model)]

@@ -19,7 +19,7 @@ from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
-from models import REGISTRY
+from models import RECIPE, REGISTRY
 from synthesizer import Synthesizer
 from tests.recipe import flags, run, train_tiny_model
 
@@ -159,7 +159,7 @@ def test_losses_may_be_infinite(tmp_path: Path, valid: dict[str, Any]) -> None:
     assert loaded["best"]["loss"] == loaded["epoch_totals"]["loss"] == math.inf
 
 
-@pytest.mark.parametrize("model", REGISTRY)
+@pytest.mark.parametrize("model", RECIPE)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_name_the_file_before_anything_is_spoken(
     tmp_path, model: str, value: float
@@ -170,7 +170,7 @@ def test_weights_that_are_not_finite_name_the_file_before_anything_is_spoken(
     path = write(tmp_path, content)
     (tmp_path / "phrases.txt").write_text("Two.\n")
     words = ["--cpu", "-i", tmp_path / "phrases.txt", "-o", tmp_path / "out"]
-    for other in REGISTRY:
+    for other in RECIPE:
         words += [f"--{other.lower()}", path if other == model else train_tiny_model(other)]
     result = run("inference.py", *words)
     assert (result.code, result.out) == (1, "")

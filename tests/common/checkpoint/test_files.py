@@ -27,7 +27,7 @@ from common.run.distributed import Dist
 from common.training import snapshot
 from common.training.arguments import parse_training_arguments
 from common.training.optimization import Pace
-from models import REGISTRY
+from models import RECIPE, REGISTRY
 from tests.recipe import flags, train_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -323,7 +323,7 @@ def assert_weights(state, model, half):
 @pytest.mark.parametrize(
     ("prefix", "parts"), [(prefix, "all") for prefix in ("", "module.1.")] + [("module.", parts) for parts in PARTS]
 )
-@pytest.mark.parametrize("model", REGISTRY)
+@pytest.mark.parametrize("model", RECIPE)
 def test_every_layout_of_names_and_states_goes_on(tmp_path, model, prefix, parts):
     """float32 as new PyTorch pickles and float16 as old PyTorch did."""
     ours = load_checkpoint(train_tiny_model(model))

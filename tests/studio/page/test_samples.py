@@ -56,7 +56,7 @@ def test_choices_are_those_that_are_there(project: Project, tmp_path: Path) -> N
     ]
     assert [option.key for option in list_vocoders(project)] == [
         *("own", "griffin-lim", "voice waveglow"),
-        *("WaveGlow best", "WaveGlow last", "WaveGlow 0", "embedded waveglow"),
+        *("WaveGlow best", "WaveGlow last", "WaveGlow 0", "embedded waveglow", "embedded pulse-noise"),
     ]
     assert [option.key for option in list_voices(Project(name="none", projects=tmp_path))] == ["embedded"]
 

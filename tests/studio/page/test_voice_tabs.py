@@ -69,10 +69,10 @@ def test_the_embedded_voice_speaks(page, server: PageServer) -> None:
     skip_without_evaluators()
     open_tab(page, "Speak")
     choose(page, "speak-voice", "the embedded voice")
-    fill(page, "speak-text", TEXT)
     click_on(page, "button.label-wrap", "Settings")
     wait(lambda: any(field.is_displayed() for field in page.find_elements("id", "speak-seed")))
-    fill(page, "speak-seed", "5")
+    fill(page, "speak-seed", "5")  # before the text: the page needs a moment to take a number
+    fill(page, "speak-text", TEXT)
     click(page, "speak")
     message = wait(lambda: "s of speech" in (text := value_of(page, "speak-message")) and text)
     samples, rate = finished_audio(page, "speak-audio")
