@@ -1,11 +1,11 @@
-"""Pulse-noise's entry in the registry."""
+"""Pulse-noise's entry in the registry. The model is imported only where it is used: most runs use another."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,12 +13,36 @@ from torch import Tensor
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.draws import Draws
 from common.spec import Advice, ModelSpec, Options, Preview, TrainingDefaults, VocoderInference
-from pulse_noise.data_function import PitchDataset, PulseNoiseBatch
-from pulse_noise.loss_function import PitchLoss
-from pulse_noise.model import PulseNoise
+
+if TYPE_CHECKING:
+    from common.data.filelist import Utterance
+    from pulse_noise.data_function import PitchDataset, PulseNoiseBatch
+    from pulse_noise.loss_function import PitchLoss
+    from pulse_noise.model import PulseNoise
 
 STEPS, CLIPS_A_MINUTE = 1500, 12  # steps that suffice for one speaker; clips of five seconds
 BATCH_SIZE = 16
+
+
+def build(**config: Any) -> PulseNoise:
+    """Build the model."""
+    from pulse_noise.model import PulseNoise
+
+    return PulseNoise(**config)
+
+
+def make_dataset(options: Options, utterances: list[Utterance]) -> PitchDataset:
+    """The clips of a filelist."""
+    from pulse_noise.data_function import PitchDataset
+
+    return PitchDataset(options, utterances)
+
+
+def make_loss(options: Options) -> PitchLoss:
+    """The criterion."""
+    from pulse_noise.loss_function import PitchLoss
+
+    return PitchLoss()
 
 
 def config_from_options(options: Options) -> dict[str, Any]:
@@ -67,7 +91,7 @@ SPEC = ModelSpec(
     flag="pulse-noise",
     file_stem="pitch",
     train_command="python train.py -m PulseNoise --training-files FILELIST",
-    build=PulseNoise,
+    build=build,
     add_arguments=lambda parser: None,
     add_training_arguments=lambda parser: None,
     config_from_options=config_from_options,
@@ -79,9 +103,9 @@ SPEC = ModelSpec(
         weight_decay=0.0,
         grad_clip_thresh=1.0,
     ),
-    make_dataset=PitchDataset,
-    check_clips=PitchDataset.check_clips,
-    make_loss=lambda options: PitchLoss(),
+    make_dataset=make_dataset,
+    check_clips=lambda dataset: dataset.check_clips(),
+    make_loss=make_loss,
     preview=preview,
     advise=advise,
     inference=VocoderInference(
