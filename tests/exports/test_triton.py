@@ -29,6 +29,8 @@ from exports.triton import CHECKPOINTS, WARM_UP
 from synthesizer import Line, Synthesizer
 from tests.recipe import ROOT
 
+pytestmark = pytest.mark.slow  # exports are made in a process of their own
+
 SERVER = ROOT / ".venv-triton" / "lib"
 TEXTS = ["Two.", "Ten past nine.", "It is a quarter to eleven.", "Good morning, and good night.", "Seven small boats."]
 LONG = "It is nine. The boats lie in the harbour, white and blue. " * 4  # in pieces

@@ -11,12 +11,12 @@ from scipy.io import wavfile
 
 from common.errors import DataError
 from common.inference.voice_folder import default_vocoder, find_checkpoint, read_voice_folder, voice_name
-from models import REGISTRY
+from models import RECIPE
 from serving.config import ServingConfig
 from serving.voices import find_voices
 from tests.recipe import run, succeed, train_tiny_model
 
-SPECS = REGISTRY.values()
+SPECS = RECIPE.values()
 
 
 @pytest.fixture
@@ -79,4 +79,4 @@ def test_the_first_of_several_files_of_a_model_is_taken(tmp_path: Path) -> None:
     names += ["checkpoint_WaveGlow_best.pt", "checkpoint_WaveGlow_last.pt"]
     for name in reversed(names):
         (tmp_path / name).touch()
-        assert find_checkpoint(tmp_path, REGISTRY["WaveGlow"]) == tmp_path / name
+        assert find_checkpoint(tmp_path, RECIPE["WaveGlow"]) == tmp_path / name

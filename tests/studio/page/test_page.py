@@ -322,40 +322,18 @@ def test_a_server_with_an_open_page_ends_at_once_and_in_silence(browser, project
     assert server.output.read_text() == start
 
 
-SLOW = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 1_000_000}  # bytes a second
 SIZE = 30_000_000  # bytes
 
 
-def test_a_page_that_is_closed_during_an_upload_leaves_nothing(browser, server, projects, tmp_path):
-    """The project is made after the server has started: a reload then showed no project, but an error."""
-    recording, uploads = tmp_path / "talk.wav", projects / ".uploads"
+def test_a_project_made_after_the_start_survives_a_reload(browser, server, projects, tmp_path):
+    """A reload showed an error in place of it. test_page_access.py breaks uploads off."""
+    recording = tmp_path / "talk.wav"
     recording.write_bytes(os.urandom(SIZE))
-    before = files_in(uploads)
     open_page(browser, server.address)
     submit(browser, "new-project", "upload", "create", lambda: value_of(browser, "project") == "upload")
-    start = server.output.read_text()
-    closed = browser.current_window_handle
-    browser.execute_cdp_cmd("Network.enable", {})
-    browser.execute_cdp_cmd("Network.emulateNetworkConditions", SLOW)
-    browser.find_element("css selector", "#files input[type=file]").send_keys(str(recording))
-    wait(lambda: files_in(uploads) - before)
-    (part,) = files_in(uploads) - before
-    assert 0 <= part.stat().st_size < SIZE
-    browser.switch_to.new_window("tab")
-    following = browser.current_window_handle
-    browser.switch_to.window(closed)
-    browser.close()
-    browser.switch_to.window(following)
-    wait(lambda: not part.exists())  # pictures of the page may come meanwhile, but no sound
-    assert not [path for path in files_in(uploads) - before if path.suffix == ".wav"]
     open_page(browser, f"{server.address}?project=upload")
     wait(lambda: browser.find_elements("id", "project") and value_of(browser, "project") == "upload")
     drop(browser, recording)
     wait(lambda: value_of(browser, "stored") == "talk.wav")
     assert (projects / "upload" / "recordings" / "talk.wav").read_bytes() == recording.read_bytes()
     browser.get("about:blank")
-    assert server.output.read_text() == start
-
-
-def files_in(folder: Path) -> set[Path]:
-    return {path for path in folder.rglob("*") if path.is_file()}
