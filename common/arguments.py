@@ -61,21 +61,6 @@ def actions_of(add_arguments: Callable[[argparse.ArgumentParser], None]) -> list
     return parser._actions
 
 
-def add_deterministic_argument(group: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the flag that makes results repeat bit for bit."""
-    group.add_argument("--deterministic", action=argparse.BooleanOptionalAction, default=False, help=DETERMINISTIC_HELP)
-
-
-def add_plain_argument(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --plain, which switches the fast ways off."""
-    parser.add_argument("--plain", action="store_true", help=PLAIN_HELP)
-
-
-def add_preparation_arguments(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add --int8."""
-    parser.add_argument("--int8", action="store_true", help=INT8_HELP)
-
-
 def add_retired_arguments(parser: argparse.ArgumentParser, flags: Iterable[str]) -> None:
     """Accept, without effect, those flags that the parser does not define."""
     known = {flag for action in parser._actions for flag in action.option_strings}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from common.arguments import HelpFormatter, add_plain_argument, add_preparation_arguments
+from common.arguments import HelpFormatter
+from common.inference.config import SynthesisConfig
 from common.options import add_fields, from_options
 from common.parser import Parser
 from serving.config import API_KEY_VARIABLE, ConversationConfig, ServingConfig
@@ -29,8 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_fields(parser.add_argument_group("address"), ServingConfig, *ADDRESS)
     voices = parser.add_argument_group("voices")
     add_fields(voices, ServingConfig, *VOICES)
-    add_preparation_arguments(voices)
-    add_plain_argument(voices)
+    add_fields(voices, SynthesisConfig, "int8", "plain")
     add_fields(parser.add_argument_group("load and limits"), ServingConfig, *LIMITS)
     add_fields(parser.add_argument_group("access and log"), ServingConfig, *ACCESS, cors_origin=[])
     add_conversation_arguments(parser)
