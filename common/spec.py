@@ -201,6 +201,8 @@ class ModelSpec:
     advise: Callable[[float, int, bool], Advice] = field(
         default=lambda minutes, weights, gpu: Advice({}, "the defaults of the model")
     )
+    takes_minutes: bool = False  # trains in minutes, on a CPU too; the studio then trains it before the others
+    training_packages: tuple[str, ...] = ()  # modules that training needs beside those of requirements.txt
     free_at_inference: frozenset[str] = frozenset()  # config keys that a flag may override without new training
     inference: AcousticInference | VocoderInference
 

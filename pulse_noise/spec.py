@@ -108,6 +108,8 @@ SPEC = ModelSpec(
     make_loss=make_loss,
     preview=preview,
     advise=advise,
+    takes_minutes=True,
+    training_packages=("pyworld",),
     inference=VocoderInference(
         denoiser=lambda model, audio: lambda sound, strength: sound, vocode=vocode, stream=stream
     ),

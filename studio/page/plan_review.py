@@ -18,9 +18,8 @@ from common.data.pictures import read_png
 from common.errors import DataError
 from common.spec import ModelSpec
 from common.training.arguments import add_training_arguments
-from models import RECIPE
 from studio.plan.__main__ import LEARNING_RATE, Explanation, explain
-from studio.plan.file import Plan, parse_plan, read_plan, write_plan
+from studio.plan.file import MODELS, Plan, parse_plan, read_plan, write_plan
 from studio.plan.machine import Figures
 from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
@@ -68,7 +67,7 @@ def read_explanations(project: Project) -> dict[str, Explanation]:
     if not project.plan.exists():
         return {}
     plan = read_plan(check_inside(project, project.plan))
-    return {name: explain(name, plan, project, figures_of(plan, name)) for name in RECIPE if name in plan.models}
+    return {name: explain(name, plan, project, figures_of(plan, name)) for name in MODELS if name in plan.models}
 
 
 def figures_of(plan: Plan, name: str) -> Figures | None:
@@ -115,7 +114,7 @@ def path_problems(name: str, plan: Plan, project: Project) -> Iterator[str]:
     start = settings.warm_start
     if start is not None and not (is_below(start, project.projects) or is_below(start, EMBEDDED)):
         yield f"{place}.warm_start: {json.dumps(start)}, expected a checkpoint of a project or of the embedded voice"
-    paths = path_options(RECIPE[name])
+    paths = path_options(MODELS[name])
     for option, value in settings.options.items():
         values = value if isinstance(value, list) else [value]
         if not OPTION.fullmatch(option):

@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 
-from models import RECIPE
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.page.plan_review import (
@@ -20,6 +19,7 @@ from studio.page.plan_review import (
     save_plan,
     start_choices,
 )
+from studio.plan.file import MODELS
 from studio.project import Project
 
 RUN = "plan"
@@ -48,7 +48,7 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
         context.jobs.start(chosen, RUN, plan_argv(chosen, start, limit, unit, find_lr, context.cpu))
 
     key = connect_run(context, project, panel, RUN, begin, button, stop, [start, limit, unit, find_lr])
-    views = [component for name in RECIPE for component in add_model(name)]
+    views = [component for name in MODELS for component in add_model(name)]
     text, save, result = add_editor()
 
     def show(name: str | None) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def explanations(project: Project | None) -> list[Any]:
     """Return the values of all models' components; empty ones without a plan."""
     found = read_explanations(project) if project else {}
     values: list[Any] = []
-    for name in RECIPE:
+    for name in MODELS:
         if project is None or name not in found:
             values += ["", "", gr.Image(value=None, visible=False), ""]
             continue

@@ -7,10 +7,10 @@ from typing import Any
 import gradio as gr
 
 from common.web.page import make_picture
-from models import RECIPE
 from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingView, newest_model, studio_train_argv
+from studio.plan.file import MODELS
 
 RUN = "train"
 NEWEST = "newest"
@@ -35,7 +35,7 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
         context.jobs.start(chosen, RUN, studio_train_argv(chosen))
 
     connect_run(context, project, panel, RUN, begin, start, pause, [])
-    model = gr.Radio([NEWEST, *RECIPE], value=NEWEST, label="Model", elem_id="model")
+    model = gr.Radio([NEWEST, *MODELS], value=NEWEST, label="Model", elem_id="model")
     progress = gr.Textbox(label="Progress", interactive=False, lines=2, elem_id="progress")
     losses = make_picture("losses", "Loss by optimizer step, of training and validation")
     alignment = make_picture("alignment", "Alignment of decoder steps and symbols of a validation clip")

@@ -18,8 +18,7 @@ from common.data.filelist import read_filelist
 from common.data.pictures import figure_pixels, plot_losses, read_png
 from common.errors import DataError
 from common.training.checkup import spread
-from models import RECIPE
-from studio.plan.file import ModelPlan, read_plan
+from studio.plan.file import MODELS, ModelPlan, read_plan
 from studio.project import Project, check_inside
 from studio.train.progress import ModelProgress, Progress
 from studio.train.run_log import RunLog
@@ -175,7 +174,7 @@ class TrainingView:
 
 def newest_model(project: Project) -> str:
     """Return the model that was trained last, or the first if none was."""
-    times = {name: _time_of_change(project.run(name) / LOG) for name in RECIPE}
+    times = {name: _time_of_change(project.run(name) / LOG) for name in MODELS}
     return max(times, key=lambda name: times[name])
 
 

@@ -16,6 +16,8 @@ import shlex
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -26,12 +28,12 @@ from common.audio.stft import AudioConfig
 from common.errors import DataError, UsageError, exit_on_user_error
 from common.files import display_path
 from common.options import ABOVE_ZERO, add_fields, from_options, option, problems_of
+from common.quality.evaluators import INSTALL
 from common.spec import ModelSpec
-from models import RECIPE
 from studio.arguments import project_parser
 from studio.plan import proposal
 from studio.plan.commands import data_argv, option_argv, report_options, train_argv
-from studio.plan.file import ModelPlan, Plan, write_plan
+from studio.plan.file import MODELS, NEED, ModelPlan, Plan, write_plan
 from studio.plan.machine import Figures, counts_words, environment, measure, message_of, train_command, usable_threads
 from studio.plan.material import Material, read_material
 from studio.plan.warm_starts import EMBEDDED_NAME, Starts, audio_of, count_weights, find_starts
@@ -47,7 +49,7 @@ class PlanOptions:
 
     project: Project
     start: list[str]
-    hours: float | None = option(None, "time limit for training both models, in hours", metavar="H", check=ABOVE_ZERO)
+    hours: float | None = option(None, "time limit for training all models, in hours", metavar="H", check=ABOVE_ZERO)
     minutes: float | None = option(None, "the same in minutes", metavar="M", check=ABOVE_ZERO)
     find_lr: bool = option(
         False, "test learning rates first, in about 100 steps a model, and plan with the suggested one"
@@ -71,27 +73,53 @@ def main(argv: list[str] | None = None) -> None:
     project = options.project
     material, starts = read_material(project), find_starts(options.start)
     check_rate(material, starts)
-    gpu = not options.cpu and precision.gpu_count() > 0
-    half = gpu or precision.has_fast_half(torch.device("cpu"))
     plan = Plan(seed=options.seed, threads=usable_threads(), cpu=options.cpu, models={})
-    for spec in RECIPE.values():
-        start = starts[spec.name]
-        request = proposal.PlanRequest(
-            warm_start=display_path(start) if start else None,
-            weights=count_weights(start) if start else 0,
-            hours=options.budget,
-            cpu=options.cpu,
-            half=half,
-        )
+    waiting, left, notes = trainable_models(), options.budget, dict[str, dict[str, Any]]()
+    usual, measured = dict[str, int](), dict[str, Figures]()
+    while waiting:
+        spec, hours = waiting[0], proposal.hours_of(waiting[0], waiting, left)
+        request = make_request(starts[spec.name], hours, options.cpu)
         print(f"{spec.name}: measuring ten steps and one report …", flush=True)
-        settings, figures = propose(spec, material, request, plan, project, gpu, _audio_of(starts))
-        plan = replace(plan, models={**plan.models, spec.name: settings})
+        found = propose(spec, material, request, plan, project, _audio_of(starts))
+        plan = replace(plan, models={**plan.models, spec.name: found.settings})
         if options.find_lr:
             plan = with_tested_rate(spec, plan, project)
-        plan = replace(plan, notes=plan.notes | {spec.name: asdict(figures)})
-        print("\n".join(describe(spec, plan, project, figures)), flush=True)
-    write_plan(project.plan, replace(plan, notes={"material": asdict(material), "machine": plan.notes}))
+        left = None if left is None or hours is None else left - (found.settings.hours or hours)
+        usual[spec.name], measured[spec.name] = found.usual_epochs, found.figures
+        notes[spec.name] = asdict(found.figures)
+        plan = replace(plan, notes={"material": asdict(material), "machine": notes})
+        print("\n".join(describe(spec, plan, project, found.figures)), flush=True)
+        waiting = waiting[1:]
+    planned = {name: settings.epochs for name, settings in plan.models.items()}
+    if need := proposal.describe_need(usual, planned, measured, options.budget or 0.0):
+        plan = replace(plan, notes=plan.notes | {NEED: need})
+        print(need)
+    write_plan(project.plan, plan)
     print(f"{display_path(project.plan)}: edit it, then run {project.command('studio.train')}")
+
+
+def trainable_models() -> list[ModelSpec]:
+    """Return the models to plan in the order of their training; one whose packages are missing is named and left out."""
+    found = []
+    for spec in MODELS.values():
+        missing = [name for name in spec.training_packages if find_spec(name) is None]
+        if missing:
+            print(f"{spec.name}: left out, not installed: {', '.join(missing)}; {INSTALL}")
+        else:
+            found.append(spec)
+    return found
+
+
+def make_request(start: Path | None, hours: float | None, cpu: bool) -> proposal.PlanRequest:
+    """Return the request for one model."""
+    gpu = not cpu and precision.gpu_count() > 0
+    return proposal.PlanRequest(
+        warm_start=display_path(start) if start else None,
+        weights=count_weights(start) if start else 0,
+        hours=hours,
+        gpu=gpu,
+        half=gpu or precision.has_fast_half(torch.device("cpu")),
+    )
 
 
 def check_rate(material: Material, starts: Starts) -> None:
@@ -106,36 +134,40 @@ def _audio_of(starts: Starts) -> dict[str, Any]:
     return next((audio_of(path) for path in starts.values() if path), {})
 
 
+class Proposal(NamedTuple):
+    """A model's settings, what was measured with them, and the epochs that are usual for this much data."""
+
+    settings: ModelPlan
+    figures: Figures
+    usual_epochs: int
+
+
 def propose(
     spec: ModelSpec,
     material: Material,
     request: proposal.PlanRequest,
     plan: Plan,
     project: Project,
-    gpu: bool,
     audio: dict[str, Any],
-) -> tuple[ModelPlan, Figures]:
+) -> Proposal:
     """Choose the settings of a model, and measure its steps with them."""
-    advice = proposal.advise(spec, material, request, gpu)
+    advice = proposal.advise(spec, material, request)
     wanted = proposal.wanted_batch(advice, spec, material.clips)
     usual = {"epochs": spec.training.epochs, "learning_rate": spec.training.learning_rate, "warmup_steps": 0}
     named = {name: advice.options.get(name, value) for name, value in usual.items()}
-    options = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}
-    if not request.warm_start:  # a warm start has its own settings of audio
-        options |= {name: value for name, value in audio.items() if value != getattr(AudioConfig, name)}
-    if "text_cleaners" in spec.stored_options:
-        options |= material.text_options
+    advised = {name: value for name, value in advice.options.items() if name not in (*named, "batch_size")}
+    options = advised | data_options(spec, material, {} if request.warm_start else audio)  # a start has its own audio
     draft = draft_of(spec, request, options, wanted, material)
     figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
     batch, accumulation = proposal.choose_batch(wanted, figures)
     if not figures.step_seconds:
         draft = replace(draft, batch_size=batch.value, grad_accumulation_steps=accumulation.value)
         figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
-    hours = proposal.hours_of(spec, request.hours)
-    length = proposal.choose_length(named["epochs"], figures, hours)
-    epochs = length["epochs"].value
+    length = proposal.choose_length(named["epochs"], draft.report_lines, figures, request.hours)
+    epochs, lines = length["epochs"].value, length["report_lines"].value
+    figures = replace(figures, report_seconds=figures.report_seconds * lines / draft.report_lines)
     choices = {
-        "warm_start": proposal.choose_start(request, material),
+        "warm_start": proposal.choose_start(spec, request, material),
         "batch_size": batch,
         "grad_accumulation_steps": accumulation,
         **length,
@@ -145,7 +177,16 @@ def propose(
     }
     values = {name: choice.value for name, choice in choices.items()}
     reasons = {"options": advice.reason} | {name: choice.reason for name, choice in choices.items()}
-    return replace(draft, **values, hours=hours, reasons=reasons), figures
+    hours = proposal.needed_hours(
+        request.hours, proposal.expected_seconds(epochs, length["report_every"].value, figures)
+    )
+    return Proposal(replace(draft, **values, hours=hours, reasons=reasons), figures, named["epochs"])
+
+
+def data_options(spec: ModelSpec, material: Material, audio: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of train.py for settings of audio, and for texts if the model reads any."""
+    options = {name: value for name, value in audio.items() if value != getattr(AudioConfig, name)}
+    return options | (material.text_options if "text_cleaners" in spec.stored_options else {})
 
 
 def draft_of(
@@ -231,7 +272,7 @@ def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) ->
     reports = proposal.count_reports(settings.epochs, settings.report_every)
     parts = [f"{duration(steps)} of steps", f"{duration(reports * figures.report_seconds)} of {reports} reports"]
     parts.append(f"{duration(figures.start_seconds)} to start")
-    total = duration(steps + reports * figures.report_seconds + figures.start_seconds)
+    total = duration(proposal.expected_seconds(settings.epochs, settings.report_every, figures))
     place = f"{figures.device}, {'1 thread' if threads == 1 else f'{threads} threads'}"
     source = f"an estimate from {len(figures.step_seconds)} measured steps and one report"
     return f"{total} at most on {place}: {', '.join(parts)}; {source}"

@@ -12,11 +12,15 @@ from typing import Any
 from common.arguments import LARGEST_SEED
 from common.errors import DataError
 from common.files import atomic_write, parse_json
+from common.spec import ModelSpec
 from common.training.optimization import SCHEDULES
 from common.training.options import BEST_BY
-from models import RECIPE
+from models import REGISTRY
 
 VERSION = 1
+NEED = "need"  # in the notes: what a short time limit lacks, in words
+# The models of a voice in the order of their training: what takes minutes comes first.
+MODELS: dict[str, ModelSpec] = dict(sorted(REGISTRY.items(), key=lambda item: not item[1].takes_minutes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +125,8 @@ def parse_plan(text: str, place: str) -> Plan:
     problems = _problems(content, PLAN_CHECKS, "")
     models = content.get("models")
     for name, settings in (models if isinstance(models, dict) else {}).items():
-        if name not in RECIPE:
-            problems.append(f"models.{name}: no such model, expected some of {', '.join(RECIPE)}")
+        if name not in MODELS:
+            problems.append(f"models.{name}: no such model, expected some of {', '.join(MODELS)}")
         elif not isinstance(settings, dict):
             problems.append(f"models.{name}: {settings!r}, expected a JSON object")
         else:

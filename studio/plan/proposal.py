@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,11 +18,14 @@ from studio.wording import HOUR, duration
 REPORTS = 20  # a run
 PATIENCE = 10  # reports without a gain
 LINES = 12  # of a report at most
-SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of the time limit
+SHARES = {"acoustic": 0.6, "vocoder": 0.4}  # of the time limit, for models that take hours
+QUICK_SHARE = 0.25  # at most, for one that takes minutes
+SPARE = 2.0  # times the expected time: a model that needs less than its share leaves the rest to those after it
 OVERHEAD = 0.9  # share of the time for the start, steps and reports; checkpoints take the rest
-REPORT_SHARE = 0.25  # of that time
+REPORT_SHARE = 0.2  # of that time
 FEWEST_REPORTS = 2  # after the first epoch and after the last
 FEWEST_MINUTES = 5.0
+FAR = 0.5  # of the usual epochs; a limit that allows fewer is named as too short
 WORDS_WIN = (
     "the recogniser is installed: among checkpoints close to the lowest validation loss, the fewest wrong words win"
 )
@@ -40,26 +44,28 @@ class PlanRequest:
 
     warm_start: str | None
     weights: int = 0  # of the warm start
-    hours: float | None = None  # for all models
-    cpu: bool = False  # even if there is a GPU
+    hours: float | None = None  # for this model
+    gpu: bool = False  # train on one
     half: bool = False  # the device is fast in half precision
 
 
-def choose_start(request: PlanRequest, material: Material) -> Setting:
+def choose_start(spec: ModelSpec, request: PlanRequest, material: Material) -> Setting:
     """Describe the warm start; warn about random weights for little data."""
     if request.warm_start:
         return Setting(request.warm_start, "a trained model only has the voice left to learn")
+    if spec.takes_minutes:
+        return Setting(None, "all weights start at random: this model learns in minutes")
     few = material.minutes < 60
     warning = f"; {material.minutes:.0f} min of speech are rarely enough for that: leave out --from none" if few else ""
     return Setting(None, f"--from none: all weights start at random{warning}")
 
 
-def advise(spec: ModelSpec, material: Material, request: PlanRequest, gpu: bool) -> Advice:
+def advise(spec: ModelSpec, material: Material, request: PlanRequest) -> Advice:
     """Return the model's own advice, with --amp if that is fast, and a warning about very little data.
 
     With another alphabet nothing is frozen.
     """
-    advice = spec.advise(material.minutes, request.weights, gpu)
+    advice = spec.advise(material.minutes, request.weights, request.gpu)
     if material.text_options and "freeze" in advice.options:
         options = {name: value for name, value in advice.options.items() if name != "freeze"}
         reason = "the texts are not English: the model learns to read them as well as the voice"
@@ -110,30 +116,60 @@ def count_reports(epochs: int, every: int) -> int:
     return (epochs - 1) // every + 1 + ((epochs - 1) % every > 0)
 
 
-def choose_length(advised: int, figures: Figures, hours: float | None) -> dict[str, Setting]:
-    """Choose the number of epochs, and the epochs between reports: as advised, or as many as fit into a model's hours.
+def choose_length(advised: int, lines: int, figures: Figures, hours: float | None) -> dict[str, Setting]:
+    """Choose the number of epochs, the epochs between reports and their lines: as advised, or as fit into a model's hours.
 
-    The start and the reports come off the time first; reports take at most a quarter, but there are at least two.
+    The start and the reports come off the time first; reports take at most a fifth. There are at least two, of fewer lines if need
+    be: train.py reports after the first epoch and after the last.
     """
     steps, seconds = figures.steps_per_epoch, step_seconds(figures)
     each = f"an epoch is {steps} step{'s' if steps > 1 else ''} of {seconds:.2f} s"
+    many = Setting(lines, f"lines of validation that each report speaks, {LINES} at most")
     if hours is None:
         reason = f"usual for this much data; {each}"
-        return {"epochs": Setting(advised, reason), "report_every": choose_reports(advised, REPORTS)}
+        return {
+            "epochs": Setting(advised, reason),
+            "report_every": choose_reports(advised, REPORTS),
+            "report_lines": many,
+        }
     room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds)
-    report, reports = figures.report_seconds, REPORTS
-    if REPORTS * report > REPORT_SHARE * room:
-        reports = max(FEWEST_REPORTS, int(REPORT_SHARE * room / report))
+    report, reports, most = figures.report_seconds, REPORTS, REPORT_SHARE * room
+    if REPORTS * report > most:
+        reports = max(FEWEST_REPORTS, int(most / report))
+    if reports * report > most:
+        share = most / (reports * report)
+        many = Setting(max(1, int(lines * share)), f"as many as a fifth of {duration(HOUR * hours)} has room for")
+        report *= many.value / lines
     epochs = int((room - reports * report) / (steps * seconds))
     if epochs >= advised:
         reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
-        return {"epochs": Setting(advised, reason), "report_every": choose_reports(advised, reports)}
-    rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
-    reason = f"as many as fit into {duration(HOUR * hours)} {rest}, instead of the usual {advised}; {each}"
-    if epochs < 1:
-        reason = f"{duration(HOUR * hours)} may be too short for one epoch {rest}; {each}"
+        epochs = advised
+    else:
+        rest = f"beside {duration(figures.start_seconds)} to start and reports of {duration(report)}"
+        reason = f"as many as fit into {duration(HOUR * hours)} {rest}, instead of the usual {advised}; {each}"
+        if epochs < 1:
+            reason = f"{duration(HOUR * hours)} may be too short for one epoch {rest}; {each}"
     epochs = max(1, epochs)
-    return {"epochs": Setting(epochs, reason), "report_every": choose_reports(epochs, reports)}
+    return {"epochs": Setting(epochs, reason), "report_every": choose_reports(epochs, reports), "report_lines": many}
+
+
+def expected_seconds(epochs: int, report_every: int, figures: Figures) -> float:
+    """Estimate the time of a training from what was measured: steps, reports and the start."""
+    steps = epochs * figures.steps_per_epoch * step_seconds(figures)
+    return steps + count_reports(epochs, report_every) * figures.report_seconds + figures.start_seconds
+
+
+def describe_need(
+    usual: Mapping[str, int], planned: Mapping[str, int], figures: Mapping[str, Figures], limit: float
+) -> str:
+    """Say how many hours the usual epochs of all models need, where the limit, in hours, allows far fewer; else ""."""
+    short = [name for name, epochs in usual.items() if planned[name] < FAR * epochs]
+    if not short:
+        return ""
+    every = {name: choose_reports(epochs, REPORTS).value for name, epochs in usual.items()}
+    seconds = sum(expected_seconds(epochs, every[name], figures[name]) for name, epochs in usual.items()) / OVERHEAD
+    whole = " and ".join(f"{usual[name]} of {name} (this plan: {planned[name]})" for name in short)
+    return f"{duration(HOUR * limit)} is far too little here: about {seconds / HOUR:.1f} h are needed for the usual epochs, {whole}"
 
 
 def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:
@@ -144,9 +180,18 @@ def choose_warmup(advised: int, epochs: int, figures: Figures) -> Setting:
     return Setting(steps // 10, f"a tenth of the run's {steps} steps, instead of the usual {advised}")
 
 
-def hours_of(spec: ModelSpec, hours: float | None) -> float | None:
-    """Return a model's share of the time limit."""
-    return None if hours is None else SHARES[spec.role] * hours
+def hours_of(spec: ModelSpec, waiting: Sequence[ModelSpec], left: float | None) -> float | None:
+    """Return a model's share of the hours left; `waiting` are the models that have none yet, itself included."""
+    if left is None:
+        return None
+    if spec.takes_minutes:
+        return QUICK_SHARE * left
+    return SHARES[spec.role] * left / sum(SHARES[other.role] for other in waiting if not other.takes_minutes)
+
+
+def needed_hours(hours: float | None, expected: float) -> float | None:
+    """Return a model's hours, or fewer if it is expected to take far fewer; `expected` in seconds."""
+    return None if hours is None else min(hours, SPARE * expected / HOUR)
 
 
 def choose_reports(epochs: int, most: int) -> Setting:
@@ -158,6 +203,8 @@ def choose_reports(epochs: int, most: int) -> Setting:
 
 def choose_measure(spec: ModelSpec, material: Material, counts_words: bool) -> Setting:
     """Choose the measure that selects the best checkpoint and ends the run."""
+    if spec.takes_minutes:
+        return Setting("loss", "a small model that learns one thing: the validation loss says how well")
     if counts_words and not material.text_options:
         return Setting("wer", WORDS_WIN)
     measure, cause = WITHOUT_PACKAGES[spec.role], "no recogniser is installed (`bash scripts/evaluation.sh`)"

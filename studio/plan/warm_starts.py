@@ -14,7 +14,7 @@ from common.checkpoint.weights import restore_model
 from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_voice_folder
 from common.spec import ModelSpec
-from models import RECIPE
+from studio.plan.file import MODELS
 from synthesizer import EMBEDDED
 
 EMBEDDED_NAME, NOTHING = "embedded", "none"
@@ -30,7 +30,7 @@ def find_starts(named: Sequence[str]) -> Starts:
     if NOTHING in named and len(named) > 1:
         raise UsageError(f"--from {' '.join(named)}: {NOTHING} cannot be combined")
     if list(named) == [NOTHING]:
-        return dict.fromkeys(RECIPE)
+        return dict.fromkeys(MODELS)
     found: Starts = {}
     for word in named:
         found |= _starts_of(word)
@@ -39,7 +39,7 @@ def find_starts(named: Sequence[str]) -> Starts:
         fits = not settings or audio_of(path) == settings[0]
         found.setdefault(name, path if fits else None)
     check_audio(found)
-    return {name: found.get(name) for name in RECIPE}
+    return {name: found.get(name) for name in MODELS}
 
 
 def check_audio(starts: Starts) -> None:
@@ -72,17 +72,17 @@ def _starts_of(word: str) -> dict[str, Path]:
 
 
 def _in_folder(folder: Path) -> dict[str, Path]:
-    by_flag = read_voice_folder(folder, RECIPE.values())
-    return {spec.name: by_flag[spec.flag] for spec in RECIPE.values() if spec.flag in by_flag}
+    by_flag = read_voice_folder(folder, MODELS.values())
+    return {spec.name: by_flag[spec.flag] for spec in MODELS.values() if spec.flag in by_flag}
 
 
 def model_of(path: Path) -> ModelSpec:
     """Return the spec of a checkpoint's model. Raises DataError if it is none of the registered ones."""
     checkpoint = load_checkpoint(path)
-    for spec in RECIPE.values():
+    for spec in MODELS.values():
         try:
             restore_model(spec, checkpoint, path)
         except (DataError, UsageError):
             continue
         return spec
-    raise DataError(f"{path}: no checkpoint of {' or '.join(RECIPE)} with its config")
+    raise DataError(f"{path}: no checkpoint of {' or '.join(MODELS)} with its config")

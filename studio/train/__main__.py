@@ -24,10 +24,9 @@ from common.errors import DataError, exit_on_user_error
 from common.files import display_path
 from common.options import from_options
 from common.run.interrupt import StopRequest
-from models import RECIPE
 from studio.arguments import project_parser
 from studio.plan.commands import option_argv, train_argv
-from studio.plan.file import ModelPlan, Plan, read_plan
+from studio.plan.file import MODELS, ModelPlan, Plan, read_plan
 from studio.plan.machine import counts_words
 from studio.project import Project, lock_project
 from studio.train.process import RunEnding, run_training, wait_for_earlier
@@ -46,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     check_packages(plan, project)
     with lock_project(project), StopRequest() as stop:
         progress = Progress(project.root / "runs" / "progress.json")
-        for name in [name for name in RECIPE if name in plan.models]:
+        for name in [name for name in MODELS if name in plan.models]:
             if not train_model(name, plan, project, progress, stop):
                 print(f"stopped: {project.command('studio.train')} resumes it")
                 return stop.exit_code

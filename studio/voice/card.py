@@ -10,7 +10,7 @@ from typing import Any
 from common.quality.report import MEASURES, System, columns_of, format_row
 from common.tables import markdown_table
 from common.training.checkup import LOGGED_AS
-from models import RECIPE
+from models import REGISTRY
 from studio.plan.commands import SLACK
 from studio.plan.file import Plan
 from studio.plan.material import Material
@@ -125,7 +125,8 @@ def _reports(facts: Facts) -> str:
 
 def _use(facts: Facts) -> str:
     samples = "\n".join(f"- `samples/sample_{place}.wav`: {text}" for place, text in enumerate(facts.samples, 1))
-    flags = " ".join(f"--{RECIPE[name].flag} {RECIPE[name].flag}.safetensors" for name in facts.checkpoints)
+    specs = [REGISTRY[name] for name in facts.checkpoints]
+    flags = " ".join(f"--{spec.flag} {spec.file_stem}.safetensors" for spec in specs)
     return (
         "## Use\n\n    python inference.py --voice DIR -i phrases/phrase.txt\n    python -m serving --voices DIR\n"
         f"    python -m exports onnx --voice DIR -o EXPORT\n\nDIR is this folder. "
