@@ -66,6 +66,9 @@ MEASURES: dict[str, Measure] = {
     "mcd": Measure("MCD dB", "mel-cepstral distortion up to 8 kHz against the recording, after time warping", 1, 2),
     "f0_rmse": Measure("F0 Hz", "root mean square difference of pitch", 1, 1),
     "voicing_error": Measure("voicing %", "frames voiced in one and not in the other", 100, 1),
+    "speaker": Measure(
+        "speaker", "likeness of the speaker, at most 1: cosine with the mean of the speaker's clips", 1, 3
+    ),
     "duration_ratio": Measure("length", "seconds over the recording's", 1, 2),
     "ran_to_limit": Measure("no stop %", "reached the frame limit", 100, 1),
     "stopped_early": Measure("early %", "stopped before the end of the text", 100, 1),

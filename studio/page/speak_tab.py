@@ -10,7 +10,7 @@ import gradio as gr
 from common.audio.audio_processing import to_pcm
 from common.inference.config import SynthesisConfig
 from common.web.page import make_audio, make_field, make_pictures, parse_number
-from studio.page.choices import EMBEDDED_KEY, FINISHED, OWN, Option, choose_key, list_vocoders, list_voices
+from studio.page.choices import OWN, Option, choose_key, default_voices, list_vocoders, list_voices
 from studio.page.context import Context
 from studio.page.events import HIDDEN, choose, errors_in_words
 from studio.page.samples import LARGEST, MOST_CHARACTERS, SpeechRequest
@@ -72,7 +72,7 @@ def connect_choices(context: Context, project: gr.Dropdown, voice: gr.Dropdown, 
             found = choose(context, name)
             voices, vocoders = list_voices(found), list_vocoders(found)
         fields = [
-            make_choices(voices, before, chosen[0], [FINISHED, EMBEDDED_KEY]),
+            make_choices(voices, before, chosen[0], default_voices(found)),
             make_choices(vocoders, [OWN], chosen[1], [OWN]),
         ]
         return [*fields, tuple(option.key for option in voices)]

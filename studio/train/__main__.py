@@ -49,8 +49,10 @@ def main(argv: list[str] | None = None) -> int:
             if not train_model(name, plan, project, progress, stop):
                 print(f"stopped: {project.command('studio.train')} resumes it")
                 return stop.exit_code
-        write_voice(project, plan, progress)
+        print("speaking validation lines for the verdict …", flush=True)
+        verdict = write_voice(project, plan, progress)
     voice = display_path(project.voice)
+    print("\n".join(["", *verdict, ""]))
     print(f"the voice: {voice}\nnext:\n    python inference.py --voice {shlex.quote(voice)} -i phrases/phrase.txt")
     print(f"    {project.command('studio.share')}")
     return 0

@@ -16,6 +16,7 @@ from studio.plan.file import Plan
 from studio.plan.material import Material
 from studio.project import Project
 from studio.train.progress import Progress, Report
+from studio.voice.verdict import CLOSE_WORDS
 
 PERCENT = 100.0
 CAPPED = LOGGED_AS["wer"]
@@ -51,6 +52,7 @@ class Facts:
     checkpoints: Mapping[str, Mapping[str, Any]]
     reports: Mapping[str, list[Report]]
     systems: list[System]
+    verdict: list[str]  # in words
     vocoder: str
     samples: list[str]
 
@@ -65,7 +67,8 @@ def _head(facts: Facts) -> str:
     return (
         f"# Voice {facts.project.name}\n\n"
         f"Text to speech with {' and '.join(facts.checkpoints)}. Its default vocoder is {facts.vocoder}. "
-        "This card was written by `python -m studio.train`; the figures are from its last run."
+        "This card was written by `python -m studio.train`; the figures are from its last run.\n\n## Verdict\n\n"
+        + "\n".join(f"- {line}" for line in facts.verdict)
     )
 
 
@@ -102,11 +105,14 @@ def _training(facts: Facts) -> str:
 
 def _quality(facts: Facts) -> str:
     keys = columns_of(facts.systems)
-    header = ["vocoder", *(MEASURES[key].title for key in keys), "x real time"]
+    header = ["", *(MEASURES[key].title for key in keys), "x real time"]
     count = len(facts.systems[0].lines)
     lines = "1 validation line" if count == 1 else f"{count} validation lines"
-    words = "" if "wer" in keys else " Words are not counted, because no recogniser is installed here."
-    note = f"{lines}, free-running, seed 0.{words} docs/evaluation.md explains the measures."
+    note = (
+        f"{lines}, free-running, seed 0: the voice through each of its vocoders, the embedded voice, and the recordings. "
+        f"The default vocoder is the one most like the speaker among those within {100 * CLOSE_WORDS:.0f} % of the fewest "
+        "wrong words. docs/evaluation.md explains the measures."
+    )
     return f"## Quality\n\n{note}\n\n" + _table(header, [format_row(system, keys) for system in facts.systems])
 
 

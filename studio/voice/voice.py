@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +17,32 @@ from common.checkpoint.files import best_path, find_last, load_checkpoint, save_
 from common.data.filelist import Utterance, read_filelist
 from common.errors import DataError
 from common.files import atomic_write, remove_leftovers
-from common.inference.arguments import vocoder_flags
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM, SynthesisConfig
-from common.inference.evaluation import Evaluators, HeldOutLine, evaluate_system, renditions_from_texts
+from common.inference.evaluation import (
+    Evaluators,
+    HeldOutLine,
+    Rendition,
+    evaluate_system,
+    recordings,
+    renditions_from_texts,
+)
 from common.inference.outputs import write_sound
-from common.inference.vocoders import GriffinLimVocoder, Vocoder
+from common.inference.vocoders import Vocoder
 from common.inference.voice_folder import CONFIG, read_voice_folder
 from common.quality.report import System
 from common.training.checkup import spread
 from models import REGISTRY
-from studio.plan.file import ModelPlan, Plan
+from studio.plan.file import NEED, ModelPlan, Plan
 from studio.plan.machine import counts_words
-from studio.plan.material import read_material
+from studio.plan.material import Material, read_material
 from studio.project import Project
 from studio.train.progress import Progress, read_reports
 from studio.voice.card import Facts, card
-from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints
+from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, WORSE, Listener, choose_vocoder, judge
+from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
 
 SAMPLES = 3
+CLIPS = 40  # of training, whose mean is the speaker
 STRENGTH = "denoising_strength"  # key of a checkpoint's data that Synthesizer reads
 
 
@@ -44,31 +55,35 @@ def best_checkpoint(project: Project, name: str) -> Path:
     return found
 
 
-def write_voice(project: Project, plan: Plan, progress: Progress) -> None:
-    """Write PROJECT/voice/, replacing the files of an earlier voice."""
+def write_voice(project: Project, plan: Plan, progress: Progress) -> list[str]:
+    """Write PROJECT/voice/, replacing the files of an earlier voice. Returns the verdict on it in words."""
     project.voice.mkdir(parents=True, exist_ok=True)
     remove_leftovers(project.voice)
     checkpoints = {name: write_model(project, name, plan.models[name]) for name in REGISTRY if name in plan.models}
-    rows = read_filelist(project.validation_list)
+    rows, material = read_filelist(project.validation_list), read_material(project)
     lines = spread(rows, max(settings.report_lines for settings in plan.models.values()))
-    systems = evaluate(project, lines, plan)
-    vocoder = choose_vocoder(systems, plan)
-    config = {"name": project.name, "vocoder": vocoder, "models": {}}
-    config["models"] = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
-    write_text(project.voice / CONFIG, f"{json.dumps(config, indent=1)}\n")
+    systems, missing = evaluate(project, lines, plan, material)
+    vocoder = choose_vocoder(systems, preferred_vocoders(plan))
+    verdict = judge(systems, vocoder, missing)
+    words = verdict.lines(vocoder, str(plan.notes.get(NEED, "")))
+    config = {"name": project.name, "vocoder": vocoder, WORSE: verdict.is_worse and not material.text_options}
+    models = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
+    write_text(project.voice / CONFIG, f"{json.dumps(config | {'models': models}, indent=1)}\n")
     write_samples(project, plan, lines[:SAMPLES], vocoder)
     facts = Facts(
         project=project,
         plan=plan,
         progress=progress,
-        material=read_material(project),
+        material=material,
         checkpoints=checkpoints,
         reports={name: read_reports(project.run(name)) for name in checkpoints},
         systems=list(systems.values()),
+        verdict=words,
         vocoder=vocoder,
         samples=[row.text for row in lines[:SAMPLES]],
     )
     write_text(project.voice / "README.md", card(facts))
+    return words
 
 
 def write_text(path: Path, text: str) -> None:
@@ -99,51 +114,84 @@ def start_strength(settings: ModelPlan) -> float | None:
     return load_checkpoint(path).get("data", {}).get(STRENGTH) if path.is_file() else None
 
 
-def load_voice(project: Project, plan: Plan, vocoder: str | None = None) -> Synthesizer:
-    """Load the voice of a project."""
-    found = read_voice_folder(project.voice, REGISTRY.values())
-    own = [flag for flag in vocoder_flags(REGISTRY.values()) if flag in found]
-    choice = choose_checkpoints(found, vocoder or next(iter(own), GRIFFIN_LIM))
+def load_voice(project: Project, plan: Plan, vocoder: str) -> Synthesizer:
+    """Load the voice of a project with one of its vocoders."""
+    choice = choose_checkpoints(read_voice_folder(project.voice, REGISTRY.values()), vocoder)
     return Synthesizer.from_choice(choice, config=SynthesisConfig(), device=precision.pick_device(cpu=plan.cpu))
 
 
-def evaluate(project: Project, rows: list[Utterance], plan: Plan) -> dict[str, System]:
-    """Measure the voice on validation lines through its vocoder and Griffin-Lim; counts words if the recogniser is installed."""
-    voice = load_voice(project, plan)
-    audio = voice.audio
-    sounds = (load_audio(project.root / row.path, audio.sampling_rate) for row in rows)
+def evaluate(
+    project: Project, rows: list[Utterance], plan: Plan, material: Material
+) -> tuple[dict[str, System], list[str]]:
+    """Measure validation lines: the voice through each of its vocoders, the embedded voice, and the recordings.
+
+    Returns the systems by name, and what could not be measured, each with the reason.
+    """
+    voice = load_voice(project, plan, GRIFFIN_LIM)
+    rate = voice.audio.sampling_rate
+    sounds = (load_audio(project.root / row.path, rate) for row in rows)
     items = [
         HeldOutLine(row.text, sound, "".join(voice.symbols(row.text))) for row, sound in zip(rows, sounds, strict=True)
     ]
-    vocoders: dict[str, Vocoder] = {GRIFFIN_LIM: GriffinLimVocoder(audio, voice.device, 0)}
-    if voice.vocoding:
-        vocoders[voice.vocoding.spec.flag] = voice.vocoder
+    outputs = speak(voice, items, load_vocoders(project, plan, voice))
+    embedded = Synthesizer.embedded(device=voice.device)
+    outputs |= speak(embedded, items, {EMBEDDED_VOICE: embedded.vocoder})
+    outputs[RECORDINGS] = recordings(items), math.nan
+    measures, missing = usable_measures(material)
+    evaluators, listen = Evaluators(measures), None
+    if not missing.get(SPEAKER):
+        clips = spread(read_filelist(project.training_list), CLIPS)
+        listen = Listener([project.root / row.path for row in clips], rate)
+    systems = {}
+    for name, (renditions, speed) in outputs.items():
+        at = embedded.audio.sampling_rate if name == EMBEDDED_VOICE else rate
+        system = evaluate_system(name, items, renditions, speed, evaluators, at)
+        systems[name] = system if listen is None else system._replace(lines=[listen(line, at) for line in system.lines])
+    return systems, list(missing.values())
+
+
+def load_vocoders(project: Project, plan: Plan, voice: Synthesizer) -> dict[str, Vocoder]:
+    """Load all vocoders of a project's voice, by name; `voice` speaks through Griffin-Lim."""
+    found, vocoders = read_voice_folder(project.voice, REGISTRY.values()), {GRIFFIN_LIM: voice.vocoder}
+    for name in preferred_vocoders(plan):
+        if checkpoint := choose_checkpoints(found, name).vocoder:
+            loaded = load(checkpoint, voice.config, voice.device)
+            vocoders[name] = Synthesizer(voice.acoustic, loaded, voice.config, voice.device).vocoder
+    return vocoders
+
+
+def speak(
+    voice: Synthesizer, items: Sequence[HeldOutLine], vocoders: Mapping[str, Vocoder]
+) -> dict[str, tuple[list[Rendition], float]]:
+    """Speak lines with an acoustic model through vocoders: renditions and speed by name."""
     with torch.inference_mode():
-        outputs = renditions_from_texts(items, voice.acoustic, vocoders, audio, voice.device, False, 0)
-    evaluators = Evaluators(["asr"] if counts_words() else [])
-    return {
-        name: evaluate_system(name, items, renditions, speed, evaluators, audio.sampling_rate)
-        for name, (renditions, speed) in outputs.items()
-    }
+        return renditions_from_texts(items, voice.acoustic, vocoders, voice.audio, voice.device, False, 0)
 
 
-def choose_vocoder(systems: dict[str, System], plan: Plan) -> str:
-    """Return the vocoder with the fewest wrong words, capped at the number of words of each line.
+def usable_measures(material: Material) -> tuple[list[str], dict[str, str]]:
+    """Return the evaluators of words that judge these texts, and by measure what cannot be measured, with the reason."""
+    missing = {}
+    if material.text_options:
+        missing["wer"] = "words, because the recogniser only knows English"
+    elif not counts_words():
+        missing["wer"] = "words, because no recogniser is installed (`bash scripts/evaluation.sh`)"
+    if find_spec("resemblyzer") is None:
+        missing[SPEAKER] = "likeness, because resemblyzer is not installed (`bash scripts/evaluation.sh`)"
+    return [] if "wer" in missing else ["asr"], missing
 
-    Without a count of words, Griffin-Lim is preferred to a vocoder trained from the embedded one.
+
+def preferred_vocoders(plan: Plan) -> list[str]:
+    """Return the vocoders of a voice, the one to use where nothing is measured first.
+
+    Griffin-Lim comes before a vocoder trained from the embedded one, which hums.
     """
-    wrong = {
-        name: sum(line.counts["wer"].cap().errors for line in system.lines if "wer" in line.counts)
-        for name, system in systems.items()
+    own = {
+        spec.flag: plan.models[name]
+        for name, spec in REGISTRY.items()
+        if name in plan.models and spec.role == "vocoder"
     }
-    counted = any("wer" in line.counts for system in systems.values() for line in system.lines)
-    own = [name for name in systems if name != GRIFFIN_LIM]
-    if not own:
-        return GRIFFIN_LIM
-    if counted:
-        return min((*own, GRIFFIN_LIM), key=lambda name: wrong[name])
-    small = any(start_strength(settings) == EMBEDDED_DENOISING_STRENGTH for settings in plan.models.values())
-    return GRIFFIN_LIM if small else own[0]
+    hums = [flag for flag, settings in own.items() if start_strength(settings) == EMBEDDED_DENOISING_STRENGTH]
+    return [*(flag for flag in own if flag not in hums), GRIFFIN_LIM, *hums]
 
 
 def write_samples(project: Project, plan: Plan, rows: list[Utterance], vocoder: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from studio.page.choices import EMBEDDED_KEY, FINISHED, choose_key
+from studio.page.choices import EMBEDDED_KEY, FINISHED, choose_key, default_voices
+from studio.project import Project
 
 RUN = "Tacotron2 last"
 
@@ -26,3 +27,14 @@ def test_a_finished_voice_is_chosen_once_it_is_there(
     keys: list[str], before: list[str], chosen: str | None, expected: str | None
 ) -> None:
     assert choose_key(keys, before, chosen, [FINISHED, EMBEDDED_KEY]) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "first"),
+    [("{}", FINISHED), ('{"worse": true}', EMBEDDED_KEY), ('{"worse": 1}', FINISHED), ("[", FINISHED)],
+)
+def test_the_embedded_voice_comes_before_one_that_is_worse(tmp_path, config: str, first: str) -> None:
+    project = Project(name="mine", projects=tmp_path)
+    project.voice.mkdir(parents=True)
+    (project.voice / "config.json").write_text(config)
+    assert default_voices(project)[0] == first

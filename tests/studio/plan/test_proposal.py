@@ -13,7 +13,7 @@ from studio.plan.machine import Figures
 from studio.plan.material import Material
 from studio.plan.proposal import PlanRequest
 
-ACOUSTIC, VOCODER = (next(spec for spec in REGISTRY.values() if spec.role == role) for role in ("acoustic", "vocoder"))
+ACOUSTIC, VOCODER, QUICK = (REGISTRY[name] for name in ("Tacotron2", "WaveGlow", "PulseNoise"))
 GB = 10**9
 PUBLISHED, SMALL = 28_193_153, 7_203_681  # weights of a warm start
 
@@ -107,8 +107,8 @@ def test_data_and_start_decide_the_acoustic_model(
     minutes: float, weights: int, gpu: bool, expected: dict, reason: str
 ) -> None:
     warm = weights > 0
-    request = PlanRequest(warm_start="start.pt" if warm else None, weights=weights)
-    advice = proposal.advise(ACOUSTIC, material(minutes), request, gpu)
+    request = PlanRequest(warm_start="start.pt" if warm else None, weights=weights, gpu=gpu)
+    advice = proposal.advise(ACOUSTIC, material(minutes), request)
     assert expected.items() <= advice.options.items()
     assert reason in advice.reason
     assert ("freeze" in advice.options) == (warm and minutes < 20)
@@ -119,7 +119,7 @@ def test_data_and_start_decide_the_acoustic_model(
 @pytest.mark.parametrize("half", [False, True])
 def test_half_precision_is_proposed_where_it_is_fast(half: bool) -> None:
     for spec in (ACOUSTIC, VOCODER):
-        advice = proposal.advise(spec, material(), PlanRequest(warm_start="a", weights=SMALL, half=half), False)
+        advice = proposal.advise(spec, material(), PlanRequest(warm_start="a", weights=SMALL, half=half))
         assert advice.options.get("amp", False) == half == ("half precision is fast" in advice.reason)
 
 
@@ -135,48 +135,66 @@ def test_a_vocoder_from_nothing_is_small_on_a_cpu_alone() -> None:
 
 def test_very_short_data_gets_a_warning() -> None:
     short = material(2)
-    advice = proposal.advise(ACOUSTIC, short, PlanRequest(warm_start="a", weights=SMALL), True)
+    advice = proposal.advise(ACOUSTIC, short, PlanRequest(warm_start="a", weights=SMALL, gpu=True))
     assert "under 5 minutes of speech: expect a rough voice" in advice.reason
-    assert "2 min of speech are rarely enough" in proposal.choose_start(PlanRequest(warm_start=None), short).reason
+    reasons = [proposal.choose_start(spec, PlanRequest(warm_start=None), short).reason for spec in (ACOUSTIC, QUICK)]
+    assert "2 min of speech are rarely enough" in reasons[0] and "learns in minutes" in reasons[1]
 
 
 def test_a_budget_limits_the_epochs() -> None:
     measured = figures()  # 25 steps of 2 s: 50 s an epoch
-    assert proposal.choose_length(150, measured, None)["epochs"].value == 150
-    limited = proposal.choose_length(150, measured, 1.0)["epochs"]
+    assert proposal.choose_length(150, 12, measured, None)["epochs"].value == 150
+    limited = proposal.choose_length(150, 12, measured, 1.0)["epochs"]
     assert limited.value == int(0.9 * 3600 / 50) == 64
     rest = "beside 0 s to start and reports of 0 s, instead of the usual 150; an epoch is 25 steps of 2.00 s"
     assert limited.reason == f"as many as fit into 60 min {rest}"
-    usual = proposal.choose_length(10, measured, 100.0)["epochs"]
+    usual = proposal.choose_length(10, 12, measured, 100.0)["epochs"]
     assert usual.value == 10 and "within 100.0 h;" in usual.reason
-    assert "as many as fit into 72 s" in proposal.choose_length(150, figures(seconds=0.1), 0.02)["epochs"].reason
-    assert (proposal.hours_of(ACOUSTIC, 10), proposal.hours_of(VOCODER, 10)) == (pytest.approx(6), pytest.approx(4))
+    assert "as many as fit into 72 s" in proposal.choose_length(150, 12, figures(seconds=0.1), 0.02)["epochs"].reason
+
+
+def test_a_budget_is_shared_and_what_a_model_leaves_goes_to_the_next() -> None:
+    waiting = [QUICK, ACOUSTIC, VOCODER]
+    assert proposal.hours_of(QUICK, waiting, 10) == 2.5
+    assert proposal.needed_hours(2.5, expected=180) == 0.1  # 3 minutes, and as many to spare
+    assert proposal.hours_of(ACOUSTIC, waiting[1:], 9.9) == pytest.approx(5.94)
+    assert proposal.hours_of(VOCODER, waiting[2:], 9.9 - 5.94) == pytest.approx(3.96)
+    assert proposal.needed_hours(0.1, expected=1800) == 0.1
+    assert proposal.hours_of(ACOUSTIC, waiting, None) is None and proposal.needed_hours(None, expected=9) is None
+
+
+def test_a_limit_that_is_far_too_short_names_the_hours_that_are_needed() -> None:
+    measured = {"A": figures(report=6, start=120), "B": figures(report=6, start=120)}  # 50 s an epoch
+    words = proposal.describe_need({"A": 150, "B": 10}, {"A": 3, "B": 9}, measured, 0.1)
+    # 160 epochs, 19 and 10 reports, two starts: 8,414 s, in 90 % of the time
+    assert words == "6 min is far too little here: about 2.6 h are needed for the usual epochs, 150 of A (this plan: 3)"
+    assert proposal.describe_need({"A": 150, "B": 10}, {"A": 75, "B": 9}, measured, 0.1) == ""
 
 
 @pytest.mark.parametrize(
-    ("minutes", "report", "start", "epochs", "every"),
+    ("minutes", "report", "start", "epochs", "every", "lines"),
     [
-        (60, 10, 40, 60, 4),  # (3240 - 40 - 20 x 10) / 50; 16 reports
-        (60, 100, 40, 48, 7),  # a quarter of 3200 s has 8 reports: (3200 - 800) / 50
-        (5, 30, 20, 3, 2),  # 270 - 20 = 250 s: two reports, (250 - 60) / 50
-        (2, 30, 30, 1, 1),  # 108 - 30 - 60 < 50: one epoch, whose report is the only one
+        (60, 10, 40, 60, 4, 12),  # (3240 - 40 - 20 x 10) / 50; 16 reports
+        (60, 100, 40, 52, 11, 12),  # a fifth of 3200 s has 6 reports: (3200 - 600) / 50
+        (5, 30, 20, 4, 3, 10),  # a fifth of 250 s is less than two reports: of 10 lines, 25 s each
+        (2, 30, 30, 1, 1, 3),  # 78 s: two reports of 3 lines, 7.5 s each, and one epoch, whose report is the only one
     ],
 )
 def test_the_start_and_the_reports_are_a_part_of_the_budget(
-    minutes: float, report: float, start: float, epochs: int, every: int
+    minutes: float, report: float, start: float, epochs: int, every: int, lines: int
 ) -> None:
-    """A first report took half of a short budget, which the plan had given to steps."""
-    length = proposal.choose_length(150, figures(report=report, start=start), minutes / 60)
-    assert (length["epochs"].value, length["report_every"].value) == (epochs, every)
-    spent = start + report * proposal.count_reports(epochs, every) + 50 * epochs
-    assert spent <= 60 * minutes
-    assert f"{start:.0f} s to start and reports of {report:.0f} s" in length["epochs"].reason
+    """A first report took half of a short budget, which the plan had given to steps; later a quarter."""
+    length = proposal.choose_length(150, 12, figures(report=report, start=start), minutes / 60)
+    assert [length[name].value for name in ("epochs", "report_every", "report_lines")] == [epochs, every, lines]
+    reports = report * lines / 12 * proposal.count_reports(epochs, every)
+    assert start + reports + 50 * epochs <= 60 * minutes and reports <= 0.2 * 60 * minutes
+    assert f"{start:.0f} s to start and reports of {report * lines / 12:.0f} s" in length["epochs"].reason
 
 
 def test_a_budget_without_room_for_an_epoch_is_named() -> None:
-    tight = proposal.choose_length(150, figures(report=30, start=30), 1 / 60)["epochs"]
+    tight = proposal.choose_length(150, 12, figures(report=30, start=30), 1 / 60)["epochs"]
     assert tight.value == 1
-    assert tight.reason.startswith("60 s may be too short for one epoch beside 30 s to start and reports of 30 s;")
+    assert tight.reason.startswith("60 s may be too short for one epoch beside 30 s to start and reports of 2 s;")
 
 
 def test_the_rate_grows_in_a_tenth_of_a_short_run_at_most() -> None:
@@ -196,7 +214,7 @@ def test_the_median_step_counts_and_none_is_an_error() -> None:
 
 
 def test_without_a_recogniser_other_measures_select_and_the_reason_says_so() -> None:
-    assert proposal.choose_measure(ACOUSTIC, material(), True).value == "wer"
+    assert [proposal.choose_measure(spec, material(), True).value for spec in (ACOUSTIC, QUICK)] == ["wer", "loss"]
     for spec, measure in ((ACOUSTIC, "coverage"), (VOCODER, "mel_distance")):
         choice = proposal.choose_measure(spec, material(), False)
         assert choice.value == measure and "no recogniser is installed" in choice.reason
@@ -213,8 +231,8 @@ def test_other_languages_are_trained_as_a_whole_and_measured_without_words() -> 
     """The recogniser reads English, and a warm start of English has never read the other letters."""
     german = replace(material(10), text_options={"text_cleaners": "basic_cleaners", "symbols_file": "symbols.txt"})
     request = PlanRequest(warm_start="voice/tacotron2.safetensors", weights=SMALL)
-    assert "freeze" in proposal.advise(ACOUSTIC, material(10), request, False).options
-    advice = proposal.advise(ACOUSTIC, german, request, False)
+    assert "freeze" in proposal.advise(ACOUSTIC, material(10), request).options
+    advice = proposal.advise(ACOUSTIC, german, request)
     assert "freeze" not in advice.options and "not English" in advice.reason
     choice = proposal.choose_measure(ACOUSTIC, german, True)
     assert choice.value == "coverage" and "only knows English" in choice.reason

@@ -1,21 +1,18 @@
-"""A voice: its vocoder, its weights, and the strength of its denoiser."""
+"""A voice: its vocoders, its weights, and the strength of its denoiser."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM
-from common.quality.words import Errors
 from models import REGISTRY
 from studio.plan.file import Plan
 from studio.project import Project
-from studio.voice.voice import best_checkpoint, choose_vocoder, start_strength, write_model
+from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, write_model
 from synthesizer import EMBEDDED
 from tests.recipe import train_tiny_model
 from tests.studio.page.test_plan_review import SETTINGS
@@ -23,29 +20,12 @@ from tests.studio.page.test_plan_review import SETTINGS
 OTHER = replace(SETTINGS, warm_start=None)
 
 
-def choose(own: list[Errors] | None, griffin_lim: list[Errors] | None, settings: Any = OTHER) -> str:
-    """The vocoder for wrong words of each line; None: words are not counted."""
-
-    def system(errors: list[Errors] | None) -> Any:
-        lines = [{}] if errors is None else [{"wer": count} for count in errors]
-        return SimpleNamespace(lines=[SimpleNamespace(counts=counts) for counts in lines])
-
-    plan = Plan(seed=1, threads=1, cpu=True, models={"WaveGlow": settings})
-    return choose_vocoder({GRIFFIN_LIM: system(griffin_lim), "waveglow": system(own)}, plan)
-
-
-def test_the_vocoder_with_the_fewest_wrong_words_is_chosen() -> None:
-    assert choose([Errors(1, 5)], [Errors(3, 5)]) == "waveglow"
-    assert choose([Errors(3, 5)], [Errors(1, 5)]) == GRIFFIN_LIM
-    assert choose([Errors(2, 5)], [Errors(2, 5)]) == "waveglow"  # the voice's own
-    assert choose([Errors(50, 5), Errors(0, 5)], [Errors(3, 5), Errors(3, 5)]) == "waveglow"  # one endless line
-
-
-def test_without_words_griffin_lim_replaces_a_vocoder_from_the_embedded_one() -> None:
-    assert choose(None, None) == "waveglow"
-    assert choose(None, None, replace(SETTINGS, warm_start=str(EMBEDDED / "waveglow.safetensors"))) == GRIFFIN_LIM
-    plan = Plan(seed=1, threads=1, cpu=True, models={})
-    assert choose_vocoder({GRIFFIN_LIM: SimpleNamespace(lines=[])}, plan) == GRIFFIN_LIM  # type: ignore[dict-item]
+def test_griffin_lim_comes_before_a_vocoder_that_hums() -> None:
+    hums = replace(SETTINGS, warm_start=str(EMBEDDED / "waveglow.safetensors"))
+    for settings, expected in ((OTHER, ["waveglow", GRIFFIN_LIM]), (hums, [GRIFFIN_LIM, "waveglow"])):
+        plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": OTHER, "WaveGlow": settings})
+        assert preferred_vocoders(plan) == expected
+    assert preferred_vocoders(replace(plan, models={})) == [GRIFFIN_LIM]
 
 
 def test_the_strength_of_the_warm_start_stays(tmp_path) -> None:
@@ -69,7 +49,7 @@ def test_a_voice_has_the_averaged_weights_of_the_best_checkpoint(tmp_path, name:
     save_checkpoint(folder / f"checkpoint_{name}_7.pt", checkpoint)
     assert best_checkpoint(project, name).name == f"checkpoint_{name}_best.pt"
     assert write_model(project, name, replace(OTHER, warm_start=str(EMBEDDED / "waveglow.safetensors")))["epoch"] == 5
-    written = load_checkpoint(project.voice / f"{REGISTRY[name].flag}.safetensors")
+    written = load_checkpoint(project.voice / f"{REGISTRY[name].file_stem}.safetensors")
     assert all(not value.any() for value in written["state_dict"].values())
     strength = EMBEDDED_DENOISING_STRENGTH if name == "WaveGlow" else None
     assert written["data"].get("denoising_strength") == strength
