@@ -45,7 +45,8 @@ class Tacotron2DataConfig:
     dataset_path: str = "./"
     text_cleaners: Sequence[str] = option(
         ["english_cleaners"],
-        "cleaners to apply in this order: english_cleaners, basic_cleaners or transliteration_cleaners",
+        "cleaners to apply in this order: english_cleaners, basic_cleaners, transliteration_cleaners; before one of the last two "
+        "numbers_CODE spells the numbers of another language, such as numbers_de",
         nargs="+",
         metavar="NAME",
     )

@@ -25,7 +25,7 @@ class Material:
     longest_seconds: float
     characters: int  # distinct characters in the texts
     sampling_rate: int  # Hz
-    text_options: dict[str, str] = field(default_factory=dict)  # of train.py; empty for English
+    text_options: dict[str, Any] = field(default_factory=dict)  # of train.py; empty for English
 
 
 def read_material(project: Project) -> Material:
@@ -49,8 +49,8 @@ def read_material(project: Project) -> Material:
     )
 
 
-def read_text_options(project: Project) -> dict[str, str]:
-    """Return the cleaner and the alphabet that `studio.prepare` chose; {} for English.
+def read_text_options(project: Project) -> dict[str, Any]:
+    """Return the cleaners and the alphabet that `studio.prepare` chose; {} for English.
 
     Raises DataError for a damaged project.json or a missing alphabet.
     """
@@ -61,15 +61,16 @@ def read_text_options(project: Project) -> dict[str, str]:
     except (OSError, ValueError) as error:
         again = project.command("studio.prepare", "FOLDER", "--name")
         raise DataError(f"{project.settings}: no JSON ({error}); run {again} again") from None
-    cleaner = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
-    if not isinstance(cleaner, str):
-        raise DataError(f"{project.settings}: text_cleaners: {cleaner!r}, expected the name of a cleaner")
-    if cleaner == ENGLISH:
+    cleaners = settings.get("text_cleaners", ENGLISH) if isinstance(settings, dict) else None
+    cleaners = [cleaners] if isinstance(cleaners, str) else cleaners  # of one alone, up to 0.10
+    if not isinstance(cleaners, list) or not all(isinstance(name, str) for name in cleaners):
+        raise DataError(f"{project.settings}: text_cleaners: {cleaners!r}, expected names of cleaners")
+    if cleaners == [ENGLISH]:
         return {}
     if not settings.get("symbols_file"):
-        return {"text_cleaners": cleaner}
+        return {"text_cleaners": cleaners}
     symbols = project.require(project.symbols, "studio.prepare FOLDER --name")
-    return {"text_cleaners": cleaner, "symbols_file": str(symbols)}
+    return {"text_cleaners": cleaners, "symbols_file": str(symbols)}
 
 
 def clip_length(path: Path) -> tuple[float, int]:

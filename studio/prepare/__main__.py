@@ -254,7 +254,7 @@ def propose(
 
 
 def _training_options(alphabet: AlphabetChoice, sampling_rate: int) -> Options:
-    return {"text_cleaners": [alphabet.cleaner], "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
+    return {"text_cleaners": alphabet.cleaners, "symbols": alphabet.symbols, "sampling_rate": sampling_rate}
 
 
 def _refuse_untrainable(project: Project, rows: Sequence[ClipRow], options: Options) -> list[ClipRow]:
@@ -289,7 +289,7 @@ def _write_settings(options: PrepareOptions, alphabet: AlphabetChoice) -> None:
 
 def _write_alphabet(project: Project, settings: dict[str, object], alphabet: AlphabetChoice) -> None:
     """Write project.json with the flags of train.py that suit the texts, and symbols.txt if they need it."""
-    settings["text_cleaners"] = alphabet.cleaner
+    settings["text_cleaners"] = alphabet.cleaners
     settings["symbols_file"] = project.symbols.name if alphabet.symbols else None
     if alphabet.symbols:
         with atomic_write(project.symbols) as file:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.data.filelist import BadRows, Utterance
+from common.data.number_words import PREFIX, find_language, find_left, numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError
 from common.files import atomic_write
@@ -111,34 +112,40 @@ def training_problems(project: Project, rows: Sequence[ClipRow], options: Option
 
 
 class AlphabetChoice(NamedTuple):
-    """The cleaner for the texts, the symbols for --symbols-file (None: the built-in ones), and notes for people."""
+    """The cleaners for the texts, the symbols for --symbols-file (None: the built-in ones), and notes for people."""
 
-    cleaner: str
+    cleaners: list[str]
     symbols: list[str] | None
     notes: list[str]
 
 
 def choose_alphabet(texts: Sequence[str], language: str) -> AlphabetChoice:
-    """Choose the cleaner and the alphabet for texts in a language."""
+    """Choose the cleaners and the alphabet for texts in a language: numbers are spelled where num2words knows the language."""
     letters = Counter(c for text in texts for c in text if unicodedata.category(c)[0] in "LM")
     n_foreign = sum(count for letter, count in letters.items() if not letter.isascii())
     share = n_foreign / max(1, letters.total())
     if share <= FOREIGN and language == "en":
-        return AlphabetChoice(ENGLISH, None, [])
-    symbols = symbols_of(texts)
+        return AlphabetChoice([ENGLISH], None, [])
+    numbers = find_language(language) if language != "en" else None
+    spell = numbers_cleaner(f"{PREFIX}{numbers}") if numbers else None
+    first = [f"{PREFIX}{numbers}"] if numbers else []
+    left = find_left(texts, spell or str)
+    spelled = list(map(spell, texts)) if spell else texts
+    symbols = symbols_of(spelled)
     if len(symbols) > LARGEST:
         note = (
             f"the texts have {len(symbols)} distinct symbols, too many to learn: {TRANSLITERATION} writes them in Latin"
             " letters, without tones; texts in pinyin, romaji or another phonetic spelling work better"
         )
-        return AlphabetChoice(TRANSLITERATION, None, [note])
+        return AlphabetChoice([*first, TRANSLITERATION], None, [note])
     notes = [f"the texts are not English: their alphabet has {len(symbols)} symbols; {BASIC} keeps their letters"]
-    if digits := sorted({c for text in texts for c in text if c.isdigit()}):
-        notes.append(f"write numbers as words: {BASIC} does not spell the digits {' '.join(digits)}")
-    counts = Counter("".join(texts).lower())
+    if left:
+        cause = "" if numbers else f" (num2words has no numbers for --language {language})"
+        notes.append(f"write these as words, which nothing spells{cause}: {', '.join(left)}")
+    counts = Counter("".join(spelled).lower())
     if rare := [symbol for symbol in symbols if symbol.isalpha() and 0 < counts[symbol] < RARE]:
         notes.append(f"letters too rare to be learned: {' '.join(rare)}")
-    return AlphabetChoice(BASIC, symbols, notes)
+    return AlphabetChoice([*first, BASIC], symbols, notes)
 
 
 def symbols_of(texts: Sequence[str]) -> list[str]:

@@ -111,9 +111,9 @@ def kind_of(fault: str) -> str:
 
 
 def _alphabet(project: Project, alphabet: AlphabetChoice) -> list[str]:
-    lines = [f"  note: {note}" for note in alphabet.notes]
+    lines, cleaners = [f"  note: {note}" for note in alphabet.notes], " ".join(alphabet.cleaners)
     if alphabet.symbols:
-        lines.append(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {alphabet.cleaner}")
+        lines.append(f"  train.py needs --symbols-file {project.symbols} --text-cleaners {cleaners}")
     elif alphabet.notes:
-        lines.append(f"  train.py needs --text-cleaners {alphabet.cleaner}")
+        lines.append(f"  train.py needs --text-cleaners {cleaners}")
     return lines

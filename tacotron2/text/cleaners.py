@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, reduce
 from typing import TYPE_CHECKING
 
+from common.data.number_words import PREFIX, numbers_cleaner
 from common.data.transliteration import to_ascii
 from common.errors import UsageError
 
@@ -78,13 +79,15 @@ CLEANERS: dict[str, Cleaner] = {
 def get_cleaner(names: str | Sequence[str]) -> Cleaner:
     """Return a function that applies the named cleaners in order; without names it returns the text unchanged.
 
-    Raises UsageError, which lists the unknown names and the valid ones.
+    numbers_CODE spells the numbers of another language; basic_cleaners follow it. Raises UsageError, which lists the unknown names
+    and the valid ones.
     """
     names = [names] if isinstance(names, str) else names
-    unknown = [name for name in names if name not in CLEANERS]
-    if unknown:
-        raise UsageError(f"text cleaners: got {', '.join(map(repr, unknown))}, wanted names from {', '.join(CLEANERS)}")
-    functions = [CLEANERS[name] for name in names]
+    found = {name: CLEANERS.get(name) or numbers_cleaner(name) for name in names}
+    if unknown := [name for name, cleaner in found.items() if cleaner is None]:
+        wanted = f"{', '.join(CLEANERS)}, {PREFIX}CODE"
+        raise UsageError(f"text cleaners: got {', '.join(map(repr, unknown))}, wanted names from {wanted}")
+    functions = [cleaner for name in names if (cleaner := found[name])]
     return lambda text: reduce(lambda result, cleaner: cleaner(result), functions, text)
 
 

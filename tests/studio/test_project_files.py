@@ -157,7 +157,11 @@ def test_settings_of_a_project_that_are_damaged(tmp_path: Path, content: str | N
 
 
 def test_english_needs_no_alphabet() -> None:
-    assert choose_alphabet(["A café, and José's piñata." + " Plain words" * 40], "en") == ("english_cleaners", None, [])
+    assert choose_alphabet(["A café, and José's piñata." + " Plain words" * 40], "en") == (
+        ["english_cleaners"],
+        None,
+        [],
+    )
 
 
 @pytest.mark.parametrize("text", [GERMAN, RUSSIAN])
@@ -165,14 +169,22 @@ def test_other_alphabets_have_all_letters(text: str, tmp_path: Path) -> None:
     alphabet = choose_alphabet([text] * 3 + ["7 mal"], "xx")
     (tmp_path / "symbols.txt").write_bytes(symbols_file(alphabet.symbols or []))
     symbols = read_symbols(tmp_path / "symbols.txt")
-    assert dropped_symbols(text, [alphabet.cleaner], alphabet_of(symbols)) == []
-    assert alphabet.cleaner == "basic_cleaners" and symbols[:2] == ["_", " "]
-    assert any("does not spell the digits 7" in note for note in alphabet.notes)
+    assert dropped_symbols(text, alphabet.cleaners, alphabet_of(symbols)) == []
+    assert alphabet.cleaners == ["basic_cleaners"] and symbols[:2] == ["_", " "]
+    assert any("(num2words has no numbers for --language xx): 7" in note for note in alphabet.notes)
+
+
+def test_numbers_are_spelled_and_what_is_left_is_named() -> None:
+    """Digits stayed in the texts of other languages, so that a model learned none of their words."""
+    alphabet = choose_alphabet([GERMAN, "Dr. Weiß zahlt 7,50 € und 5 % mehr."], "de-AT")
+    assert alphabet.cleaners == ["numbers_de", "basic_cleaners"]
+    assert not set("0123456789€") & set(alphabet.symbols or []) and "%" in (alphabet.symbols or [])
+    assert "write these as words, which nothing spells: %, Dr." in alphabet.notes
 
 
 def test_signs_for_words_are_transliterated() -> None:
     alphabet = choose_alphabet([JAPANESE], "ja")
-    assert (alphabet.cleaner, alphabet.symbols) == ("transliteration_cleaners", None)
+    assert (alphabet.cleaners, alphabet.symbols) == (["numbers_ja", "transliteration_cleaners"], None)
     assert "too many to learn" in alphabet.notes[0]
 
 

@@ -24,14 +24,14 @@ def write_settings(project: Project, **settings: object) -> None:
 
 def test_english_texts_need_no_settings(project: Project) -> None:
     assert read_material(project).text_options == {}
-    write_settings(project, text_cleaners="english_cleaners", symbols_file=None)
+    write_settings(project, text_cleaners=["english_cleaners"], symbols_file=None)
     assert read_material(project).text_options == {}
 
 
 def test_other_texts_bring_their_cleaner_and_their_alphabet(project: Project) -> None:
     write_settings(project, text_cleaners="transliteration_cleaners", symbols_file=None)
-    assert read_material(project).text_options == {"text_cleaners": "transliteration_cleaners"}
-    write_settings(project, text_cleaners="basic_cleaners", symbols_file="symbols.txt")
+    assert read_material(project).text_options == {"text_cleaners": ["transliteration_cleaners"]}
+    write_settings(project, text_cleaners=["numbers_de", "basic_cleaners"], symbols_file="symbols.txt")
     with pytest.raises(
         DataError,
         match=r"symbols\.txt: no such file; run python -m studio\.prepare FOLDER --name mine --projects \S+ first",
@@ -39,7 +39,7 @@ def test_other_texts_bring_their_cleaner_and_their_alphabet(project: Project) ->
         read_material(project)
     project.symbols.write_text("_\n \nä\n")
     options = read_material(project).text_options
-    assert options == {"text_cleaners": "basic_cleaners", "symbols_file": str(project.symbols)}
+    assert options == {"text_cleaners": ["numbers_de", "basic_cleaners"], "symbols_file": str(project.symbols)}
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"text_cleaners": 3}', "[" * 100_000])

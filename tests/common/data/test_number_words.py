@@ -1,0 +1,91 @@
+"""Numbers of other languages against words written by hand; what no library knows is named."""
+
+from __future__ import annotations
+
+import builtins
+
+import num2words
+import pytest
+
+from common.data import number_words
+from common.data.number_words import find_language, find_left, numbers_cleaner
+from common.errors import DataError, UsageError
+from tacotron2.text.cleaners import get_cleaner
+
+# code | text | as it is read
+READ = """
+de|Am 12.05.2024 um 14:30 Uhr|am zwölf fünf zweitausendvierundzwanzig um vierzehn dreißig uhr
+de|um 9:00, 3 Äpfel für 5,50 €|um neun, drei äpfel für fünf euro und fünfzig cent
+de|€20 und 1.000 €|zwanzig euro und eintausend euro
+de|1984 waren es 1.984|neunzehnhundertvierundachtzig waren es eintausendneunhundertvierundachtzig
+de|1.234,56 kg|eintausendzweihundertvierunddreißig komma fünf sechs kg
+de|Der 3. Mai, der 21. im Monat|der dritte mai, der einundzwanzigste im monat
+de|Es waren 12. Dann ging er.|es waren zwölf. dann ging er.
+de|−5 Grad, 10-20, -3|minus fünf grad, zehn-zwanzig, minus drei
+de|Wählen Sie 0170|wählen sie null eins sieben null
+de|2000000000000000|zwei null null null null null null null null null null null null null null null
+de|A4 und 2²|avier und zwei²
+fr|Le 1er mai, la 2e fois, 3ème rang|le premier mai, la deuxième fois, troisième rang
+fr|12 345 personnes, 80,5 m, 1 €|douze mille trois cent quarante-cinq personnes, quatre-vingts virgule cinq m, un euro
+fr|71 ans, 2024-01-31|soixante et onze ans, deux mille vingt-quatre un trente et un
+fr_CH|71 ans|septante et un ans
+es|1.234 y 2º, 5 £|mil doscientos treinta y cuatro y segundo, cinco libras
+it|3,5 euro|tre virgola cinque euro
+nl|De 1e keer in 1984, de 2de|de eerste keer in negentien honderd vierentachtig, de tweede
+pl|21. maja, 3,5|dwudziesty pierwszy maja, trzy przecinek pięć
+ru|5,5 и 21|пять целых пять десятых и двадцать один
+sv|den 3:e maj|den tredje maj
+fi|3. toukokuuta|kolmas toukokuuta
+ar|5 $|خمسة $
+tr|5 €|beş €
+es_MX|1,234|mil doscientos treinta y cuatro
+"""
+
+
+@pytest.mark.parametrize("row", READ.strip().splitlines())
+def test_numbers_are_read_in_words(row: str) -> None:
+    code, text, words = row.split("|")
+    assert get_cleaner([f"numbers_{find_language(code)}", "basic_cleaners"])(text) == words
+
+
+@pytest.mark.parametrize("language", sorted(num2words.CONVERTER_CLASSES))
+def test_no_language_keeps_a_digit_or_fails(language: str) -> None:
+    clean = numbers_cleaner(f"numbers_{language}")
+    texts = "0 7 12. x 1,5 1.5 3.º 2e 1984 12.345 31.12.1999 24:00 5 € £7,20 -3 100000000000 99999999999999999999 007"
+    assert clean is not None
+    assert not [text for text in texts.split() if any(character.isdigit() for character in clean(text))]
+
+
+def test_languages_have_several_names() -> None:
+    found = {code: find_language(code) for code in ("pt-br", "PT", "nb", "de_AT", "zh", "xx", "")}
+    assert found == {"pt-br": "pt_BR", "PT": "pt", "nb": "no", "de_AT": "de", "zh": None, "xx": None, "": None}
+    assert numbers_cleaner("basic_cleaners") is None
+    with pytest.raises(UsageError, match="got 'numbers_xx', wanted numbers_CODE with a language of num2words: am, ar"):
+        get_cleaner(["numbers_xx"])
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Dr. Weiß zahlt z.B. 5 % an die S.A. und ca. 20 °C.", ["%", "°", "Dr.", "S.A.", "ca.", "z.B."]),
+        ("Das ist gut. Er geht. Und dann 7?", []),
+        ("M. Dupont & Cie", ["&", "M."]),
+    ],
+)
+def test_what_is_left_is_named(text: str, left: list[str]) -> None:
+    clean = numbers_cleaner("numbers_de")
+    assert clean is not None and find_left([text], clean) == left
+
+
+def test_a_missing_package_names_its_installer(monkeypatch) -> None:
+    real = builtins.__import__
+
+    def fail(name: str, *rest: object, **more: object) -> object:
+        if name == "num2words":
+            raise ImportError(name)
+        return real(name, *rest, **more)  # type: ignore[arg-type]
+
+    number_words._library.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", fail)
+    with pytest.raises(DataError, match=r"num2words; `pip install -r requirements\.txt` installs it"):
+        find_language("de")
