@@ -9,6 +9,7 @@ import gradio as gr
 
 from studio.page.context import Context
 from studio.page.events import HIDDEN, IN_TURN, add_run_panel, choose, connect_run, in_words
+from studio.page.reading_panel import add_reading
 from studio.page.recordings import describe_storage, list_recordings, prepare_argv, store_files
 from studio.page.review_panel import add_review
 from studio.prepare.arguments import TextConfig
@@ -26,6 +27,7 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
     add_new_project(context, project)
     gr.Markdown(f"{RIGHTS}\n\n{FILES}")
     stored = add_files(context, project)
+    recorder = gr.Group()
     with gr.Accordion("Options", open=False):
         language = gr.Textbox(TextConfig.language, label="Language", max_lines=1, elem_id="language")
         several = gr.Checkbox(label="Continue even if there are several speakers", elem_id="several")
@@ -39,6 +41,8 @@ def add_data_tab(context: Context, project: gr.Dropdown) -> None:
         context.jobs.start(chosen, RUN, prepare_argv(chosen, language, several))
 
     key = connect_run(context, project, panel, RUN, begin, start, stop, [language, several])
+    with recorder:
+        add_reading(context, project, key, stored)
     add_review(context, project, key)
 
     def list_files(name: str | None) -> str:
@@ -77,9 +81,13 @@ def add_files(context: Context, project: gr.Dropdown) -> gr.Textbox:
     )
     stored = gr.Textbox(label="Files of this project", interactive=False, lines=1, max_lines=8, elem_id="stored")
 
-    def store(paths: list[str] | None, name: str | None) -> tuple[None, str]:
+    def store(paths: list[str] | None, name: str | None) -> tuple[Any, Any]:
+        if not paths:
+            return gr.skip(), gr.skip()
+        if not name:  # they stay in the drop zone until there is a project
+            return gr.skip(), f"{len(set(paths))} of these files wait for a project: create one, or choose one above"
         chosen = choose(context, name)
-        return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths or []]))
+        return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths]))
 
-    files.upload(in_words(context, store), [files, project], [files, stored], **HIDDEN)
+    gr.on([files.upload, project.change], in_words(context, store), [files, project], [files, stored], **HIDDEN)
     return stored

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from typing import Any, TypeVar
 
 import gradio as gr
@@ -59,6 +60,17 @@ def message(context: Context, text: str) -> gr.Error:
 def shorten(context: Context, text: str) -> str:
     """Remove the folders of this machine from a message."""
     return without_folders(text, context.projects)
+
+
+def html_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as an HTML table, the first cell of each its heading: Gradio's would hide the last columns on a phone."""
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    cells = [[escape(cell) for cell in row] for row in rows]
+    lines = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
+        for first, *others in cells
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
 
 
 def choose(context: Context, name: str | None) -> Project:

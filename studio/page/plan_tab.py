@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import gradio as gr
 
 from studio.page.context import Context
-from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
+from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, html_table, in_words
 from studio.page.plan_review import (
     UNITS,
     plan_argv,
@@ -107,15 +105,6 @@ def explanations(project: Project | None) -> list[Any]:
             continue
         plot = read_rate_plot(project, name)
         image = gr.Image(value=plot, visible=plot is not None)
-        values += [found[name].expected, settings_table(found[name].settings), image, found[name].command]
+        settings = html_table(("setting", "value", "reason"), found[name].settings)
+        values += [found[name].expected, settings, image, found[name].command]
     return values
-
-
-def settings_table(settings: Sequence[tuple[str, str, str]]) -> str:
-    """Return settings, values and reasons as an HTML table: Gradio's would hide the reasons on a phone."""
-    head = "".join(f'<th scope="col">{title}</th>' for title in ("setting", "value", "reason"))
-    rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td><td>{escape(reason)}</td></tr>'
-        for name, value, reason in settings
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from common.errors import DataError, printable
 from common.files import make_folder, parse_json
 from studio.prepare.arguments import TextConfig
+from studio.prepare.report import clips, count_faults, minutes, read_problems
+from studio.prepare.review import YES, ClipRow
 from studio.prepare.sources import ENDINGS, TRANSCRIPTS, file_digest
 from studio.project import Project, check_inside
 
@@ -23,28 +25,38 @@ class Storage(NamedTuple):
 
 
 def store_files(project: Project, files: Sequence[Path]) -> Storage:
-    """Move files into the project's recordings. An existing file with other content is kept, and reported as a problem.
+    """Move files into the project's recordings, each on its own: one that cannot be stored is a problem, and the others are stored.
 
-    Raises DataError if the folder leads out of the project.
+    An existing file with other content is kept, and reported as a problem. Raises DataError if the folder leads out of the project.
     """
     folder = check_inside(project, project.recordings)
     make_folder(folder)
-    new, repeated, problems = [], [], []
-    for path in files:
+    storage = Storage([], [], [])
+    for path in dict.fromkeys(files):  # a file that is dropped twice has one place among the uploads
         name = printable(path.name)
-        target = folder / path.name
-        if problem := problem_of_name(path.name):
-            problems.append(f"{name}: {problem}")
-        elif target.is_symlink():
-            problems.append(f"{name}: a link with this name exists; remove it first")
-        elif not target.exists():
-            shutil.move(path, target)
-            new.append(name)
-        elif target.is_file() and file_digest(target) == file_digest(path):
-            repeated.append(name)
-        else:
-            problems.append(f"{name}: another file with this name exists; rename yours, or remove the other")
-    return Storage(new, repeated, problems)
+        try:
+            problem = _store_file(path, folder / path.name, storage)
+        except OSError as error:
+            problem = f"{error.strerror}; drop it again"
+        if problem:
+            storage.problems.append(f"{name}: {problem}")
+    return storage
+
+
+def _store_file(path: Path, target: Path, storage: Storage) -> str:
+    """Move a file, and note it as new or repeated. Returns the problem, if there is one."""
+    if problem := problem_of_name(path.name):
+        return problem
+    if target.is_symlink():
+        return "a link with this name exists; remove it first"
+    if not target.exists():
+        shutil.move(path, target)
+        storage.new.append(printable(path.name))
+    elif target.is_file() and file_digest(target) == file_digest(path):
+        storage.repeated.append(printable(path.name))
+    else:
+        return "another file with this name exists; rename yours, or remove the other"
+    return ""
 
 
 def problem_of_name(name: str) -> str:
@@ -72,6 +84,49 @@ def describe_storage(project: Project, storage: Storage) -> str:
     lines = [f"not stored: {problem}" for problem in storage.problems]
     lines += [f"already there: {', '.join(storage.repeated)}"] if storage.repeated else []
     return "\n".join([*lines, *list_recordings(project)])
+
+
+class Fate(NamedTuple):
+    """What became of a file: minutes of its clips that are used and that are not, and the rest in words."""
+
+    name: str
+    used: str
+    lost: str
+    words: str
+
+
+def list_fates(project: Project, rows: Sequence[ClipRow]) -> list[Fate]:
+    """Say of each stored file what became of it; `rows` are those of clips.tsv, [] before recordings are prepared."""
+    if not rows:
+        return []
+    by_recording: dict[str, list[ClipRow]] = {}
+    for row in rows:
+        by_recording.setdefault(row.recording, []).append(row)
+    left_out = dict(problem.split(": ", 1) for problem in read_problems(project) if ": " in problem)
+    return [_fate_of(name, by_recording, left_out.get(name, "")) for name in list_recordings(project)]
+
+
+def _fate_of(name: str, by_recording: dict[str, list[ClipRow]], problem: str) -> Fate:
+    """Say what became of one file."""
+    if rows := by_recording.get(name):
+        parts = [row for row in rows if row.use == YES], [row for row in rows if row.use != YES]
+        words = [f"{len(parts[0])} of {clips(len(rows))} used"]
+        words += [f"faults: {', '.join(count_faults(parts[1]))}"] if count_faults(parts[1]) else []
+        sources = ", ".join(dict.fromkeys(row.source for row in rows))
+        return Fate(
+            name, f"{minutes(parts[0]):.1f}", f"{minutes(parts[1]):.1f}", "; ".join([*words, f"text: {sources}"])
+        )
+    if Path(name).suffix.lower() in TRANSCRIPTS and not problem:
+        stem = Path(name).stem
+        of = [
+            found
+            for found, rows in by_recording.items()
+            if stem == Path(found).stem or name in {row.source for row in rows}
+        ]
+        return Fate(
+            name, "", "", f"text of {', '.join(of)}" if of else "text of no recording with this name, unless a table"
+        )
+    return Fate(name, "", "", problem or "no clip; prepare again if it is new")
 
 
 def prepare_argv(project: Project, language: str, several_speakers: bool) -> list[str]:

@@ -20,7 +20,8 @@ from studio.page.editing import (
     summarize,
     table_of,
 )
-from studio.page.events import HIDDEN, choose, in_words, shorten
+from studio.page.events import HIDDEN, choose, html_table, in_words, shorten
+from studio.page.recordings import Fate, list_fates
 from studio.prepare.review import NO, YES, ClipRow
 from studio.project import Project
 
@@ -55,16 +56,8 @@ class ClipPanel:
 def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
     """Add the table and the panel of a clip, which are refreshed when `key` changes."""
     summary = gr.Textbox(label="Clips", interactive=False, lines=2, max_lines=12, elem_id="summary")
-    table = gr.Dataframe(
-        headers=list(COLUMNS),
-        type="array",
-        interactive=False,
-        wrap=True,
-        max_height=360,
-        column_widths=WIDTHS,
-        label="Clips, the worst first",
-        elem_id="clips",
-    )
+    files = gr.HTML(elem_id="fates", elem_classes="settings")
+    table = add_table()
     with gr.Row():
         previous = gr.Button("Previous clip", min_width=120, elem_id="previous")
         following = gr.Button("Next clip", min_width=120, elem_id="next")
@@ -75,10 +68,12 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         chosen = choose(context, name) if name else None
         rows = read_rows(chosen) if chosen else []
         first = rows[0] if rows else None
-        return (describe(chosen, rows) if chosen else "", table_of(rows), *clip_values(chosen, first, {}))
+        return (*describe(chosen, rows), table_of(rows), *clip_values(chosen, first, {}))
 
-    def describe(project: Project, rows: list[ClipRow]) -> str:
-        return shorten(context, summarize(project, rows))
+    def describe(project: Project | None, rows: list[ClipRow]) -> tuple[str, str]:
+        if project is None:
+            return "", ""
+        return shorten(context, summarize(project, rows)), fates_table(list_fates(project, rows))
 
     def save_all(name: str | None, *values: Any) -> tuple[Any, ...]:
         chosen = choose(context, name)
@@ -87,11 +82,34 @@ def add_review(context: Context, project: gr.Dropdown, key: gr.State) -> None:
         save_edits(chosen, edits)
         rows = read_rows(chosen)
         row = neighbour(rows, clip, 0)
-        return describe(chosen, rows), table_of(rows), *clip_values(chosen, row, {}, f"saved: {len(edits)} clips")
+        return *describe(chosen, rows), table_of(rows), *clip_values(chosen, row, {}, f"saved: {len(edits)} clips")
 
-    key.change(in_words(context, show), project, [summary, table, *panel.outputs], **HIDDEN)
-    save.click(in_words(context, save_all), [project, *panel.inputs], [summary, table, *panel.outputs], **HIDDEN)
+    outputs = [summary, files, table, *panel.outputs]
+    key.change(in_words(context, show), project, outputs, **HIDDEN)
+    save.click(in_words(context, save_all), [project, *panel.inputs], outputs, **HIDDEN)
     connect_choice(context, project, table, panel, [(previous, -1), (following, 1)])
+
+
+def add_table() -> gr.Dataframe:
+    """Add the table of clips."""
+    return gr.Dataframe(
+        headers=list(COLUMNS),
+        type="array",
+        interactive=False,
+        wrap=True,
+        max_height=360,
+        column_widths=WIDTHS,
+        label="Clips, the worst first",
+        elem_id="clips",
+    )
+
+
+def fates_table(fates: list[Fate]) -> str:
+    """Return what became of each file as an HTML table, folded; "" without any."""
+    if not fates:
+        return ""
+    table = html_table(("file", "minutes used", "minutes not used", "what became of it"), fates)
+    return f"<details open><summary>Files</summary>{table}</details>"
 
 
 def add_clip_panel() -> ClipPanel:
