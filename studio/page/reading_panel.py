@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from html import escape
 from typing import Any
 
@@ -76,9 +77,7 @@ def add_reading(context: Context, project: gr.Dropdown, key: gr.State, stored: g
     take.stop_recording(in_words(context, check), take, message, **HIDDEN)
     keep.click(in_words(context, store), [project, number, take], [*outputs, stored], **HIDDEN)
     for button, step in moves:
-        button.click(
-            in_words(context, lambda *values, step=step: move(step, *values)), [project, number], outputs, **HIDDEN
-        )
+        button.click(in_words(context, functools.partial(move, step)), [project, number], outputs, **HIDDEN)
     key.change(in_words(context, begin), project, outputs, **HIDDEN)
 
 
