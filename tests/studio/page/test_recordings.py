@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataError, UsageError
-from studio.page.recordings import describe_storage, list_recordings, prepare_argv, store_files
+from studio.page.recordings import describe_storage, list_fates, list_recordings, prepare_argv, store_files
+from studio.prepare.report import store_problems
+from studio.prepare.review import ClipRow
 from studio.project import Project, check_inside, create_project, find_project, list_projects
 
 
@@ -38,6 +40,37 @@ def test_files_are_moved_and_none_is_replaced(project, tmp_path):
     assert describe_storage(project, second).splitlines()[:2] == [
         f"not stored: {second.problems[0]}",
         "already there: a.wav",
+    ]
+
+
+def test_a_file_that_is_dropped_twice_or_gone_does_not_break_off_the_others(project, tmp_path):
+    """Files that waited for a project, and some of them dropped again, have one place among the uploads."""
+    first, second = upload(tmp_path, "a.wav", "a"), upload(tmp_path, "b.wav", "b")
+    storage = store_files(project, [first, first, tmp_path / "gone.wav", second])
+    assert (storage.new, storage.repeated) == (["a.wav", "b.wav"], [])
+    assert storage.problems == ["gone.wav: No such file or directory; drop it again"]
+
+
+def test_it_is_told_what_became_of_each_file(project):
+    for name in ("talk.wav", "talk.txt", "broken.mp3", "new.flac", "texts.csv", "lost.srt"):
+        (project.recordings / name).write_text("")
+    assert list_fates(project, []) == []
+    store_problems(project, ["broken.mp3: no sound in it"])
+    rows = [
+        ClipRow(use, f"talk_{start}", "talk.wav", f"{start}.0", f"{start + 6}.0", "x", "talk.txt", "", "", faults)
+        for start, use, faults in (
+            (0, "yes", ""),
+            (6, "yes", "pace (3.0 times the median)"),
+            (12, "no", "noise (SNR 9 dB)"),
+        )
+    ]
+    assert list_fates(project, rows) == [
+        ("broken.mp3", "", "", "no sound in it"),
+        ("lost.srt", "", "", "text of no recording with this name, unless a table"),
+        ("new.flac", "", "", "no clip; prepare again if it is new"),
+        ("talk.txt", "", "", "text of talk.wav"),
+        ("talk.wav", "0.2", "0.1", "2 of 3 clips used; faults: noise; text: talk.txt"),
+        ("texts.csv", "", "", "text of no recording with this name, unless a table"),
     ]
 
 
