@@ -12,11 +12,11 @@ from typing import NamedTuple
 from common.checkpoint.files import best_path, find_all, last_link
 from common.errors import DataError
 from common.inference.config import GRIFFIN_LIM
-from common.inference.voice_folder import default_vocoder, find_checkpoint, read_config
+from common.inference.voice_folder import default_vocoder, find_checkpoint
 from models import REGISTRY
 from studio.plan.file import read_plan
 from studio.project import Project, check_inside
-from studio.voice.verdict import WORSE
+from studio.voice.verdict import read_verdict
 from studio.voice.voice import start_strength
 from synthesizer import EMBEDDED, Checkpoint
 
@@ -73,10 +73,7 @@ def choose_key(keys: Sequence[str], before: Sequence[str], chosen: str | None, d
 def default_voices(project: Project) -> list[str]:
     """Return the keys of the voices to begin with: the embedded one comes first if the verdict found the finished one worse."""
     keys = [FINISHED, EMBEDDED_KEY]
-    try:
-        return keys[::-1] if read_config(project.voice).get(WORSE) is True else keys
-    except DataError:  # damaged; it is named when the voice speaks
-        return keys
+    return keys[::-1] if read_verdict(project.voice).prefers_embedded else keys
 
 
 def find_places(project: Project, role: str) -> list[CheckpointChoice]:

@@ -19,7 +19,7 @@ from common.errors import DataError
 from common.spec import ModelSpec
 from common.training.arguments import add_training_arguments
 from studio.plan.__main__ import LEARNING_RATE, Explanation, explain
-from studio.plan.file import MODELS, Plan, parse_plan, read_plan, write_plan
+from studio.plan.file import MODELS, NEED, Plan, parse_plan, read_plan, write_plan
 from studio.plan.machine import Figures
 from studio.plan.warm_starts import EMBEDDED_NAME, NOTHING
 from studio.project import Project, check_inside, list_projects
@@ -68,6 +68,11 @@ def read_explanations(project: Project) -> dict[str, Explanation]:
         return {}
     plan = read_plan(check_inside(project, project.plan))
     return {name: explain(name, plan, project, figures_of(plan, name)) for name in MODELS if name in plan.models}
+
+
+def read_need(project: Project) -> str:
+    """Return what a plan says of a time limit that is far too short; "" if it says nothing. Raises DataError as above."""
+    return str(read_plan(project.plan).notes.get(NEED, "")) if project.plan.exists() else ""
 
 
 def figures_of(plan: Plan, name: str) -> Figures | None:

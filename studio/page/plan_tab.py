@@ -12,6 +12,7 @@ from studio.page.plan_review import (
     UNITS,
     plan_argv,
     read_explanations,
+    read_need,
     read_rate_plot,
     read_text,
     save_plan,
@@ -46,7 +47,8 @@ def add_plan_tab(context: Context, project: gr.Dropdown) -> None:
         context.jobs.start(chosen, RUN, plan_argv(chosen, start, limit, unit, find_lr, context.cpu))
 
     key = connect_run(context, project, panel, RUN, begin, button, stop, [start, limit, unit, find_lr])
-    views = [component for name in MODELS for component in add_model(name)]
+    need = gr.Textbox(label="Time that is needed", interactive=False, visible=False, elem_id="plan-need")
+    views = [need, *(component for name in MODELS for component in add_model(name))]
     text, save, result = add_editor()
 
     def show(name: str | None) -> tuple[Any, ...]:
@@ -96,9 +98,9 @@ def add_editor() -> tuple[gr.Code, gr.Button, gr.Textbox]:
 
 
 def explanations(project: Project | None) -> list[Any]:
-    """Return the values of all models' components; empty ones without a plan."""
-    found = read_explanations(project) if project else {}
-    values: list[Any] = []
+    """Return the values of the note and of all models' components; empty ones without a plan."""
+    found, need = (read_explanations(project), read_need(project)) if project else ({}, "")
+    values: list[Any] = [gr.Textbox(value=need, visible=bool(need))]
     for name in MODELS:
         if project is None or name not in found:
             values += ["", "", gr.Image(value=None, visible=False), ""]

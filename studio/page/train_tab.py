@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gradio as gr
@@ -11,13 +12,14 @@ from studio.page.context import Context
 from studio.page.events import HIDDEN, add_run_panel, choose, connect_run, in_words
 from studio.page.training_view import NOTHING_SEEN, Keys, ReportView, TrainingView, newest_model, studio_train_argv
 from studio.plan.file import MODELS
+from studio.voice.verdict import read_verdict
 
 RUN = "train"
 NEWEST = "newest"
 SOUNDS = 4  # sounds of an evaluation to show
 SECONDS = 3.0  # between updates
 ABOUT = (
-    "Trains both models as planned and writes the voice. Training continues when you close this page or stop the server. "
+    "Trains the models as planned, writes the voice and judges it. Training continues when you close this page or stop the server. "
     "Pause saves first, and Start resumes from there."
 )
 
@@ -34,7 +36,9 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
         chosen = choose(context, name)
         context.jobs.start(chosen, RUN, studio_train_argv(chosen))
 
-    connect_run(context, project, panel, RUN, begin, start, pause, [])
+    key = connect_run(context, project, panel, RUN, begin, start, pause, [])
+    verdict = gr.Textbox(label="Verdict on the voice", interactive=False, lines=2, max_lines=8, elem_id="verdict")
+    key.change(in_words(context, functools.partial(find_verdict, context)), project, verdict, **HIDDEN)
     model = gr.Radio([NEWEST, *MODELS], value=NEWEST, label="Model", elem_id="model")
     progress = gr.Textbox(label="Progress", interactive=False, lines=2, elem_id="progress")
     losses = make_picture("losses", "Loss by optimizer step, of training and validation")
@@ -59,6 +63,11 @@ def add_train_tab(context: Context, project: gr.Dropdown) -> None:
     outputs = [progress, losses, alignment, mel, *sounds, seen]
     triggers = [gr.Timer(SECONDS).tick, project.change, model.change]
     gr.on(triggers, in_words(context, look), [project, model, seen], outputs, trigger_mode="multiple", **HIDDEN)
+
+
+def find_verdict(context: Context, name: str | None) -> str:
+    """Return the verdict on a project's finished voice; "" without one."""
+    return "\n".join(read_verdict(choose(context, name).voice).lines) if name else ""
 
 
 def show(pixels: Any) -> gr.Image:

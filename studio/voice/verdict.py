@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from common.audio.audio_processing import load_audio
+from common.errors import DataError
+from common.inference.voice_folder import read_config
 from common.quality.evaluators import VoiceEmbedder
 from common.quality.report import Line, System, capped_error_rate, mean
 
@@ -19,7 +21,7 @@ SHORTEST = 0.4  # seconds of a clip whose voice can be compared
 CLOSE_WORDS = 0.02  # share of words: systems as close as this are understood equally well
 CLOSE_VOICE = 0.01  # of likeness, similarly
 FAR_WORDS = 0.1  # a voice with this many more wrong words is the worse one, however close to the speaker
-WORSE = "worse"  # key of config.json
+KEY = "verdict"  # in config.json of a voice
 RECORDINGS, EMBEDDED_VOICE = "the recordings", "the embedded voice"
 EFFORT = "easier to understand", "as easy to understand", "harder to understand"
 NEARNESS = "further from the speaker", "no closer to the speaker", "closer to the speaker"
@@ -132,6 +134,22 @@ def _compare(difference: float, near: float, words: tuple[str, str, str]) -> str
     if math.isnan(difference):
         return ""
     return words[1 if abs(difference) < near else 2 if difference > 0 else 0]
+
+
+class Stored(NamedTuple):
+    """A verdict as config.json has it: its lines, and whether to begin with the embedded voice."""
+
+    lines: list[str]
+    prefers_embedded: bool
+
+
+def read_verdict(voice: Path) -> Stored:
+    """Read the verdict on a voice from its folder; an empty one if there is none, or the file is damaged."""
+    try:
+        stored = read_config(voice)[KEY]
+        return Stored([str(line) for line in stored["lines"]], stored["prefers_embedded"] is True)
+    except (DataError, KeyError, TypeError):
+        return Stored([], False)
 
 
 def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]) -> Verdict:

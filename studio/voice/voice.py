@@ -38,7 +38,7 @@ from studio.plan.material import Material, read_material
 from studio.project import Project
 from studio.train.progress import Progress, read_reports
 from studio.voice.card import Facts, card
-from studio.voice.verdict import EMBEDDED_VOICE, RECORDINGS, SPEAKER, WORSE, Listener, choose_vocoder, judge
+from studio.voice.verdict import EMBEDDED_VOICE, KEY, RECORDINGS, SPEAKER, Listener, Stored, choose_vocoder, judge
 from synthesizer import EMBEDDED, Synthesizer, choose_checkpoints, load
 
 SAMPLES = 3
@@ -66,7 +66,8 @@ def write_voice(project: Project, plan: Plan, progress: Progress) -> list[str]:
     vocoder = choose_vocoder(systems, preferred_vocoders(plan))
     verdict = judge(systems, vocoder, missing)
     words = verdict.lines(vocoder, str(plan.notes.get(NEED, "")))
-    config = {"name": project.name, "vocoder": vocoder, WORSE: verdict.is_worse and not material.text_options}
+    is_worse = verdict.is_worse and not material.text_options  # the embedded voice only speaks English
+    config = {"name": project.name, "vocoder": vocoder, KEY: Stored(words, is_worse)._asdict()}
     models = {name: {key: value[key] for key in ("config", "data")} for name, value in checkpoints.items()}
     write_text(project.voice / CONFIG, f"{json.dumps(config | {'models': models}, indent=1)}\n")
     write_samples(project, plan, lines[:SAMPLES], vocoder)

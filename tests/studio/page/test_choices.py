@@ -31,7 +31,13 @@ def test_a_finished_voice_is_chosen_once_it_is_there(
 
 @pytest.mark.parametrize(
     ("config", "first"),
-    [("{}", FINISHED), ('{"worse": true}', EMBEDDED_KEY), ('{"worse": 1}', FINISHED), ("[", FINISHED)],
+    [
+        ("{}", FINISHED),
+        ('{"verdict": {"lines": [], "prefers_embedded": true}}', EMBEDDED_KEY),
+        ('{"verdict": {"lines": [], "prefers_embedded": 1}}', FINISHED),
+        ('{"verdict": 3}', FINISHED),
+        ("[", FINISHED),
+    ],
 )
 def test_the_embedded_voice_comes_before_one_that_is_worse(tmp_path, config: str, first: str) -> None:
     project = Project(name="mine", projects=tmp_path)
