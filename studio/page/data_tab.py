@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +82,16 @@ def add_files(context: Context, project: gr.Dropdown) -> gr.Textbox:
     )
     stored = gr.Textbox(label="Files of this project", interactive=False, lines=1, max_lines=8, elem_id="stored")
 
-    def store(paths: list[str] | None, name: str | None) -> tuple[Any, Any]:
-        if not paths:
-            return gr.skip(), gr.skip()
-        if not name:  # they stay in the drop zone until there is a project
-            return gr.skip(), f"{len(set(paths))} of these files wait for a project: create one, or choose one above"
-        chosen = choose(context, name)
-        return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths]))
-
-    gr.on([files.upload, project.change], in_words(context, store), [files, project], [files, stored], **HIDDEN)
+    store = in_words(context, functools.partial(store_dropped, context))
+    gr.on([files.upload, project.change], store, [files, project], [files, stored], **HIDDEN)
     return stored
+
+
+def store_dropped(context: Context, paths: list[str] | None, name: str | None) -> tuple[Any, Any]:
+    """Store dropped files and empty the drop zone; without a project they stay there until there is one."""
+    if not paths:
+        return gr.skip(), gr.skip()
+    if not name:
+        return gr.skip(), f"these files wait for a project, create one or choose one above: {len(set(paths))}"
+    chosen = choose(context, name)
+    return None, describe_storage(chosen, store_files(chosen, [Path(path) for path in paths]))

@@ -51,6 +51,22 @@ def test_a_file_that_is_dropped_twice_or_gone_does_not_break_off_the_others(proj
     assert storage.problems == ["gone.wav: No such file or directory; drop it again"]
 
 
+def test_files_dropped_before_there_is_a_project_wait_for_it(tmp_path):
+    """They were an error, stayed in the drop zone, and went lost with the next ones."""
+    gradio = pytest.importorskip("gradio", reason="of requirements/studio.txt")
+    from studio.jobs.jobs import Jobs
+    from studio.page.context import Context
+    from studio.page.data_tab import store_dropped
+
+    context = Context(tmp_path / "projects", True, Jobs(tmp_path / "projects"))
+    dropped = [str(upload(tmp_path, name, name)) for name in ("a.wav", "a.txt", "b.wav")]
+    zone, words = store_dropped(context, dropped[:2], None)
+    assert zone == gradio.skip() and words.endswith(": 2")
+    create_project(context.projects, "mine")
+    assert store_dropped(context, [*dropped, dropped[0]], "mine") == (None, "a.txt\na.wav\nb.wav")
+    assert store_dropped(context, None, "mine") == (gradio.skip(), gradio.skip())
+
+
 def test_it_is_told_what_became_of_each_file(project):
     for name in ("talk.wav", "talk.txt", "broken.mp3", "new.flac", "texts.csv", "lost.srt"):
         (project.recordings / name).write_text("")
