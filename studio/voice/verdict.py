@@ -89,6 +89,7 @@ class Verdict:
     voice: Score
     embedded: Score
     recordings: Score
+    count: int  # lines
     unmeasured: str = ""
 
     @property
@@ -122,7 +123,8 @@ class Verdict:
     def lines(self, name: str, need: str) -> list[str]:
         """Describe the verdict: the scores, a sentence, and a warning with what helps where the voice is worse."""
         scores = {f"the voice, {name}": self.voice, EMBEDDED_VOICE: self.embedded, RECORDINGS: self.recordings}
-        lines = [f"{system}: {found}" for system, found in scores.items()] + [self.sentence]
+        lines = [f"{system}: {found}" for system, found in scores.items()]
+        lines.append(f"{self.sentence} (on {self.count} validation line{'s' * (self.count != 1)})")
         lines += [f"Not measured: {self.unmeasured}."] if self.unmeasured else []
         if self.is_worse:
             lines.append(f"warning: {ADVICE}{f'; {need}' if need else ''}")
@@ -155,4 +157,5 @@ def read_verdict(voice: Path) -> Stored:
 def judge(systems: Mapping[str, System], vocoder: str, unmeasured: Sequence[str]) -> Verdict:
     """Judge a voice through one of its vocoders."""
     voice, embedded, recorded = (score(systems[name]) for name in (vocoder, EMBEDDED_VOICE, RECORDINGS))
-    return Verdict(voice=voice, embedded=embedded, recordings=recorded, unmeasured="; ".join(unmeasured))
+    count = len(systems[vocoder].lines)
+    return Verdict(voice=voice, embedded=embedded, recordings=recorded, count=count, unmeasured="; ".join(unmeasured))

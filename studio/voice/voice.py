@@ -35,6 +35,7 @@ from models import REGISTRY
 from studio.plan.file import NEED, ModelPlan, Plan
 from studio.plan.machine import counts_words
 from studio.plan.material import Material, read_material
+from studio.plan.proposal import LINES
 from studio.project import Project
 from studio.train.progress import Progress, read_reports
 from studio.voice.card import Facts, card
@@ -61,7 +62,7 @@ def write_voice(project: Project, plan: Plan, progress: Progress) -> list[str]:
     remove_leftovers(project.voice)
     checkpoints = {name: write_model(project, name, plan.models[name]) for name in REGISTRY if name in plan.models}
     rows, material = read_filelist(project.validation_list), read_material(project)
-    lines = spread(rows, max(settings.report_lines for settings in plan.models.values()))
+    lines = spread(rows, max(LINES, *(settings.report_lines for settings in plan.models.values())))
     systems, missing = evaluate(project, lines, plan, material)
     vocoder = choose_vocoder(systems, preferred_vocoders(plan))
     verdict = judge(systems, vocoder, missing)
