@@ -31,7 +31,8 @@ def server(projects, tmp_path_factory) -> Iterator[PageServer]:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
-    browser = start_browser(tmp_path_factory.mktemp("profile"))
+    microphone = "use-fake-device-for-media-stream", "use-fake-ui-for-media-stream"  # it beeps
+    browser = start_browser(tmp_path_factory.mktemp("profile"), *microphone)
     yield browser
     browser.quit()
 
