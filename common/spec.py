@@ -49,7 +49,7 @@ class Batch(Protocol):
 
 
 class SpeechDataset(Protocol):
-    """Map-style dataset; `lengths` orders items for length bucketing."""
+    """Map-style dataset; `lengths` orders items for length bucketing. One with `keeps_clips = True` reads them once."""
 
     lengths: list[int]
 

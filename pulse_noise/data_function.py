@@ -70,6 +70,8 @@ class PulseNoiseBatch(NamedTuple):
 class PitchDataset:
     """Crops of log-mels and pitch. A crop and its augmentation depend on seed, epoch and index alone."""
 
+    keeps_clips = True  # so the first epoch, which measures them, takes longer than the others
+
     def __init__(self, options: Options, utterances: list[Utterance]) -> None:
         self.folder, self.utterances = Path(options["dataset_path"]), utterances
         self.audio = from_options(AudioConfig, options)

@@ -268,7 +268,7 @@ def explain(name: str, plan: Plan, project: Project, figures: Figures | None) ->
 
 def describe_expectation(settings: ModelPlan, threads: int, figures: Figures) -> str:
     """Estimate a model's training time from what was measured."""
-    steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures)
+    steps = settings.epochs * figures.steps_per_epoch * proposal.step_seconds(figures) + figures.first_seconds
     reports = proposal.count_reports(settings.epochs, settings.report_every)
     parts = [f"{duration(steps)} of steps", f"{duration(reports * figures.report_seconds)} of {reports} reports"]
     parts.append(f"{duration(figures.start_seconds)} to start")

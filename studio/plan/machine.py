@@ -35,6 +35,7 @@ class Figures:
     clip: int  # bytes of the longest clip
     available: int
     step_seconds: list[float]  # of ten steps; empty if the batch does not fit
+    first_seconds: float = 0.0  # what the first epoch takes beyond the others
     report_seconds: float = 0.0  # a validation with its quality report
     start_seconds: float = 0.0  # from process start to the first step
 

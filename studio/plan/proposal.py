@@ -132,7 +132,7 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
             "report_every": choose_reports(advised, REPORTS),
             "report_lines": many,
         }
-    room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds)
+    room = max(0.0, OVERHEAD * hours * HOUR - figures.start_seconds - figures.first_seconds)
     report, reports, most = figures.report_seconds, REPORTS, REPORT_SHARE * room
     if REPORTS * report > most:
         reports = max(FEWEST_REPORTS, int(most / report))
@@ -155,7 +155,7 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
 
 def expected_seconds(epochs: int, report_every: int, figures: Figures) -> float:
     """Estimate the time of a training from what was measured: steps, reports and the start."""
-    steps = epochs * figures.steps_per_epoch * step_seconds(figures)
+    steps = epochs * figures.steps_per_epoch * step_seconds(figures) + figures.first_seconds
     return steps + count_reports(epochs, report_every) * figures.report_seconds + figures.start_seconds
 
 

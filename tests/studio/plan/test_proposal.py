@@ -148,6 +148,9 @@ def test_a_budget_limits_the_epochs() -> None:
     assert limited.value == int(0.9 * 3600 / 50) == 64
     rest = "beside 0 s to start and reports of 0 s, instead of the usual 150; an epoch is 25 steps of 2.00 s"
     assert limited.reason == f"as many as fit into 60 min {rest}"
+    slow = replace(measured, first_seconds=500)  # the first epoch measures the clips
+    assert proposal.choose_length(150, 12, slow, 1.0)["epochs"].value == int((0.9 * 3600 - 500) / 50)
+    assert proposal.expected_seconds(10, 3, slow) == proposal.expected_seconds(10, 3, measured) + 500
     usual = proposal.choose_length(10, 12, measured, 100.0)["epochs"]
     assert usual.value == 10 and "within 100.0 h;" in usual.reason
     assert "as many as fit into 72 s" in proposal.choose_length(150, 12, figures(seconds=0.1), 0.02)["epochs"].reason
