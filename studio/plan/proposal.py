@@ -168,7 +168,7 @@ def describe_need(
         return ""
     every = {name: choose_reports(epochs, REPORTS).value for name, epochs in usual.items()}
     seconds = sum(expected_seconds(epochs, every[name], figures[name]) for name, epochs in usual.items()) / OVERHEAD
-    whole = " and ".join(f"{usual[name]} of {name} (this plan: {planned[name]})" for name in short)
+    whole = ", ".join(f"{usual[name]} of {name} (this plan: {planned[name]})" for name in short)
     return f"{duration(HOUR * limit)} is far too little here: about {seconds / HOUR:.1f} h are needed for the usual epochs, {whole}"
 
 
