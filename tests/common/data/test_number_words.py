@@ -38,7 +38,7 @@ sv|den 3:e maj|den tredje maj
 fi|3. toukokuuta|kolmas toukokuuta
 ar|5 $|خمسة $
 tr|5 €|beş €
-es_MX|1,234|mil doscientos treinta y cuatro
+es_CR|1,234|mil doscientos treinta y cuatro
 """
 
 
