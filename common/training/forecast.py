@@ -165,7 +165,7 @@ def measure_run(
 
     Bytes are those of one process: `always` without any clip, `clip` for each of the longest, `available` in all. began: seconds
     since 1970, after all has been loaded. first_seconds: what the first epoch takes beyond the others. report_seconds: of a
-    validation with its checkup; 0 without --evaluate-every.
+    validation (validation_seconds) with its checkup; 0 without --evaluate-every.
     """
     began, device, batch_size = time.time(), state.setup.dist.device, state.setup.options.data.batch_size
     expected = forecast(state, lambda clips: longest_batch(training, clips), batch_size)
@@ -175,7 +175,7 @@ def measure_run(
     slow = step_seconds if getattr(training.dataset, "keeps_clips", False) else []
     step_seconds = time_steps(state, training) if slow else step_seconds  # the same clips again, which are kept now
     first = statistics.median(slow) - statistics.median(step_seconds) if slow else 0.0
-    report_seconds = time_report(state, validation, checkup) if fits and checkup else 0.0
+    validating, checking = time_report(state, validation, checkup) if fits and checkup else (0.0, 0.0)
     return {
         "model": state.setup.spec.name,
         "parameters": sum(weight.numel() for weight in state.model.parameters()),
@@ -190,7 +190,8 @@ def measure_run(
         "began": began,
         "step_seconds": step_seconds,
         "first_seconds": max(0.0, first) * state.setup.pace.steps_per_epoch,
-        "report_seconds": report_seconds,
+        "validation_seconds": validating,
+        "report_seconds": validating + checking,
     }
 
 
@@ -212,12 +213,13 @@ def time_steps(state: TrainState, loader: DataLoader) -> list[float]:
     return seconds[UNTIMED:]
 
 
-def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> float:
-    """Return the seconds of a validation with its pictures, and of its checkup."""
+def time_report(state: TrainState, loader: DataLoader, checkup: Checkup) -> tuple[float, float]:
+    """Return the seconds of a validation with its pictures, and those of its checkup."""
     clock = time.perf_counter()
     validate(state, loader, TacotronSTFT.from_config(checkup.audio), NullLog())
+    middle = time.perf_counter()
     checkup(state, NullLog())
-    return time.perf_counter() - clock
+    return middle - clock, time.perf_counter() - middle
 
 
 def write_figures(path: Path, figures: dict[str, Any]) -> None:

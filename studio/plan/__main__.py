@@ -165,7 +165,7 @@ def propose(
         figures = measure(trial_argv(spec.name, replace(plan, models={spec.name: draft}), project), plan.threads)
     length = proposal.choose_length(named["epochs"], draft.report_lines, figures, request.hours)
     epochs, lines = length["epochs"].value, length["report_lines"].value
-    figures = replace(figures, report_seconds=figures.report_seconds * lines / draft.report_lines)
+    figures = proposal.with_lines(figures, draft.report_lines, lines)
     choices = {
         "warm_start": proposal.choose_start(spec, request, material),
         "batch_size": batch,

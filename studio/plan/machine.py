@@ -36,6 +36,7 @@ class Figures:
     available: int
     step_seconds: list[float]  # of ten steps; empty if the batch does not fit
     first_seconds: float = 0.0  # what the first epoch takes beyond the others
+    validation_seconds: float = 0.0  # the part of a report that does not depend on its lines
     report_seconds: float = 0.0  # a validation with its quality report
     start_seconds: float = 0.0  # from process start to the first step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from common.errors import DataError
@@ -137,9 +137,10 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
     if REPORTS * report > most:
         reports = max(FEWEST_REPORTS, int(most / report))
     if reports * report > most:
-        share = most / (reports * report)
-        many = Setting(max(1, int(lines * share)), f"as many as a fifth of {duration(HOUR * hours)} has room for")
-        report *= many.value / lines
+        each_line = (report - figures.validation_seconds) / lines
+        fitting = int((most / reports - figures.validation_seconds) / each_line) if each_line else lines
+        many = Setting(min(max(1, fitting), lines), f"as many as a fifth of {duration(HOUR * hours)} has room for")
+        report = with_lines(figures, lines, many.value).report_seconds
     epochs = int((room - reports * report) / (steps * seconds))
     if epochs >= advised:
         reason = f"usual for this much data, and within {duration(HOUR * hours)}; {each}"
@@ -151,6 +152,12 @@ def choose_length(advised: int, lines: int, figures: Figures, hours: float | Non
             reason = f"{duration(HOUR * hours)} may be too short for one epoch {rest}; {each}"
     epochs = max(1, epochs)
     return {"epochs": Setting(epochs, reason), "report_every": choose_reports(epochs, reports), "report_lines": many}
+
+
+def with_lines(figures: Figures, measured: int, lines: int) -> Figures:
+    """Return figures for reports of other lines than the measured ones."""
+    speaking = figures.report_seconds - figures.validation_seconds
+    return replace(figures, report_seconds=figures.validation_seconds + speaking * lines / measured)
 
 
 def expected_seconds(epochs: int, report_every: int, figures: Figures) -> float:

@@ -194,6 +194,14 @@ def test_the_start_and_the_reports_are_a_part_of_the_budget(
     assert f"{start:.0f} s to start and reports of {report * lines / 12:.0f} s" in length["epochs"].reason
 
 
+def test_a_validation_takes_its_time_whatever_the_lines() -> None:
+    measured = replace(figures(report=30, start=20), validation_seconds=18)  # a second a line
+    length = proposal.choose_length(150, 12, measured, 5 / 60)  # a fifth of 250 s: 25 s for each of two reports
+    assert length["report_lines"].value == 7 and "reports of 25 s" in length["epochs"].reason
+    assert proposal.choose_length(150, 12, replace(measured, validation_seconds=30), 5 / 60)["report_lines"].value == 12
+    assert proposal.choose_length(150, 12, replace(measured, validation_seconds=26), 5 / 60)["report_lines"].value == 1
+
+
 def test_a_budget_without_room_for_an_epoch_is_named() -> None:
     tight = proposal.choose_length(150, 12, figures(report=30, start=30), 1 / 60)["epochs"]
     assert tight.value == 1
