@@ -11,6 +11,7 @@ from common.data import number_words
 from common.data.number_words import find_language, find_left, numbers_cleaner
 from common.errors import DataError, UsageError
 from tacotron2.text.cleaners import get_cleaner
+from tacotron2.text.sentences import Conversion, cut_text
 
 # code | text | as it is read
 READ = """
@@ -89,3 +90,10 @@ def test_a_missing_package_names_its_installer(monkeypatch) -> None:
     monkeypatch.setattr(builtins, "__import__", fail)
     with pytest.raises(DataError, match=r"num2words; `pip install -r requirements\.txt` installs it"):
         find_language("de")
+
+
+def test_a_long_text_is_not_cut_within_a_number() -> None:
+    clean = get_cleaner(["numbers_de", "basic_cleaners"])
+    text = "Er kommt am 3. Mai um 12:30 und am 4. Juli, mit 1.000 Leuten und 5,50 € in bar. Dann geht er."
+    pieces = [piece.text for piece in cut_text(text, 20, Conversion(clean=clean))]
+    assert len(pieces) > 3 and " ".join(map(clean, pieces)) == clean(text)

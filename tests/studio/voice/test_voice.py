@@ -11,10 +11,11 @@ from common.checkpoint.files import load_checkpoint, save_checkpoint
 from common.inference.config import EMBEDDED_DENOISING_STRENGTH, GRIFFIN_LIM
 from models import REGISTRY
 from studio.plan.file import Plan
+from studio.plan.material import Material
 from studio.project import Project
-from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, write_model
+from studio.voice.voice import best_checkpoint, preferred_vocoders, start_strength, usable_measures, write_model
 from synthesizer import EMBEDDED
-from tests.recipe import train_tiny_model
+from tests.recipe import skip_without_evaluators, train_tiny_model
 from tests.studio.page.test_plan_review import SETTINGS
 
 OTHER = replace(SETTINGS, warm_start=None)
@@ -26,6 +27,16 @@ def test_griffin_lim_comes_before_a_vocoder_that_hums() -> None:
         plan = Plan(seed=1, threads=1, cpu=True, models={"Tacotron2": OTHER, "WaveGlow": settings})
         assert preferred_vocoders(plan) == expected
     assert preferred_vocoders(replace(plan, models={})) == [GRIFFIN_LIM]
+
+
+def test_words_of_other_languages_are_not_counted() -> None:
+    """A French card said 420.9 % of words wrong, and that number chose the vocoder."""
+    skip_without_evaluators()
+    english = Material(minutes=9, clips=90, validation_clips=5, longest_seconds=9, characters=30, sampling_rate=22050)
+    french = replace(english, text_options={"text_cleaners": ["numbers_fr", "basic_cleaners"]})
+    assert usable_measures(english)[0] == ["asr"] and "wer" not in usable_measures(english)[1]
+    measures, missing = usable_measures(french)
+    assert measures == [] and missing["wer"] == "words, because the recogniser only knows English"
 
 
 def test_the_strength_of_the_warm_start_stays(tmp_path) -> None:
