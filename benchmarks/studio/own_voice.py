@@ -53,7 +53,7 @@ from models import REGISTRY
 from studio.plan import __main__ as planning
 from studio.plan.commands import train_argv
 from studio.plan.file import read_plan
-from studio.plan.proposal import SHARES
+from studio.plan.proposal import QUICK_SHARE, SHARES
 from studio.prepare import __main__ as prepare
 from studio.project import Project
 from studio.train.process import RunEnding, run_training
@@ -130,7 +130,7 @@ def set_up(options: OwnVoiceOptions, project: Project) -> None:
     join_prompts(Joining(asterisk=options.asterisk, noise=ROOM, seed=options.seed), folder)
     flags = ["--projects", str(project.projects)]
     prepare.main([str(folder), "--name", NAME, *flags, "--num-workers", str(options.num_workers)])
-    budget = str(options.minutes / SHARES[ACOUSTIC.role])  # of both models
+    budget = str(options.minutes / SHARES[ACOUSTIC.role] / (1 - QUICK_SHARE))  # of all models
     planning.main([NAME, *flags, "--cpu", "--seed", str(options.seed), "--minutes", budget])
 
 
