@@ -66,7 +66,7 @@ def card(facts: Facts) -> str:
 def _head(facts: Facts) -> str:
     return (
         f"# Voice {facts.project.name}\n\n"
-        f"Text to speech with {' and '.join(facts.checkpoints)}. Its default vocoder is {facts.vocoder}. "
+        f"Text to speech with {', '.join(facts.checkpoints)}. Its default vocoder is {facts.vocoder}. "
         "This card was written by `python -m studio.train`; the figures are from its last run.\n\n## Verdict\n\n"
         + "\n".join(f"- {line}" for line in facts.verdict)
     )

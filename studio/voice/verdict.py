@@ -118,13 +118,14 @@ class Verdict:
         if not found:
             return "The voice was not judged."
         whole = "worse" if self.is_worse else "better"
-        return f"The voice is {whole} than the embedded one: {' and '.join(found)}."
+        on = f"on {self.count} validation line{'s' * (self.count != 1)}"
+        return f"The voice is {whole} than the embedded one: {' and '.join(found)}, {on}."
 
     def lines(self, name: str, need: str) -> list[str]:
         """Describe the verdict: the scores, a sentence, and a warning with what helps where the voice is worse."""
         scores = {f"the voice, {name}": self.voice, EMBEDDED_VOICE: self.embedded, RECORDINGS: self.recordings}
         lines = [f"{system}: {found}" for system, found in scores.items()]
-        lines.append(f"{self.sentence} (on {self.count} validation line{'s' * (self.count != 1)})")
+        lines.append(self.sentence)
         lines += [f"Not measured: {self.unmeasured}."] if self.unmeasured else []
         if self.is_worse:
             lines.append(f"warning: {ADVICE}{f'; {need}' if need else ''}")

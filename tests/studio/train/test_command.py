@@ -158,7 +158,7 @@ def check_voice(project: Project, tmp_path: Path) -> None:
     assert config["name"] == "whole" and config["vocoder"] in ("waveglow", "pulse-noise", "griffin-lim")
     card = (project.voice / "README.md").read_text()
     assert ("| clips for training | 5 |" in card and "no recogniser is installed" in card) or "WER %" in card
-    assert all(f"- {line}\n" in card for line in config["verdict"]["lines"]) and "(on 2 validation lines)" in card
+    assert all(f"- {line}\n" in card for line in config["verdict"]["lines"]) and "on 2 validation lines" in card
     assert "| 39 |" in card  # the last report
     assert (
         "Tacotron2, selected by text that attention reads among epochs whose validation loss is at most 0.1 above the lowest:"

@@ -68,7 +68,8 @@ def test_a_voice_is_judged_beside_the_embedded_one(voice, embedded, sentence: st
     systems = {"mine": system(*voice), EMBEDDED_VOICE: system(*embedded), RECORDINGS: system(0.05, 0.923)}
     verdict = judge(systems, "mine", ["words, because the recogniser only knows English"])
     lines = verdict.lines("mine", "about 3 h are needed")
-    assert sentence in verdict.sentence and f"{verdict.sentence} (on 2 validation lines)" in lines
+    assert sentence in verdict.sentence and verdict.sentence in lines
+    assert verdict.sentence.endswith((", on 2 validation lines.", "not judged."))
     assert "the recordings: 5.0 % of words wrong, likeness 0.923" in lines
     assert verdict.is_worse == ("worse" in sentence) == lines[-1].startswith("warning: use the embedded voice")
     assert lines[-1].endswith("; about 3 h are needed") == verdict.is_worse
