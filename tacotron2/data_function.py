@@ -18,6 +18,7 @@ from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows, Utterance
 from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_seconds
+from common.data.number_words import numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
 from common.options import Check, check_fields, from_options, option
@@ -239,7 +240,9 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     from tacotron2.text.reading.reader import read_places
 
     clean = get_cleaner(config.text_cleaners)
-    steps = sentences.Conversion(read_places, clean) if config.reads_english else sentences.Conversion(clean=clean)
+    spellers = filter(None, map(numbers_cleaner, config.text_cleaners))
+    read = read_places if config.reads_english else next((speller.read_places for speller in spellers), None)
+    steps = sentences.Conversion(read, clean) if read else sentences.Conversion(clean=clean)
     parts = [Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, steps)]
     encoded = [(piece, _encode_one(piece.text, config, read_aloud=True)) for piece in parts]
     if with_words := [piece for piece, ids in encoded if _has_words(ids, config.alphabet)]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import Any
@@ -41,6 +42,7 @@ CONSONANTS = "[b-df-hj-np-tv-zB-DF-HJ-NP-TV-Z]"
 ABBREVIATION = re.compile(
     rf"\b(?:[^\W\d_]{{1,3}}\.){{2,}}|\b[^\W\d_]{{1,5}}\.(?=\s+[^\W_A-ZÀ-Þ])|\b{CONSONANTS}{{1,5}}\.(?=\s)"
 )
+WHITE = re.compile(r"\s*")
 FAULTS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)  # of its languages
 
 
@@ -62,7 +64,7 @@ def find_language(code: str) -> str | None:
 
 
 @cache
-def numbers_cleaner(name: str) -> Callable[[str], str] | None:
+def numbers_cleaner(name: str) -> Speller | None:
     """Return the cleaner of a name; None unless it is numbers_CODE. Raises UsageError for an unknown language."""
     if not name.startswith(PREFIX):
         return None
@@ -70,10 +72,10 @@ def numbers_cleaner(name: str) -> Callable[[str], str] | None:
     if language is None:
         known = ", ".join(sorted(_library().CONVERTER_CLASSES))
         raise UsageError(f"text cleaners: got {name!r}, wanted {PREFIX}CODE with a language of num2words: {known}")
-    return _Speller(language)
+    return Speller(language)
 
 
-class _Speller:
+class Speller:
     """Spells the numbers of a text in one language."""
 
     def __init__(self, language: str) -> None:
@@ -88,19 +90,37 @@ class _Speller:
         mark = ORDINALS.get(language.partition("_")[0], r"(?!)")
         self._parts = re.compile(rf"(?P<whole>{whole})(?:[.,](?P<fraction>\d+))?")
         self._tokens = re.compile(
-            rf"(?P<price>{sign}\s?{number}|{number}\s?{sign})"
+            rf"(?P<braced>\{{[^{{}}]*\}})|(?P<price>{sign}\s?{number}|{number}\s?{sign})"
             r"|(?<!\d)(?P<date>\d{4}-\d\d-\d\d|\d{1,2}(?P<mark>[./-])\d{1,2}(?P=mark)(?:\d{4}|\d\d))(?!\d)"
             r"|(?<!\d)(?P<time>\d{1,2}:\d\d)(?!\d)"
             rf"|(?P<ordinal>\d{{1,4}})(?:{mark})|(?<!\w)(?P<minus>[-−](?=\d))|(?P<number>{number})"
         )
 
     def __call__(self, text: str) -> str:
-        """Return a text without digits, as far as num2words knows their words."""
+        """Return a text without digits, as far as num2words knows their words; {ARPAbet} stays."""
         return self._tokens.sub(self._spell, text)
+
+    def read_places(self, text: str, places: Iterable[int]) -> tuple[str, dict[int, int]]:
+        """Spell a text, and return the index in it of each place that is in no number, nor between an ordinal and its noun."""
+        spoken, last, waiting, moved = "", 0, sorted(places), dict[int, int]()
+        for match in [*self._tokens.finditer(text), None]:
+            start = match.start() if match else len(text)
+            inside = bisect_right(waiting, start)
+            moved |= {place: len(spoken) + place - last for place in waiting[:inside] if place >= last}
+            if match is None:
+                return spoken + text[last:], moved
+            spoken += text[last:start] + self._spell(match)
+            last = match.end()
+            noun = WHITE.match(text, last)
+            nearest = noun.end() + 1 if noun and match.lastgroup == "ordinal" else last
+            waiting = [place for place in waiting[inside:] if place >= nearest]
+        raise AssertionError
 
     def _spell(self, match: re.Match[str]) -> str:
         kind = match.lastgroup if match.lastgroup != "mark" else "date"
         token = match[str(kind)]
+        if kind == "braced":
+            return token
         if kind == "price":
             return self._price(token)
         if kind == "date":

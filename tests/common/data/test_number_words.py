@@ -10,8 +10,8 @@ import pytest
 from common.data import number_words
 from common.data.number_words import find_language, find_left, numbers_cleaner
 from common.errors import DataError, UsageError
+from tacotron2.data_function import pieces
 from tacotron2.text.cleaners import get_cleaner
-from tacotron2.text.sentences import Conversion, cut_text
 
 # code | text | as it is read
 READ = """
@@ -93,7 +93,16 @@ def test_a_missing_package_names_its_installer(monkeypatch) -> None:
 
 
 def test_a_long_text_is_not_cut_within_a_number() -> None:
-    clean = get_cleaner(["numbers_de", "basic_cleaners"])
-    text = "Er kommt am 3. Mai um 12:30 und am 4. Juli, mit 1.000 Leuten und 5,50 € in bar. Dann geht er."
-    pieces = [piece.text for piece in cut_text(text, 20, Conversion(clean=clean))]
-    assert len(pieces) > 3 and " ".join(map(clean, pieces)) == clean(text)
+    """Its points and spaces are no ends of sentences and words."""
+    options = {
+        "text_cleaners": ["numbers_de", "basic_cleaners"],
+        "symbols": ["_", " ", *"abcdefghijklmnopqrstuvwxyzäöü.,"],
+    }
+    text = "Er kommt am 3. Mai um 12:30 und am 4. Juli, mit 1.000 Leuten und 5,50 € in bar. Dann geht er 2025. Ja."
+    clean, parts = get_cleaner(options["text_cleaners"]), [piece.text for piece in pieces(text, 20, options)]
+    assert len(parts) > 4 and " ".join(map(clean, parts)) == clean(text)
+    assert [part for part in parts if part.endswith("dritte")] == [] and parts[-1] == "Ja."
+
+
+def test_arpabet_keeps_its_digits() -> None:
+    assert get_cleaner("numbers_de")("{AH0 B} 2") == "{AH0 B} zwei"
