@@ -34,7 +34,7 @@ MAY_IMPORT = {
 }
 PACKAGES = {
     *("torch", "numpy", "scipy", "soundfile", "librosa", "matplotlib", "tqdm", "jinja2", "psutil"),
-    *("inflect", "unidecode"),  # of the text front end
+    *("inflect", "num2words", "unidecode"),  # of the text front end
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
 OPTIONAL = {"jiwer", "moonshine_onnx", "onnxruntime", "distillmos", "pyworld", "resemblyzer"}
