@@ -54,6 +54,7 @@ from common.inference.outputs import (
     write_sound,
 )
 from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
+from common.inference.subtitles import KINDS, write_subtitles
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
 from common.parser import Parser
@@ -96,6 +97,11 @@ class InferenceOptions(SpeakingOptions):
         None,
         f"draw alignment_I.png (default: for up to {MOST_PICTURES} lines)",
         action=argparse.BooleanOptionalAction,
+    )
+    subtitles: str | None = option(
+        None,
+        "write subtitles beside each sound, audio_I.srt or audio_I.vtt: a cue for up to two lines of text, or for each word",
+        choices=KINDS,
     )
     stream: Path | None = option(
         None,
@@ -203,7 +209,10 @@ def digest_of(options: InferenceOptions, voice: Synthesizer, choice: Choice) -> 
     """Digest everything the output files depend on: settings, and checkpoints by path, size and time of change."""
     config = {name: value for name, value in vars(voice.config).items() if name != "seed"}
     checkpoints = [checkpoint.path for checkpoint in (choice.acoustic, choice.vocoder) if checkpoint]
-    return settings_digest(config | voice.settings() | {"sample_format": options.sample_format}, checkpoints)
+    files = {"sample_format": options.sample_format}
+    if options.subtitles:  # only then, so that records of earlier versions count
+        files["subtitles"] = options.subtitles
+    return settings_digest(config | voice.settings() | files, checkpoints)
 
 
 def speak_lines(lines: Sequence[Line], job: InferenceJob) -> Totals:
@@ -342,6 +351,9 @@ def write_outputs(spoken: Sequence[tuple[Line, Speech]], job: InferenceJob) -> d
 
             path = options.output / f"alignment_{line.number}{options.suffix}.png"
             write_picture(path, line.text, speech, job.voice.symbols(line.text))
+        if kind := options.subtitles:
+            path = (options.output / file_name(line, options)).with_suffix(f".{kind.removesuffix('-words')}")
+            write_subtitles(path, job.voice.words(line.text, speech), kind)
         job.manifest.add(line, options.output / file_name(line, options))
     return silent
 

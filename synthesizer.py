@@ -42,8 +42,9 @@ from common.inference.config import (
     check_data_options,
     contradictions,
 )
-from common.inference.stages import Batch, Line, PieceStream, Speech, acoustic_stages
+from common.inference.stages import AudioSteps, Batch, Line, PieceStream, Speech, acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
+from common.inference.words import Word, list_words
 from common.run.memory import available_memory
 from common.spec import ModelSpec, Piece, config_of
 from models import REGISTRY
@@ -210,7 +211,7 @@ class Synthesizer:
         """
         return (audio for audio in self.stream_line(self.lines([text])[0]) if len(audio))
 
-    def stream_line(self, line: Line, last_pause: float = 0.0) -> PieceStream:
+    def stream_line(self, line: Line, last_pause: float = 0.0) -> AudioSteps:
         """Yield a line's audio as `stream` does, then `last_pause` seconds of silence; return its speech and numbers for the log.
 
         Raises what `stream` raises.
@@ -218,7 +219,9 @@ class Synthesizer:
         if (mode := self.config.normalize) != "none":
             message = "needs the whole audio, and a stream has none yet; leave one of them out"
             raise UsageError(f"--normalize {mode}: {message}")
-        return self._bound(stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause))
+        return stages.bounded(
+            stages.stream(line, self._pipeline(), self.config.longest_piece, last_pause), self._finish
+        )
 
     def cut_line(self, line: Line) -> list[Piece]:
         """Split a line into the pieces that `stream_line` synthesises in turn. Raises DataError for a text that cannot be read."""
@@ -242,7 +245,10 @@ class Synthesizer:
         """
         own = voices or [self] * len(pieces)
         streams = stages.stream_pieces(pieces, self._pipeline(), [voice.vocoder for voice in own])
-        return [voice._bound(steps) for voice, steps in zip(own, streams, strict=True)]
+        return [
+            stream._replace(steps=stages.bounded(stream.steps, voice._finish))
+            for voice, stream in zip(own, streams, strict=True)
+        ]
 
     def with_settings(
         self, seed: int, sigma_infer: float | None = None, denoising_strength: float | None = None
@@ -261,6 +267,10 @@ class Synthesizer:
     def symbols(self, text: str) -> list[str]:
         """List the symbols that a text is read as, one per id."""
         return acoustic_stages(self.acoustic).spell(text, self.acoustic.options)
+
+    def words(self, text: str, speech: Speech) -> list[Word]:
+        """List the words of a text with the seconds in which this voice's `speech` of it speaks them. Marks alone are no words."""
+        return list_words(text, speech, self.symbols)
 
     def unspoken(self, text: str) -> list[str]:
         """List the characters of a text that the model has no symbol for."""
@@ -296,16 +306,6 @@ class Synthesizer:
 
     def _finish(self, speech: Speech) -> Speech:
         return speech._replace(audio=normalize(speech.audio, self.config.normalize).clamp(-1, 1))
-
-    def _bound(self, steps: PieceStream) -> PieceStream:
-        """Yield a stream's audio and return its speech, both clamped to [-1, 1]."""
-        while True:
-            try:
-                audio = next(steps)
-            except StopIteration as end:
-                speech, numbers = end.value
-                return self._finish(speech), numbers
-            yield audio.cpu().clamp(-1, 1)
 
 
 def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | None = None) -> Choice:

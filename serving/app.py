@@ -28,13 +28,15 @@ from serving.metrics import CONTENT_TYPE
 from serving.responses import (
     StreamedResponse,
     audio_chunks,
+    caption_chunks,
     error_event,
+    error_line,
     error_response,
     event_chunks,
     handle_request_error,
     zip_chunks,
 )
-from serving.schemas import BatchBody, ErrorBody, SpeechBody
+from serving.schemas import BatchBody, CaptionBody, ErrorBody, SpeechBody
 from serving.stream import SpeechRequest, SpeechStream, check
 from serving.websocket import speak_over_socket
 
@@ -100,6 +102,20 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
         return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
     chunks = audio_chunks(stream, encoder, pace)
     return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers_of(stream, encoder))
+
+
+@api.post(
+    "/v1/audio/speech/timestamps", response_class=Response, responses={200: {"content": {"application/json": {}}}}
+)
+@api.post("/dev/captioned_speech", include_in_schema=False)  # its name in Kokoro-FastAPI
+async def create_captions(body: CaptionBody, request: Request) -> Response:
+    """Speak a text; the answer is lines of JSON with parts of the audio and the times of the words."""
+    engine = engine_of(request)
+    stream = engine.submit(body.request(body.input))
+    encoder = Encoder(body.response_format, stream.sampling_rate, body.speed, body.sample_rate)
+    note(request, [stream], engine.config)
+    chunks = caption_chunks(stream, encoder, pace_of(request.scope), body)
+    return StreamedResponse(chunks, stream.cancel, "application/json", headers_of(stream, encoder), error_line)
 
 
 @api.post("/v1/audio/speech/batch", response_class=Response, responses={200: {"content": {"application/zip": {}}}})

@@ -21,7 +21,7 @@ import torch
 from common import precision
 from common.data.filelist import BadRows
 from common.errors import DataError, UsageError
-from common.inference.stages import PieceStream
+from common.inference.stages import AudioSteps
 from common.spec import Piece
 from serving.config import ServingConfig
 from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
@@ -41,7 +41,7 @@ class _Job:
 
     def __init__(self, stream: SpeechStream, voice: Synthesizer) -> None:
         self.stream, self.voice = stream, voice
-        self.steps: PieceStream | None = None
+        self.steps: AudioSteps | None = None
 
     @property
     def piece(self) -> Piece:
@@ -272,8 +272,9 @@ class Engine:
     def _start_pieces(self, group: list[_Job]) -> None:
         streams = group[0].voice.stream_pieces([job.piece for job in group], [job.voice for job in group])
         self.metrics.batch.observe(len(group))
-        for job, steps in zip(group, streams, strict=True):
-            job.steps = steps
+        for job, stream in zip(group, streams, strict=True):
+            job.steps = stream.steps
+            job.stream.begin_piece(stream.draft)
 
     def _advance_all(self, jobs: list[_Job]) -> None:
         for job in jobs:  # in a function, so that the waiting thread keeps no reference to the last one

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import zipfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
@@ -13,9 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from common.inference.words import Word
 from serving.encoding import Encoder, Sink, wav_header
 from serving.errors import RequestError
 from serving.limits import Pace
+from serving.schemas import CaptionBody
 from serving.stream import SpeechStream
 
 Chunks = AsyncGenerator[bytes, None]
@@ -103,6 +106,48 @@ async def event_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace) -> Ch
     frames = sum(speech.mel.shape[1] for speech in stream.speeches)
     usage = {"input_tokens": symbols, "output_tokens": frames, "total_tokens": symbols + frames}
     yield event("speech.audio.done", usage=usage)
+
+
+async def caption_chunks(stream: SpeechStream, encoder: Encoder, pace: Pace, options: CaptionBody) -> Chunks:
+    """Yield lines of JSON in the shape of Kokoro-FastAPI: a part of the file in base64, and the words of which the audio has begun.
+
+    Unless `options` ask for a stream, there is one line with all of both.
+    """
+    whole = bytearray()
+    words: list[Word] = []
+    async with contextlib.aclosing(audio_chunks(stream, encoder, pace)) as chunks:
+        async for chunk in chunks:
+            new = stream.new_words() if options.return_timestamps else []
+            if options.stream:
+                yield caption(chunk, encoder, new, options.speed)
+            else:
+                whole += chunk
+                words += new
+    if not options.stream:
+        yield caption(bytes(whole), encoder, words, options.speed)
+
+
+def caption(audio: bytes, encoder: Encoder, words: Sequence[Word], speed: float) -> bytes:
+    """Format a part of a file and its words as a line of JSON."""
+    line = {"audio": base64.b64encode(audio).decode(), "audio_format": encoder.media_type}
+    return json.dumps(line | {"timestamps": word_times(words, speed)}).encode() + b"\n"
+
+
+def word_times(words: Sequence[Word], speed: float, start: float = 0.0) -> list[dict[str, str | float]]:
+    """List the times of words, in Kokoro-FastAPI's names, of speech at a speed that begins at `start` seconds.
+
+    Milliseconds are rounded down, so that no word ends after its audio.
+    """
+
+    def seconds(time: float) -> float:
+        return math.floor(1000 * (start + time / speed)) / 1000
+
+    return [{"word": word.text, "start_time": seconds(word.start), "end_time": seconds(word.end)} for word in words]
+
+
+def error_line(error: RequestError) -> bytes:
+    """Format an error as the last line of JSON of a stream."""
+    return json.dumps(error.body()).encode() + b"\n"
 
 
 def event(kind: str, **fields: object) -> bytes:

@@ -67,6 +67,14 @@ class SpeechBody(Options):
     stream_format: Annotated[StreamFormat, Field(description="a file, or events with base64 in JSON")] = "audio"
 
 
+class CaptionBody(Options):
+    """The body of POST /v1/audio/speech/timestamps, and of Kokoro-FastAPI's /dev/captioned_speech."""
+
+    input: Annotated[str, Field(description="the text to speak")]
+    stream: Annotated[bool, Field(description="a line of JSON for each part of the audio, or one for all of it")] = True
+    return_timestamps: Annotated[bool, Field(description="list the words and their times")] = True
+
+
 class BatchBody(Options):
     """The body of POST /v1/audio/speech/batch."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from common.arguments import LARGEST_SEED
 from common.inference.stages import join_pieces
+from common.inference.words import Timetable, Word
 from common.spec import Piece
 from serving.config import ServingConfig
 from serving.errors import RequestError, timeout_error
@@ -54,6 +56,8 @@ class SpeechStream:
         self.speeches: list[Speech] = []  # of the pieces that are complete
         self.samples = 0
         self._synthesizer: Synthesizer | None = None
+        self._drafts: deque[tuple[float, Speech]] = deque()  # pieces whose words are not listed yet, with their start
+        self._timetable: Timetable | None = None
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Tensor | RequestError | None] = asyncio.Queue()
 
@@ -93,6 +97,22 @@ class SpeechStream:
         """The symbols of each piece, in the order of the alignment's columns."""
         assert self._synthesizer is not None
         return [self._synthesizer.symbols(piece.text) for piece in self.pieces]
+
+    def begin_piece(self, draft: Speech) -> None:
+        """Keep the speech of a piece whose audio comes next, for `new_words`."""
+        self._drafts.append((self.samples / self.sampling_rate, draft))
+
+    def new_words(self) -> list[Word]:
+        """List the words of the pieces begun since the last call, with their seconds in the stream. Call it from the consumer."""
+        if self._drafts and self._timetable is None:
+            assert self._synthesizer is not None
+            texts = [piece.text for piece in self.pieces]
+            self._timetable = Timetable(self.request.text, texts, self._synthesizer.symbols)
+        words = []
+        while self._drafts and self._timetable:
+            start, draft = self._drafts.popleft()
+            words += self._timetable.add(draft.parts[0]._replace(start=start), draft.alignment)
+        return words
 
     def put(self, item: Tensor | RequestError | None) -> None:
         """Pass a part, an error or None for the end from the engine's thread to the consumer's loop."""

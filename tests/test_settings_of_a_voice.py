@@ -110,7 +110,7 @@ def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
     parts, (streamed, _) = exhaust(one.stream_line(one.lines(["ab-c"])[0], 0.5))  # type: ignore[misc]
     assert streamed.audio.tolist() == speech.audio.tolist()
     assert torch.cat(parts).tolist() == [*speech.audio.tolist(), *[0.0] * 4]
-    assert one.stream_pieces(one.cut_line(one.lines(["ab-c"])[0]))[0].__next__().max() == 1.0
+    assert one.stream_pieces(one.cut_line(one.lines(["ab-c"])[0]))[0].steps.__next__().max() == 1.0
 
 
 def test_settings_that_inference_may_change_contradict_nothing() -> None:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 # S symbols, T frames (or decoder steps), M mels
 Array = Tensor | npt.NDArray[Any]
 
-DPI = 120
+DPI, WIDTH = 120, 9.0  # dots an inch, inches
+NARROW = 6.0  # inches; narrower pictures are for phones, which have more dots
+INK, PAPER = "#d4d4d8", "#27272a"  # of dark pictures, as Gradio's theme has them
 MAX_LOSSES = 2000  # most points of a curve
 MAX_SYMBOL_TICKS = 80  # more would be too small to read
 MAX_WORDS, MAX_WORDS_ACROSS = 60, 9  # most words below a spectrogram; above the second number they stand upright
@@ -49,40 +51,24 @@ def plot_spectrogram(
     hop_length: int | None = None,
     sampling_rate: int | None = None,
     words: Sequence[WordSpan] = (),
+    width: float = WIDTH,
 ) -> Figure:
     """Draw a log-mel spectrogram (M, T) over seconds, or over frames without hop_length and sampling_rate.
 
-    Up to 60 `words`, with spans in frames, are written below it, which moves the time axis to the top.
+    Up to 60 `words`, with spans in frames, are written below it, which moves the time axis to the top. A picture of less `width`,
+    in inches, has fewer.
     """
-    figure = _new_figure(9, 3.8 if words else 3.4)
+    figure = _new_figure(width, 3.8 if words else 3.4)
     axes = figure.add_subplot()
     seconds = _frame_seconds(hop_length, sampling_rate)
     image = _draw_mel(axes, _mask_outside(mel), seconds)
     axes.set_title(title)
-    with_words = 0 < len(words) <= MAX_WORDS
+    with_words = 0 < len(words) <= MAX_WORDS * width / WIDTH
     if with_words:
-        _write_words(axes, words, seconds)
+        _write_words(axes, words, seconds, 0 if len(words) <= MAX_WORDS_ACROSS * width / WIDTH else 90)
     (axes.secondary_xaxis("top") if with_words else axes).set_xlabel(_time_label(hop_length, sampling_rate))
     figure.colorbar(image, ax=axes, label="log magnitude (nat)", pad=0.01)
     return figure
-
-
-def word_spans(alignment: Array, symbols: Sequence[str]) -> list[WordSpan]:
-    """Find the decoder steps of each word from attention weights (T, S), one column per symbol; spaces separate words.
-
-    Words that never have the largest weight are left out.
-    """
-    positions = np.asarray(_mask_outside(alignment).filled(0.0)).argmax(axis=1)
-    of_symbols = np.cumsum([symbol == " " for symbol in symbols])  # the word number of each symbol
-    is_letter = np.array([symbol != " " for symbol in symbols])
-    spans = []
-    for number in range(int(of_symbols[-1]) + 1 if len(symbols) else 0):
-        inside = is_letter & (of_symbols == number)
-        steps = np.flatnonzero(inside[positions])
-        if steps.size:
-            word = "".join(_spell(symbol) for symbol, taken in zip(symbols, inside, strict=True) if taken)
-            spans.append(WordSpan(word, int(steps[0]), int(steps[-1]) + 1))
-    return spans
 
 
 def plot_mel_pair(
@@ -104,7 +90,9 @@ def plot_mel_pair(
     return figure
 
 
-def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title: str = "") -> Figure:
+def plot_alignment(
+    alignment: Array, symbols: Sequence[str] | None = None, title: str = "", width: float = WIDTH
+) -> Figure:
     """Draw attention weights (T, S): decoder steps across, input symbols upwards.
 
     `symbols` are the S symbols of the text, written along the axis if there are at most 80.
@@ -112,7 +100,7 @@ def plot_alignment(alignment: Array, symbols: Sequence[str] | None = None, title
     weights = _mask_outside(alignment).T
     count = weights.shape[0]
     spelled = symbols is not None and count == len(symbols) <= MAX_SYMBOL_TICKS
-    figure = _new_figure(9, min(max(4.0, 0.13 * count), 10.0) if spelled else 5.0)
+    figure = _new_figure(width, min(max(4.0, 0.13 * count), 10.0) if spelled else 5.0)
     axes = figure.add_subplot()
     image = _draw(axes, weights, "viridis", 1.0, (0.0, float(weights.max()) if weights.count() else 1.0))
     axes.set_title(title, parse_math=False)  # a phrase may contain $
@@ -154,6 +142,17 @@ def plot_losses(training: Mapping[int, float], validation: Mapping[int, float], 
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")
     return figure
+
+
+def darken(figure: Figure) -> None:
+    """Give a figure light letters and lines on a dark ground."""
+    figure.set_facecolor(PAPER)
+    for axes in [*figure.axes, *(child for parent in figure.axes for child in parent.child_axes)]:
+        axes.tick_params(colors=INK, which="both")
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_color(INK)
+        for spine in axes.spines.values():
+            spine.set_edgecolor(INK)
 
 
 def read_png(content: bytes) -> npt.NDArray[np.uint8]:
@@ -198,7 +197,7 @@ def _without_glyph_warnings() -> Iterator[None]:
 def _new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    return Figure(figsize=(width, height), dpi=DPI if width > NARROW else 2 * DPI, layout="constrained")
 
 
 def _draw_mel(
@@ -230,10 +229,9 @@ def _draw(
     )
 
 
-def _write_words(axes: Axes, words: Sequence[WordSpan], seconds: float) -> None:
+def _write_words(axes: Axes, words: Sequence[WordSpan], seconds: float, rotation: int) -> None:
     """Write each word below the axis at the middle of its span, in frames of `seconds`, with a line where it begins."""
     middles = [(word.start + word.end) / 2 * seconds for word in words]
-    rotation = 0 if len(words) <= MAX_WORDS_ACROSS else 90
     axes.set_xticks(middles, [word.word for word in words], rotation=rotation, fontsize=10)
     axes.tick_params(axis="x", length=0)
     for word in words:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from common.data.pictures import WordSpan, figure_pixels, plot_alignment, plot_spectrogram, save_figure, word_spans
+from common.data.pictures import WIDTH, WordSpan, darken, figure_pixels, plot_alignment, plot_spectrogram, save_figure
 from common.errors import shorten
 from common.inference.stages import Speech
+from common.inference.words import word_spans
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -23,38 +24,49 @@ class Pictures(NamedTuple):
     alignment: Pixels
 
 
+class Look(NamedTuple):
+    """How the pictures of a page look: dark or light, and their width in inches."""
+
+    dark: bool = False
+    width: float = WIDTH
+
+    @classmethod
+    def of(cls, page: str) -> Look:
+        """Return the look that fits a page, which common/web/page.js describes: "dark 390", its width in CSS pixels."""
+        kind, _, width = page.partition(" ")
+        return cls(kind == "dark", max(3.5, min(WIDTH, int(width) / 96)) if width.isdecimal() else WIDTH)
+
+
+LIGHT = Look()
+
+
 def write_picture(path: Path, text: str, speech: Speech, symbols: list[str]) -> None:
     """Draw the alignment of a text's frames with its symbols, which are named unless the text was cut."""
     names = symbols if speech.pieces == 1 else None  # the pieces have different symbols
     save_figure(path, plot_alignment(speech.alignment, names, title=shorten(text)))
 
 
-def draw_speech(speech: Speech, pieces: Sequence[Speech], symbols: Sequence[Sequence[str]]) -> Pictures:
-    """Draw the mel of a speech with its words below, and its alignment with its symbols.
-
-    Args:
-        speech: the speech of the whole text.
-        pieces: the speech of each of its pieces.
-        symbols: the symbols of each piece, one per column of its alignment.
-    """
-    hop_length = len(pieces[0].audio) // pieces[0].mel.shape[1]  # samples per frame
-    title = "mel spectrogram" + (", without pauses" if len(symbols) > 1 else "") + ", with the words of its text"
-    rate, words = speech.sampling_rate, words_of_pieces(pieces, symbols)
-    mel = plot_spectrogram(speech.mel, title, hop_length=hop_length, sampling_rate=rate, words=words)
+def draw_speech(speech: Speech, symbols: Sequence[Sequence[str]], look: Look = LIGHT) -> Pictures:
+    """Draw the mel of a speech with its words below, and its alignment with the symbols of each piece."""
+    hop_length = round(speech.parts[0].seconds * speech.sampling_rate / speech.parts[0].frames)  # samples per frame
+    title = "mel spectrogram" + (", without pauses" if len(symbols) > 1 else "")
+    rate, words = speech.sampling_rate, words_in_frames(speech, symbols)
+    mel = plot_spectrogram(speech.mel, title, hop_length=hop_length, sampling_rate=rate, words=words, width=look.width)
     own = symbols[0] if len(symbols) == 1 else None  # the pieces have different symbols
-    alignment = plot_alignment(speech.alignment, own, "alignment of decoder steps and symbols")
+    alignment = plot_alignment(speech.alignment, own, "alignment", look.width)
+    if look.dark:
+        darken(mel)
+        darken(alignment)
     return Pictures(figure_pixels(mel), figure_pixels(alignment))
 
 
-def words_of_pieces(pieces: Sequence[Speech], symbols: Sequence[Sequence[str]]) -> list[WordSpan]:
-    """List the words of all pieces, with their spans in frames of the whole text."""
-    words, start = [], 0
-    for speech, own in zip(pieces, symbols, strict=True):
-        frames = speech.mel.shape[1]
-        scale = frames / speech.alignment.shape[0]  # frames per decoder step
-        spans = word_spans(speech.alignment, own)
-        words += [
-            WordSpan(word, start + round(first * scale), start + round(end * scale)) for word, first, end in spans
-        ]
-        start += frames
+def words_in_frames(speech: Speech, symbols: Sequence[Sequence[str]]) -> list[WordSpan]:
+    """List the words of a speech as read, with their spans in frames of its mel."""
+    words: list[WordSpan] = []
+    start = 0
+    for (part, alignment), own in zip(speech.in_parts(), symbols, strict=True):
+        scale = part.frames / part.steps  # frames per decoder step
+        for word, first, end in word_spans(alignment, own, part.finished):
+            words.append(WordSpan(word, start + round(first * scale), start + round(end * scale)))
+        start += part.frames
     return words

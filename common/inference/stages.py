@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +63,17 @@ class MelBatch(NamedTuple):
         )
 
 
+class Part(NamedTuple):
+    """A piece within a speech: the text as read, its steps and frames, and its start and length in seconds."""
+
+    text: str
+    steps: int  # of the decoder
+    frames: int
+    start: float
+    seconds: float
+    finished: bool  # True if it ended by itself
+
+
 class Speech(NamedTuple):
     """The speech of one text, on the CPU.
 
@@ -74,8 +85,24 @@ class Speech(NamedTuple):
     sampling_rate: int  # Hz
     mel: Tensor  # (M, T), log magnitudes
     alignment: Tensor  # (K, S)
-    finished: bool  # True if every piece ended by itself
-    pieces: int
+    parts: tuple[Part, ...]  # its pieces, in order
+
+    @property
+    def finished(self) -> bool:
+        """True if every piece ended by itself."""
+        return all(part.finished for part in self.parts)
+
+    @property
+    def pieces(self) -> int:
+        """The number of pieces."""
+        return len(self.parts)
+
+    def in_parts(self) -> Iterator[tuple[Part, Tensor]]:
+        """Yield each piece with its rows of the alignment, (k, S)."""
+        first = 0
+        for part in self.parts:
+            yield part, self.alignment[first : first + part.steps]
+            first += part.steps
 
 
 class Pipeline(NamedTuple):
@@ -99,7 +126,14 @@ class Batch(NamedTuple):
 
 SpeechesAndNumbers = tuple[list[Speech], Numbers]
 # Yields audio (n,); returns its speech, and numbers for the log.
-PieceStream = Generator[Tensor, None, tuple[Speech, Numbers]]
+AudioSteps = Generator[Tensor, None, tuple[Speech, Numbers]]
+
+
+class PieceStream(NamedTuple):
+    """The speech of a piece before its audio, and the steps that compute that."""
+
+    draft: Speech
+    steps: AudioSteps
 
 
 def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
@@ -183,7 +217,7 @@ def synthesise_pieces(pieces: Sequence[Piece], pipeline: Pipeline, batch_size: i
     return Batch([speeches[number] for number in range(len(pieces))], combine_numbers(numbers), halved)
 
 
-def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> PieceStream:
+def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: float = 0.0) -> AudioSteps:
     """Yield the audio of a line in parts (n,), each as soon as it is ready; return its speech and the numbers for the log.
 
     Pieces are synthesised one after another. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the parts
@@ -194,8 +228,8 @@ def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: f
     speeches: list[Speech] = []
     numbers = []
     for piece in pieces:
-        (steps,) = stream_pieces([piece], pipeline)
-        speech, of_piece = yield from steps
+        (piece_stream,) = stream_pieces([piece], pipeline)
+        speech, of_piece = yield from piece_stream.steps
         speeches.append(speech)
         numbers.append((1, of_piece))
         pause = last_pause if piece is pieces[-1] else piece.pause
@@ -232,11 +266,27 @@ def stream_pieces(
 
 
 def _stream_piece(piece: Piece, mels: MelBatch, numbers: Numbers, vocoder: Vocoder, pipeline: Pipeline) -> PieceStream:
-    draws = Draws.of([piece.key], "vocoder", pipeline.device)
-    steps = vocoder.stream(mels.mels, mels.lengths, draws)
-    audio, vocoder_numbers = yield from _finite_audio(steps, piece, pipeline.vocoder_path)
-    (speech,) = _speeches(mels, audio, pipeline.audio)
-    return speech, numbers | vocoder_numbers
+    (draft,) = _speeches(mels, torch.zeros(1, 0), [piece], pipeline.audio)
+
+    def steps() -> AudioSteps:
+        draws = Draws.of([piece.key], "vocoder", pipeline.device)
+        parts = vocoder.stream(mels.mels, mels.lengths, draws)
+        audio, vocoder_numbers = yield from _finite_audio(parts, piece, pipeline.vocoder_path)
+        (sound,) = trim(audio.cpu(), mels.lengths.cpu(), pipeline.audio.hop_length)
+        return draft._replace(audio=sound.clone()), numbers | vocoder_numbers
+
+    return PieceStream(draft, steps())
+
+
+def bounded(steps: AudioSteps, finish: Callable[[Speech], Speech]) -> AudioSteps:
+    """Yield audio clamped to [-1, 1], on the CPU, and return its speech as `finish` makes it."""
+    while True:
+        try:
+            audio = next(steps)
+        except StopIteration as end:
+            speech, numbers = end.value
+            return finish(speech), numbers
+        yield audio.cpu().clamp(-1, 1)
 
 
 def _finite_audio(
@@ -277,7 +327,7 @@ def _synthesise_in_memory(pieces: Sequence[Piece], pipeline: Pipeline) -> Speech
         draws = Draws.of([piece.key for piece in pieces], "vocoder", pipeline.device)
         audio, vocoder_numbers = pipeline.vocoder(mels.mels, mels.lengths, draws)
         _check_finite(audio, pieces, "audio", pipeline.vocoder_path)
-        return _speeches(mels, audio, pipeline.audio), numbers | vocoder_numbers
+        return _speeches(mels, audio, pieces, pipeline.audio), numbers | vocoder_numbers
     except (RuntimeError, MemoryError) as error:
         if not precision.is_out_of_memory(error):
             raise
@@ -301,18 +351,18 @@ def _check_finite(values: Tensor, pieces: Sequence[Piece], name: str, path: Path
         raise BadRows(bad)
 
 
-def _speeches(batch: MelBatch, audio: Tensor, config: AudioConfig) -> list[Speech]:
-    """Copy each item out of a batch, without padding."""
+def _speeches(batch: MelBatch, audio: Tensor, pieces: Sequence[Piece], config: AudioConfig) -> list[Speech]:
+    """Copy each piece out of a batch, without padding."""
     mels, alignments, lengths = batch.mels.cpu(), batch.alignments.cpu(), batch.lengths.tolist()
     steps, symbols = batch.steps.tolist(), batch.text_lengths.tolist()
+    seconds = config.hop_length / config.sampling_rate  # of a frame
     return [
         Speech(
             sound.clone(),
             config.sampling_rate,
             mels[i, :, : lengths[i]].clone(),
             alignments[i, : max(1, steps[i]), : symbols[i]].clone(),
-            batch.finished[i],
-            pieces=1,
+            (Part(pieces[i].text, max(1, steps[i]), lengths[i], 0.0, lengths[i] * seconds, batch.finished[i]),),
         )
         for i, sound in enumerate(trim(audio.cpu(), batch.lengths.cpu(), config.hop_length))
     ]
@@ -327,7 +377,10 @@ def join_pieces(speeches: Sequence[Speech | None], pieces: Sequence[Piece]) -> S
         return whole[0]
     rate = whole[0].sampling_rate
     sounds: list[Tensor] = []
+    parts: list[Part] = []
     for speech, piece in zip(whole, pieces, strict=True):
+        start = sum(map(len, sounds)) / rate
+        parts += [part._replace(start=start + part.start) for part in speech.parts]
         sounds += [speech.audio, torch.zeros(round(piece.pause * rate))]
     symbols = max(speech.alignment.shape[1] for speech in whole)
     alignments = [F.pad(speech.alignment, (0, symbols - speech.alignment.shape[1]), value=math.nan) for speech in whole]
@@ -336,8 +389,7 @@ def join_pieces(speeches: Sequence[Speech | None], pieces: Sequence[Piece]) -> S
         rate,
         torch.cat([speech.mel for speech in whole], dim=1),
         torch.cat(alignments),
-        all(speech.finished for speech in whole),
-        len(whole),
+        tuple(parts),
     )
 
 

@@ -136,7 +136,7 @@ class Speaker:
                     yield PanelValues(gr.skip(), STOPPED, None, hidden, hidden)
                     return
                 async with self.drawing:
-                    drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.speeches, stream.symbols)
+                    drawn = await asyncio.to_thread(draw_speech, stream.speech, stream.symbols)
                 pictures = (gr.update(value=picture, visible=True) for picture in drawn)
                 yield PanelValues(gr.skip(), message_of(stream, recording), recording.value(), *pictures)
         except (RequestError, UsageError) as error:

@@ -60,11 +60,10 @@ class SpeechRequest:
 
 
 class Sample(NamedTuple):
-    """The speech of a request, in whole and in pieces with their symbols; `loading` and `computing` in seconds."""
+    """The speech of a request, with the symbols of its pieces; `loading` and `computing` in seconds."""
 
     speech: Speech
-    pieces: list[Speech]
-    symbols: list[list[str]]
+    symbols: list[list[str]]  # of each piece
     name: str
     seed: int
     loading: float
@@ -82,7 +81,7 @@ class Sample(NamedTuple):
 
     def draw(self) -> Pictures:
         """Draw the mel with the words below, and the alignment."""
-        return draw_speech(self.speech, self.pieces, self.symbols)
+        return draw_speech(self.speech, self.symbols)
 
 
 class _LoadedVoice(NamedTuple):
@@ -132,8 +131,7 @@ class Speaker:
         if speech is None:
             raise DataError("not enough memory for this text; try a shorter one")
         symbols = [voice.symbols(part.text) for part in parts]
-        whole = [piece for piece in pieces if piece is not None]
-        return Sample(speech, whole, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
+        return Sample(speech, symbols, loaded.name, request.seed, loading, time.perf_counter() - start)
 
     def _load(self, request: SpeechRequest) -> _LoadedVoice:
         """Return the models of a request, after dropping those of another."""

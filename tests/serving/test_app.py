@@ -23,7 +23,7 @@ from serving.engine import Engine
 from serving.schemas import ErrorBody
 from serving.voices import Voices
 from synthesizer import EMBEDDED
-from tests.serving.conftest import decode, pcm, reference, run, running_engine, wait_until_ready
+from tests.serving.conftest import LONG, decode, pcm, reference, run, running_engine, wait_until_ready
 
 pytestmark = pytest.mark.slow
 SPEECH, BATCH = "/v1/audio/speech", "/v1/audio/speech/batch"
@@ -117,6 +117,38 @@ def test_events_are_those_of_openai(app: FastAPI) -> None:
         "type": "speech.audio.done",
         "usage": {"input_tokens": 4, "output_tokens": frames, "total_tokens": frames + 4},
     }
+
+
+def test_words_come_with_the_audio_of_their_piece(app: FastAPI) -> None:
+    """In the shape of Kokoro-FastAPI; its clients name its model."""
+    body = {"model": "kokoro", "input": LONG, "voice": "alloy", "seed": 3, "response_format": "pcm"}
+    answer = call(app, "POST", "/dev/captioned_speech", json=body)
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    audio = np.frombuffer(b"".join(base64.b64decode(line["audio"]) for line in lines), "<i2")
+    assert audio.tobytes() == pcm(LONG) and {line["audio_format"] for line in lines} == {
+        "audio/pcm;rate=22050;channels=1"
+    }
+    said = 0.0  # seconds before a line
+    for line in lines:
+        assert all(said - 1e-3 <= word["start_time"] < word["end_time"] for word in line["timestamps"])
+        said += len(base64.b64decode(line["audio"])) / 2 / 22050
+    words = [word for line in lines for word in line["timestamps"]]
+    assert [word["word"] for word in words] == LONG.split()
+    times = [word[name] for word in words for name in ("start_time", "end_time")]
+    assert times == sorted(times) and times[-1] <= said and len([line for line in lines if line["timestamps"]]) > 1
+
+
+def test_words_in_one_answer_at_twice_the_speed(app: FastAPI) -> None:
+    path, body = "/v1/audio/speech/timestamps", {"input": "Two, 3.", "seed": 3, "response_format": "wav"}
+    one, fast, none, wrong = (
+        call(app, "POST", path, json=body | {"stream": False} | more)
+        for more in ({}, {"speed": 2}, {"return_timestamps": False}, {"input": " "})
+    )
+    samples, rate = decode(base64.b64decode(fast.json()["audio"]))
+    for word, half in zip(one.json()["timestamps"], fast.json()["timestamps"], strict=True):
+        assert half["word"] == word["word"] and half["end_time"] == pytest.approx(word["end_time"] / 2, abs=1e-3)
+    assert half["end_time"] <= len(samples) / rate and none.json()["timestamps"] == []
+    assert error_of(wrong, 400)["code"] == "empty_text"
 
 
 @pytest.mark.parametrize(

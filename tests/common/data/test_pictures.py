@@ -19,7 +19,6 @@ from common.data.pictures import (
     plot_mel_pair,
     plot_spectrogram,
     save_figure,
-    word_spans,
 )
 from common.errors import DataError
 from tests.recipe import ROOT
@@ -79,15 +78,6 @@ def test_spectrogram_puts_low_channels_below_and_time_in_seconds():
     assert axes.get_xlim() == pytest.approx((0, 100 * 256 / 22050))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time (s)", "mel channel")
     assert plot_spectrogram(mel).axes[0].get_xlabel() == "frame"
-
-
-def test_words_span_the_steps_that_attend_to_them():
-    symbols = list("go on, @")
-    attended = [0, 0, 1, 2, 3, 3, 4, 5, 5, 6]  # by step; nothing attends to the last word
-    alignment = torch.full((len(attended), len(symbols)), 0.01)
-    alignment[range(len(attended)), attended] = 0.9
-    assert word_spans(alignment, symbols) == [WordSpan("go", 0, 3), WordSpan("on,", 4, 9)]
-    assert word_spans(alignment[:0], symbols) == []
 
 
 @pytest.mark.parametrize(("count", "rotation"), [(3, 0), (9, 0), (10, 90)])

@@ -13,7 +13,7 @@ import torch
 
 from common.errors import DataError
 from common.inference.outputs import Live, Manifest, is_finished, read_finished, remove_manifests, write_sound
-from common.inference.stages import Line, Speech
+from common.inference.stages import Line, Part, Speech
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,8 @@ from common.inference.stages import Line, Speech
     [(True, "1.00 s  Hi."), (False, "1.00 s  Hi.  (never stopped by itself: cut at the decoder's limit)")],
 )
 def test_the_message_names_length_and_faults(tmp_path: Path, finished: bool, ending: str) -> None:
-    speech = Speech(torch.zeros(22050), 22050, torch.zeros(80, 1), torch.zeros(1, 3), finished, pieces=1)
+    parts = (Part("Hi.", 1, 1, 0.0, 1.0, finished),)
+    speech = Speech(torch.zeros(22050), 22050, torch.zeros(80, 1), torch.zeros(1, 3), parts)
     assert write_sound(tmp_path / "a.wav", "Hi.", speech).endswith(ending)
 
 

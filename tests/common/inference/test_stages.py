@@ -236,7 +236,7 @@ def test_streams_of_one_batch_are_those_of_each_line_alone() -> None:
     while len(speeches) < len(parts):
         for number, steps in enumerate(streams):
             try:
-                sounds[number] += next(steps).tolist()
+                sounds[number] += next(steps.steps).tolist()
             except StopIteration as end:
                 if end.value is not None:
                     speeches[number], _ = end.value
@@ -288,9 +288,9 @@ def test_mels_of_streams_are_computed_in_halves_where_memory_is_short() -> None:
     vocoders = [type(stages.vocoder)() for _ in parts]  # type: ignore[call-arg]
     model = SmallMemory(4)
     cramped = stages._replace(acoustic=stages.acoustic._replace(model=model))
-    sounds = [exhaust(steps)[1][0].audio.tolist() for steps in stream_pieces(parts, cramped, vocoders)]
+    sounds = [exhaust(piece.steps)[1][0].audio.tolist() for piece in stream_pieces(parts, cramped, vocoders)]
     assert model.sizes == [[2], [4], [1], [3]]
-    assert sounds == [exhaust(steps)[1][0].audio.tolist() for steps in stream_pieces(parts, stages)]
+    assert sounds == [exhaust(piece.steps)[1][0].audio.tolist() for piece in stream_pieces(parts, stages)]
     with pytest.raises(torch.OutOfMemoryError):
         stream_pieces(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
 
