@@ -1,7 +1,5 @@
 """A page in headless Chromium, by its driver: start it, fill fields, click, wait, read values and sounds."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Fixtures of every test: one thread, and random numbers that depend only on the test's name; and the order of files."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest
@@ -9,21 +7,20 @@ import torch
 
 # Files that take longest, which start first: a long file at the end would keep one process busy while the others wait.
 LONGEST = (
-    *(
-        "test_fast_ways",
-        "fuzz/test_targets",
-        "exports/test_targets",
-        "test_hostile_requests",
-        "test_kills",
-        "test_scale",
-    ),
-    *("test_multiproc", "test_lost_processes", "test_full_disk", "test_hostile_clients", "test_hostile_crowds"),
-    *("test_without_gpu", "test_train", "test_page", "test_speed", "test_training_features"),
-)
+    "test_page", "exports/test_targets", "test_without_gpu", "test_speed", "train/test_command", "prepare/test_command",
+    "test_lost_processes", "test_multiproc", "test_scale", "test_train", "test_kills", "test_fast_ways", "test_hostile",
+    "test_limits", "test_training_features", "test_full_disk",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, then all others with slow tests; `--dist loadfile` hands files out in this order."""
+    """Put the longest files first, then all others with slow tests; `--dist loadfile` hands files out in this order.
+
+    Tests marked `gpu` are skipped without a GPU.
+    """
+    if not torch.cuda.is_available():
+        for item in (item for item in items if item.get_closest_marker("gpu")):
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
 
     def place(item: pytest.Item) -> tuple[int, bool]:

@@ -10,8 +10,6 @@ line of this project that asks for it, and a test states how many it expects. `w
 within PyTorch; `uploads` counts blocking copies to the GPU, which wait for it too.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re
@@ -32,32 +30,17 @@ aten = torch.ops.aten
 COPIES = {aten._to_copy.default, aten.copy_.default}
 # Operators that need a number from the GPU before they can go on, on any input.
 WAITING = {
-    aten._local_scalar_dense.default,
-    aten.equal.default,
-    aten.masked_select.default,
-    aten.nonzero.default,
-    aten.repeat_interleave.Tensor,
-    aten._linalg_check_errors.default,
-    aten._unique2.default,
-    aten.bincount.default,
-}
+    aten._local_scalar_dense.default, aten.equal.default, aten.masked_select.default, aten.nonzero.default,
+    aten.repeat_interleave.Tensor, aten._linalg_check_errors.default, aten._unique2.default, aten.bincount.default,
+}  # fmt: skip
 INDEXING = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
 # Operators that take arguments in the CPU's memory: {operator: their positions}.
 TAKES_CPU = {aten._pack_padded_sequence.default: {1}, aten._pack_padded_sequence_backward.default: {2}}
 # cuBLAS, cuDNN and PyTorch's own fused kernels take floating-point inputs of one type alone.
 ONE_TYPE = {
-    aten.mm,
-    aten.addmm,
-    aten.addmm_,
-    aten.bmm,
-    aten.baddbmm,
-    aten.baddbmm_,
-    aten.convolution,
-    aten.convolution_backward,
-    aten._thnn_fused_lstm_cell,
-    aten._thnn_fused_lstm_cell_backward_impl,
-    aten._cudnn_rnn,
-}
+    aten.mm, aten.addmm, aten.addmm_, aten.bmm, aten.baddbmm, aten.baddbmm_, aten.convolution,
+    aten.convolution_backward, aten._thnn_fused_lstm_cell, aten._thnn_fused_lstm_cell_backward_impl, aten._cudnn_rnn,
+}  # fmt: skip
 LINEAR_ALGEBRA = ("linalg", "_linalg", "lu", "cholesky", "slogdet", "inverse", "_fft", "stft")  # none in half precision
 HALVES = (torch.float16, torch.bfloat16)
 ON_ANY_DEVICE = {"CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd"}

@@ -8,8 +8,6 @@ After each kill all checkpoints must load, and those of complete epochs must equ
 resumes from one of them, and its own checkpoints are compared in turn, up to the last epoch.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -2,8 +2,6 @@
 serves as the beginning of a sitecustomize.py.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

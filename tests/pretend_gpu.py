@@ -58,13 +58,9 @@ class GpuTensor(Tensor):
     @staticmethod
     def __new__(cls, real: Tensor) -> GpuTensor:
         wrapper: GpuTensor = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls,
-            real.shape,
-            strides=real.stride(),
-            storage_offset=real.storage_offset(),
-            dtype=real.dtype,
+            cls, real.shape, strides=real.stride(), storage_offset=real.storage_offset(), dtype=real.dtype,
             device=GPU,
-        )
+        )  # fmt: skip
         wrapper.on_cpu = real
         return wrapper
 

@@ -1,7 +1,5 @@
 """Helpers for tests: tiny models, a few clips of the embedded corpus, and commands run in this process or in others."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools
@@ -18,13 +16,16 @@ import time
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import torch
 
 from common.run.nvlog import read_log
 from tests.forks import ROOT, Fork, can_fork
+
+if TYPE_CHECKING:
+    from common.training.state import TrainState
 
 Process = subprocess.Popen[str] | Fork
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -110,6 +111,18 @@ def train_tiny_model(model: str) -> Path:
     return folder / f"checkpoint_{model}_last.pt"
 
 
+def fresh_state(model: str, folder: Path, *words: object) -> "TrainState":
+    """The state of a tiny model that has not trained, as train.py begins with for `flags` and these words."""
+    import train  # here: tests that need it alone import all that train.py does
+    from common.run.distributed import Dist
+    from common.training.arguments import parse_training_arguments
+    from common.training.optimization import Pace
+    from models import REGISTRY
+
+    options, spec = parse_training_arguments([*flags(model, folder), *map(str, words)], REGISTRY, "")
+    return train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))[0]
+
+
 def read_steps(path: Path) -> list[tuple[object, dict]]:
     """Read the (step, data) of a log's records, without the flags."""
     records = [record for record in read_log(path) if record["type"] == "LOG"]
@@ -134,14 +147,9 @@ def start(*argv: object, environment: Mapping[str, str] | None = None) -> Proces
     if can_fork(words, environment):
         return Fork(*words, environment=environment)
     return subprocess.Popen(
-        words,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
-    )
+    )  # fmt: skip
 
 
 def call(*argv: object, timeout: float = 600) -> Result:

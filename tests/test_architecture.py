@@ -1,12 +1,10 @@
 """The rules of the house, read off the source: allowed imports, names that belong to one part, lengths."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,28 +41,14 @@ TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself
 # Of requirements/serving.txt, in serving/ alone.
 SERVING_PACKAGES = {
-    "av": "av",
-    "fastapi": "fastapi",
-    "fastapi_offline": "fastapi-offline",
-    "gradio": "gradio",
-    "httpx": "httpx",
-    "prometheus_client": "prometheus-client",
-    "pydantic": "pydantic",
-    "starlette": "starlette",
-    "uvicorn": "uvicorn",
-    "wyoming": "wyoming",
-}
+    "av", "fastapi", "fastapi_offline", "gradio", "httpx", "prometheus_client", "pydantic", "starlette", "uvicorn", "wyoming"
+}  # fmt: skip
 ANSWER_PACKAGES = {"rapidfuzz"}  # of requirements/eval.txt, in serving/ inside functions
 # Of requirements/studio.txt and requirements/eval.txt, in studio/ inside functions: some recordings need none of them.
 STUDIO_PACKAGES = {"av", "httpx"}
 CURVE_PACKAGES = {"tensorboard"}  # of requirements.txt, which PyTorch imports for the log of a training
 ALIGNMENT_PACKAGES = {"rapidfuzz"}
-PAGE_PACKAGES = {
-    "fastapi",
-    "gradio",
-    "starlette",
-    "uvicorn",
-}  # of requirements/studio.txt, for common/web and the studio's page
+PAGE_PACKAGES = {"fastapi", "gradio", "starlette", "uvicorn"}  # of requirements/studio.txt, for common/web and the page
 PAGE_FILES = ("common/web/", "studio/page/", "studio/__main__.py")
 FOR_TYPES_ONLY = {"typing_extensions"}
 LONGEST_FUNCTION, LONGEST_FILE = 40, 450
@@ -84,9 +68,8 @@ def tracked_files() -> list[Path]:
     listing = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True)
     if listing.returncode == 0 and listing.stdout:
         return [ROOT / line for line in listing.stdout.splitlines() if (ROOT / line).exists()]
-    return [
-        path for path in ROOT.rglob("*.py") if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
-    ]
+    hidden = lambda path: any(part.startswith(".") for part in path.relative_to(ROOT).parts)  # noqa: E731
+    return [path for path in ROOT.rglob("*.py") if not hidden(path)]
 
 
 def read(path: Path) -> Source:
@@ -97,9 +80,8 @@ def read(path: Path) -> Source:
 EVERYTHING = [read(path) for path in tracked_files()]
 SOURCES = [source for source in EVERYTHING if source.part != "tests"]
 RECIPE = [source for source in SOURCES if source.part in MAY_IMPORT]
-SHARED = [
-    source for source in RECIPE if source.part in ("common", "train", "synthesizer", "inference", "evaluate", "serving")
-]
+PARTS_OF_ALL_MODELS = ("common", "train", "synthesizer", "inference", "evaluate", "serving")
+SHARED = [source for source in RECIPE if source.part in PARTS_OF_ALL_MODELS]
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -144,25 +126,31 @@ def offences(sources: list[Source], rule: Any) -> list[str]:
     return [f"{source.name}:{line}: {what}" for source in sources for line, what in rule(source.tree)]
 
 
+def wrong_imports(is_wrong: Callable[[Source, str], bool], part: str = "") -> list[str]:
+    """Every import of the recipe, or of one part of it, that is wrong in its source, as file:line: description."""
+    return [
+        f"{source.name}:{line}: imports {module}"
+        for source in RECIPE
+        if part in ("", source.part)
+        for line, module in imports(source.tree)
+        if is_wrong(source, module)
+    ]
+
+
 def test_the_top_level_is_the_one_agreed_on() -> None:
     at_the_top = {source.part for source in SOURCES if "/" not in source.name}
-    commands, library = (
-        {"train", "inference", "evaluate", "multiproc"},
-        {"synthesizer", "models", "data_functions", "loss_functions", "hubconf"},
-    )
-    assert at_the_top == commands | library
+    library = {"synthesizer", "models", "data_functions", "loss_functions", "hubconf"}
+    assert at_the_top == library | {"train", "inference", "evaluate", "multiproc"}
     assert not (ROOT / "platform" / "__init__.py").exists()  # it would hide Python's own
     assert {source.part for source in RECIPE} == set(MAY_IMPORT)
 
 
 def test_imports_point_down() -> None:
-    upward = [
-        f"{source.name}:{line}: imports {module}"
-        for source in RECIPE
-        for line, module in imports(source.tree)
-        if (part := module.split(".")[0]) in MAY_IMPORT and part != source.part and part not in MAY_IMPORT[source.part]
-    ]
-    assert upward == []
+    def is_upward(source: Source, module: str) -> bool:
+        part = module.split(".")[0]
+        return part in MAY_IMPORT and part not in {source.part} | MAY_IMPORT[source.part]
+
+    assert wrong_imports(is_upward) == []
 
 
 def test_families_of_common_import_downward() -> None:
@@ -177,20 +165,17 @@ def test_families_of_common_import_downward() -> None:
         "inference",
         "training",
         "web",
-    ]  # "": the files beside the folders
+    ]  # "": beside
 
     def family(module: str) -> str:
         parts = module.split(".")
         return parts[1] if len(parts) > 2 and parts[1] in order else ""
 
-    upward = [
-        f"{source.name}:{line}: imports {module}"
-        for source in RECIPE
-        if source.part == "common" and "/" in source.name.removeprefix("common/")
-        for line, module in imports(source.tree)
-        if module.startswith("common.") and order.index(family(module)) > order.index(source.name.split("/")[1])
-    ]
-    assert upward == []
+    def is_upward(source: Source, module: str) -> bool:
+        own = source.name.split("/")[1] if source.name.count("/") > 1 else order[-1]
+        return module.startswith("common.") and order.index(family(module)) > order.index(own)
+
+    assert wrong_imports(is_upward, "common") == []
 
 
 def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
@@ -201,17 +186,15 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
         first = [*module.split("."), ""][1]
         return order.index(first) if first in order else 0
 
-    upward = [
-        f"{source.name}:{line}: imports {module}"
-        for source in RECIPE
-        if source.part == "studio"
-        for line, module in imports(source.tree)
-        if module.startswith("studio.")
-        and place(module) > place(source.name.removesuffix(".py").replace("/", "."))
-        and (source.name, module.split(".")[1])
-        != ("studio/train/__main__.py", "voice")  # the command ends with a voice
-    ]
-    assert upward == []
+    def is_upward(source: Source, module: str) -> bool:
+        if not module.startswith("studio.") or (source.name, module.split(".")[1]) == (
+            "studio/train/__main__.py",
+            "voice",
+        ):
+            return False  # training ends with a voice
+        return place(module) > place(source.name.removesuffix(".py").replace("/", "."))
+
+    assert wrong_imports(is_upward, "studio") == []
     with_gradio = {source.name for source in RECIPE if "gradio" in {module for _, module in imports(source.tree)}}
     with_gradio = {name.removeprefix("studio/page/") for name in with_gradio if name.startswith("studio/")}
     frame = {"events.py", "layout.py", "reading_panel.py", "review_panel.py"}
@@ -221,13 +204,7 @@ def test_rooms_of_the_studio_import_in_the_order_of_the_data() -> None:
 
 def test_nothing_imports_the_scripts_or_the_tests() -> None:
     above = {source.part for source in EVERYTHING} - set(MAY_IMPORT) | {"train", "inference", "evaluate", "multiproc"}
-    found = [
-        f"{source.name}:{line}: imports {module}"
-        for source in RECIPE
-        for line, module in imports(source.tree)
-        if module.split(".")[0] in above - {source.part} - MAY_IMPORT[source.part]
-    ]
-    assert found == []
+    assert wrong_imports(lambda s, module: module.split(".")[0] in above - {s.part} - MAY_IMPORT[s.part]) == []
 
 
 def test_no_package_but_the_declared_ones() -> None:
@@ -243,7 +220,7 @@ def test_no_package_but_the_declared_ones() -> None:
         at_the_top = {module.split(".")[0] for node in source.tree.body for _, module in imports_now(node)}
         optional = OPTIONAL - at_the_top if source.name.startswith("common/quality/") else set()
         optional |= EXPORT_PACKAGES | TRITON_PACKAGES | TRITON_SERVER if source.part == "exports" else set()
-        optional |= set(SERVING_PACKAGES) | (ANSWER_PACKAGES - at_the_top) if source.part == "serving" else set()
+        optional |= SERVING_PACKAGES | (ANSWER_PACKAGES - at_the_top) if source.part == "serving" else set()
         optional |= (
             (STUDIO_PACKAGES | ALIGNMENT_PACKAGES | CURVE_PACKAGES) - at_the_top if source.part == "studio" else set()
         )
@@ -257,7 +234,8 @@ def test_no_package_but_the_declared_ones() -> None:
     pinned = (ROOT / "requirements/exports.txt").read_text().lower()
     assert all(f"{package}==" in pinned for package in EXPORT_PACKAGES)
     pinned = (ROOT / "requirements/serving.txt").read_text().lower()
-    assert all(f"\n{package}==" in pinned or f"\n{package}[" in pinned for package in SERVING_PACKAGES.values())
+    names = [package.replace("_", "-") for package in SERVING_PACKAGES]
+    assert all(f"\n{name}==" in pinned or f"\n{name}[" in pinned for name in names)
     pinned = (ROOT / "requirements/studio.txt").read_text().lower()
     assert all(f"\n{package}==" in pinned for package in STUDIO_PACKAGES | PAGE_PACKAGES)
     client = (ROOT / "requirements/triton.txt").read_text().lower()
@@ -285,12 +263,8 @@ def imports_now(node: ast.stmt) -> Iterator[tuple[int, str]]:
 def test_only_one_file_names_cuda() -> None:
     sources = [source for source in SOURCES if source.name != "common/precision.py"]
     found = offences(sources, lambda tree: [(line, word) for line, word in words(tree) if "cuda" in word.lower()])
-    keys = [
-        place
-        for place in found
-        if place.startswith(("common/training/snapshot.py:", "common/checkpoint/fields.py:"))
-        and place.endswith(": cuda_rng_state_all")
-    ]
+    files = ("common/training/snapshot.py:", "common/checkpoint/fields.py:")
+    keys = [place for place in found if place.startswith(files) and place.endswith(": cuda_rng_state_all")]
     assert [place for place in found if place not in keys] == []
     assert len(keys) == 3  # the checkpoint's key, once written, once checked and once read
     (precision,) = [source for source in SOURCES if source.name == "common/precision.py"]
@@ -299,9 +273,8 @@ def test_only_one_file_names_cuda() -> None:
 
 def test_what_every_model_shares_names_none() -> None:
     def model_names(tree: ast.AST) -> list[tuple[int, str]]:
-        return [
-            (line, word) for line, word in words(tree) if any(name.lower() in word.lower() for name in models.REGISTRY)
-        ]
+        names = [name.lower() for name in models.REGISTRY]
+        return [(line, word) for line, word in words(tree) if any(name in word.lower() for name in names)]
 
     assert offences(SHARED, model_names) == []
     (registry,) = [source for source in RECIPE if source.name == "models.py"]
@@ -312,20 +285,17 @@ def test_what_every_model_shares_names_none() -> None:
 def test_plain_models_know_no_fast_way() -> None:
     """Only a package's spec and the files of its fast/ folder import accelerations."""
     models_own = [source for source in RECIPE if source.part in ("tacotron2", "waveglow")]
-    found = [
-        f"{source.name}:{line}: imports {module}"
-        for source in models_own
-        if f"{source.part}/fast/" not in source.name and source.name != f"{source.part}/spec.py"
-        for line, module in imports(source.tree)
-        if module.startswith(f"{source.part}.fast")
-    ]
-    assert found == []
+
+    def is_fast(source: Source, module: str) -> bool:
+        may = f"{source.part}/fast/" in source.name or source.name == f"{source.part}/spec.py"
+        return not may and module.startswith(f"{source.part}.fast")
+
+    assert wrong_imports(is_fast, "tacotron2") + wrong_imports(is_fast, "waveglow") == []
     assert {source.part for source in models_own if "/fast/" in source.name} == {"tacotron2", "waveglow"}
 
 
-PRIVATE = re.compile(
-    r"torch\.(ops\.(onednn|mkldnn|quantized)\b|(\w+\.)*_(?!_))"
-)  # torch._x, torch.cpu._x; not torch.__version__
+# torch._x, torch.cpu._x; not torch.__version__
+PRIVATE = re.compile(r"torch\.(ops\.(onednn|mkldnn|quantized)\b|(\w+\.)*_(?!_))")
 
 
 def test_only_one_file_names_private_operators() -> None:
@@ -398,19 +368,14 @@ def test_importing_does_nothing() -> None:
         allowed = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
         allowed += (ast.AsyncFunctionDef,)
         for node in tree.body:
-            customary = isinstance(node, ast.If) and ast.unparse(node.test) in (
-                "TYPE_CHECKING",
-                "__name__ == '__main__'",
-            )
+            ifs = ("TYPE_CHECKING", "__name__ == '__main__'")
+            customary = isinstance(node, ast.If) and ast.unparse(node.test) in ifs
             text = isinstance(node, ast.Expr) and node.value in docstrings(tree)
             if not (isinstance(node, allowed) or customary or text):
                 yield node.lineno, ast.unparse(node).splitlines()[0]
         for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Attribute)
-                and ast.unparse(node) in ("sys.path", "os.environ")
-                and node in assigned_nodes(tree)
-            ):
+            is_global = isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.path", "os.environ")
+            if is_global and node in assigned_nodes(tree):
                 yield node.lineno, f"changes {ast.unparse(node)}"
 
     assert offences(RECIPE, doing) == []

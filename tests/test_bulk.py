@@ -1,7 +1,5 @@
 """inference.py over many lines: resumed after a kill, in two processes, short of memory, and in other file formats."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Clips and texts beyond the limits: one error before training, with each bad row, its limit and the limit's flag."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The clock jumps while a run trains: durations, saves by the clock and the log go on."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

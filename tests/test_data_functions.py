@@ -1,7 +1,5 @@
 """Loaders: an error in a worker process arrives unchanged in the main process."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Faults of machines and of weights in inference: memory, overflow, disks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -127,11 +125,7 @@ else:
 def test_a_batch_that_the_system_has_no_memory_for_runs_in_halves() -> None:
     """A bisection finds a limit of address space; oneDNN and malloc report full memory in their own ways."""
     done = subprocess.run(
-        [sys.executable, "-c", IN_LITTLE_MEMORY],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+        [sys.executable, "-c", IN_LITTLE_MEMORY], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,5 @@
 """The checker of tests/test_without_gpu.py finds the faults that are put before it, and the pretended GPU computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -91,9 +89,6 @@ def test_uploads_are_counted_and_pointwise_scalars_are_free() -> None:
 
 class _LeftOnCpu(training.TrainingDecoder):
     """A decoder with the fault that a first version for CPUs has."""
-
-    def start(self, memory):
-        return super().start(memory)
 
     def run(self, inputs, memory):
         hidden, alignments = super().run(inputs, memory)

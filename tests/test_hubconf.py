@@ -1,7 +1,5 @@
 """The entry points of torch.hub from a local clone, without a network."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """inference.py's flags of levels, of reading and of the log, and flags without effect."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import pytest
 from scipy.io import wavfile
 
 import inference
-from common.errors import UsageError
 from common.run.nvlog import NvLog, read_log
 from tacotron2.spec import SPEC
 from tacotron2.text import text_to_sequence
@@ -103,9 +100,3 @@ def test_a_log_of_strange_lines_is_no_training_log(tmp_path: Path) -> None:
     with NvLog(path) as log:
         log.parameters({"model_name": "WaveGlow"})
     assert inference.is_training_log(path)
-
-
-def test_levels_out_of_the_list_are_refused() -> None:
-    assert "--normalize: invalid choice" in run("inference.py", "-i", "x", "--normalize", "loud").err
-    with pytest.raises(UsageError, match="--longest-piece: -1"):
-        inference.parse_args(["-i", "x", "--longest-piece", "-1"])

@@ -1,7 +1,5 @@
 """A process that hangs or is lost with its machine ends the run with its number, and without waiting for ever."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """README.md and docs/: every command parses, every flag, link, anchor and file exists, and docs/cli.md is up to date."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

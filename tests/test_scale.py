@@ -1,7 +1,5 @@
 """Training that loses processes, spans nodes or shards weights ends with the weights of a single process."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

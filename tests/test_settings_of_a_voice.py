@@ -1,20 +1,18 @@
 """Settings of a Synthesizer with models whose outputs a test can compute: strengths, seeds, batches and levels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from common.errors import DataError, UsageError
+from common.errors import DataError
 from common.inference.config import contradictions
 from common.inference.vocoders import LoadedModel, NeuralVocoder
 from models import REGISTRY
-from synthesizer import EMBEDDED, Checkpoint, SynthesisConfig, Synthesizer, choose_checkpoints, load
-from tests.common.inference.test_draws_of_lines import SIZES
+from synthesizer import Checkpoint, SynthesisConfig, Synthesizer, choose_checkpoints, load
 from tests.common.inference.test_stages import CPU, FirstMels, SmallMemory, exhaust, pipeline
+from tests.common.inference.test_vocoders import SIZES
 from tests.common.training.test_fine_tuning import SIZES as TACOTRON2_SIZES
 from tests.common.training.test_fine_tuning import start_file
 
@@ -72,14 +70,12 @@ def test_a_voice_with_other_settings_leaves_the_first_as_it_is() -> None:
     assert back.vocoder.denoiser is not None
 
 
-def test_building_a_voice_draws_nothing_from_the_generator_of_the_process() -> None:
+def test_lines_have_the_seed_of_the_config_or_one_of_the_generator_and_a_voice_draws_none() -> None:
+    """Building a voice draws nothing from the generator of the process."""
     torch.manual_seed(1)
     before = torch.get_rng_state()
     voice({"denoising_strength": 0.25}).with_settings(1, 0.5, 0.5)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_lines_have_the_seed_of_the_config_or_one_of_the_generator() -> None:
     assert [tuple(line) for line in voice(seed=0).lines(["a", "b"])] == [("a", 0, 0), ("b", 0, 1)]
     one = voice(seed=None)
     torch.manual_seed(1)
@@ -89,7 +85,7 @@ def test_lines_have_the_seed_of_the_config_or_one_of_the_generator() -> None:
     assert one.lines(["a", "b"]) == first
 
 
-def test_a_batch_size_of_zero_is_one_batch() -> None:
+def test_a_batch_size_of_zero_is_one_batch_and_a_batch_has_one_line_at_least(monkeypatch) -> None:
     one = simple_voice()
     lines = one.lines(["a", "abc"] * 35)  # more than the largest default
     batches = list(one.speak_batches(lines, 0))
@@ -98,6 +94,8 @@ def test_a_batch_size_of_zero_is_one_batch() -> None:
     assert sum(len(positions) for positions, _ in one.speak_batches(lines)) == 70
     assert max(len(positions) for positions, _ in one.speak_batches(lines)) <= 64
     assert [len(speech.audio) for speech in one.speak(["a", "abc", "ab"])] == [8, 24, 16]
+    monkeypatch.setattr("synthesizer.BYTES_PER_LINE", 2**60)
+    assert voice().default_batch_size() == 1
 
 
 def test_audio_is_within_full_scale_at_once_and_in_a_stream() -> None:
@@ -121,12 +119,6 @@ def test_settings_that_inference_may_change_contradict_nothing() -> None:
     assert contradictions({"nested": {"x": 2}}, {"nested": None}) == []
 
 
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_settings_are_finite_numbers_of_zero_or_more(value: float) -> None:
-    with pytest.raises(UsageError, match=r"--sigma-infer: .*, expected 0 or more"):
-        SynthesisConfig(sigma_infer=value)
-
-
 def test_a_text_that_does_not_fit_into_memory_is_named() -> None:
     one = simple_voice()
     one.acoustic = one.acoustic._replace(model=SmallMemory(3))
@@ -134,21 +126,16 @@ def test_a_text_that_does_not_fit_into_memory_is_named() -> None:
         one.speak(["abc", "abcd", "abcde", "a"])
 
 
-def test_a_batch_has_one_line_at_least(monkeypatch) -> None:
-    monkeypatch.setattr("synthesizer.BYTES_PER_LINE", 2**60)
-    assert voice().default_batch_size() == 1
-
-
-def test_griffin_lim_has_the_seed_of_the_config() -> None:
+def test_griffin_lim_has_the_seed_of_the_config_and_is_not_for_a_named_acoustic_model_alone(
+    tmp_path: Path, monkeypatch
+) -> None:
     one = Synthesizer(voice().acoustic, None, SynthesisConfig(seed=5), CPU)
     assert one.vocoder.seed == 5  # type: ignore[attr-defined]
-
-
-def test_the_embedded_vocoder_has_a_strength_of_its_own() -> None:
-    file = Checkpoint(REGISTRY["WaveGlow"], EMBEDDED / "waveglow.safetensors")
-    loaded = load(file, SynthesisConfig(plain=True), CPU)
-    assert loaded.options["denoising_strength"] == 0.03  # voice/README.md has the measurement
-    assert not loaded.model.training
+    monkeypatch.chdir(tmp_path)
+    path = start_file(tmp_path / "x.pt", "Tacotron2", **TACOTRON2_SIZES)
+    with pytest.raises(DataError, match="no vocoder model"):
+        choose_checkpoints({"tacotron2": path})
+    assert choose_checkpoints({"tacotron2": path}, "griffin-lim").vocoder is None
 
 
 def test_a_model_has_the_options_of_its_file_and_those_that_inference_may_change(tmp_path: Path) -> None:
@@ -159,11 +146,3 @@ def test_a_model_has_the_options_of_its_file_and_those_that_inference_may_change
     assert (loaded.model.decoder.gate_threshold, loaded.model.config.decoder_rnn_dim) == (0.75, 8)
     assert loaded.options["attention_window"] == loaded.model.decoder.guard.attention_window == 4
     assert not loaded.model.training
-
-
-def test_a_named_acoustic_model_alone_does_not_go_through_griffin_lim(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = start_file(tmp_path / "x.pt", "Tacotron2", **TACOTRON2_SIZES)
-    with pytest.raises(DataError, match="no vocoder model"):
-        choose_checkpoints({"tacotron2": path})
-    assert choose_checkpoints({"tacotron2": path}, "griffin-lim").vocoder is None

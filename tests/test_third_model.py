@@ -1,7 +1,5 @@
 """Models of other kinds, as somebody would write them: each is one entry in the registry."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Choice of checkpoints for inference: from flags, from output/, or the embedded voice; and its precision."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ A hook in every Python process writes the hosts that it looks up to a file, so t
 kernel has no other interface, also for native code.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Unusual words from users: paths that leave a folder, control characters, enormous numbers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.arguments import log_path
 from common.data.pictures import figure_pixels, plot_alignment, save_figure
 from common.errors import UsageError, exit_on_user_error, printable
 from multiproc import describe_end
@@ -46,15 +43,6 @@ def test_a_log_file_stays_in_the_output_folder(tmp_path: Path, script: str) -> N
         f"error: --log-file: ../../x.json: leaves --output {out}; expected a name inside it, or a whole path\n"
     )
     assert not (tmp_path / "x.json").exists()
-
-
-def test_log_files_that_begin_with_the_output_or_are_absolute(tmp_path: Path) -> None:
-    assert log_path(Path("output"), "output/nvlog_fp16.json") == Path("output/nvlog_fp16.json")
-    assert log_path(Path("../runs"), "../runs/x.json") == Path("../runs/x.json")
-    assert log_path(Path("output"), "logs/x.json") == Path("output/logs/x.json")
-    assert log_path(Path("output"), str(tmp_path / "x.json")) == tmp_path / "x.json"
-    with pytest.raises(UsageError):
-        log_path(Path("output"), "output/../../x.json")
 
 
 def test_a_nul_character_in_a_config_file_names_its_place(tmp_path: Path) -> None:
@@ -114,12 +102,6 @@ def test_the_signal_that_ended_a_process_is_named() -> None:
     assert describe_end(-9) == "was ended by signal 9 (SIGKILL): killed by a user, or by the system for lack of memory"
     assert describe_end(-11) == "was ended by signal 11 (SIGSEGV)"
     assert describe_end(3) == "ended with exit code 3, for the reason above"
-
-
-@pytest.mark.slow
-def test_an_impossible_sampling_rate_is_refused(tmp_path: Path) -> None:
-    result = run("train.py", *flags("WaveGlow", tmp_path), "-sr", 10**15)
-    assert result.code == 2 and "--sampling-rate 1000000000000000: expected 1 to 1000000 samples" in result.err
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The benchmark of the loaders: every model and source, with and without processes."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The machine's limit: operations against closed forms, and the arithmetic of the least time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +11,7 @@ from common.kernels.int8 import can_multiply
 from tacotron2.model import Tacotron2
 
 
-def test_operations_of_products_and_convolutions() -> None:
+def test_operations_of_products_and_convolutions_and_of_their_backward() -> None:
     a, b = torch.randn(5, 7), torch.randn(7, 3)
     assert count_flops(lambda: a @ b) == 2 * 5 * 7 * 3
     signal, kernel = torch.randn(2, 4, 20), torch.randn(6, 4, 3)
@@ -21,9 +19,6 @@ def test_operations_of_products_and_convolutions() -> None:
     with torch.inference_mode():
         assert count_flops(lambda: F.linear(a, b.t())) == 2 * 5 * 7 * 3
     assert count_flops(lambda: torch.tanh(a)) == 0
-
-
-def test_backward_is_a_product_for_each_gradient() -> None:
     layer, x = nn.Conv1d(4, 6, 3, padding=1), torch.randn(2, 4, 20)
     forward = 2 * 2 * 20 * 6 * 4 * 3
     assert count_flops(lambda: layer(x).sum().backward()) == 2 * forward  # the weight's
@@ -52,7 +47,7 @@ def test_a_decoder_step_multiplies_by_the_weights_that_step_bytes_counts() -> No
     assert step_bytes(model, half=True) == 2 * (once + of_each_symbol + biases)
 
 
-def test_the_limit_is_the_slower_of_products_and_reading_and_adds_up() -> None:
+def test_the_limit_is_the_slower_of_products_and_reading_at_the_rates_of_this_machine() -> None:
     def read_rate(n_bytes: int) -> float:
         return {100: 1000.0, 400: 500.0}[n_bytes]
 
@@ -60,9 +55,6 @@ def test_the_limit_is_the_slower_of_products_and_reading_and_adds_up() -> None:
     assert limit_seconds([Work(30, 100, reads=50)], 100, read_rate) == 5
     assert limit_seconds([Work(3000, 100, reads=50)], 100, read_rate) == 30
     assert limit_seconds([Work(30, 100, reads=50), Work(10, 400), Work(700)], 100, read_rate) == 5 + 0.8 + 7
-
-
-def test_rates_of_this_machine() -> None:
     machine = Machine(torch.device("cpu"), quick=True)
     said = machine.describe()
     assert said["flops_per_sec"]["float32"] == machine.product_rate(half=False) > 1e8

@@ -1,7 +1,5 @@
 """train.py's command line: defaults, refusals, retired flags, config files."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -9,62 +7,35 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
-import train
 from common.arguments import HelpFormatter, given_options, log_path
 from common.errors import UsageError
-from common.run.distributed import Dist
 from common.training.arguments import parse_training_arguments
-from common.training.optimization import Pace
 from models import REGISTRY
-from tests.recipe import flags
+from tests.recipe import fresh_state
 
-# The published defaults (Tacotron 2, WaveGlow); amp and not where they differ.
+# The published defaults: of both models, and where they differ.
 PUBLISHED = {
-    "output": (Path("output"),) * 2,
-    "dataset_path": ("./",) * 2,
-    "log_file": ("nvlog.json",) * 2,
-    "epochs": (1501, 1001),
-    "learning_rate": (1e-3, 1e-4),
-    "weight_decay": (1e-6, 0.0),
-    "grad_clip_thresh": (1.0, None),
-    "anneal_steps": ([500, 1000, 1500], []),
-    "epochs_per_checkpoint": (50,) * 2,
-    "checkpoint_path": (None,) * 2,
-    "resume_from_last": (False,) * 2,
-    "disable_uniform_initialize_bn_weight": (False,) * 2,
-    "training_files": (Path("filelists/ljs_audio_text_train_filelist.txt"),) * 2,
-    "validation_files": (Path("filelists/ljs_audio_text_val_filelist.txt"),) * 2,
-    "max_wav_value": (32768.0,) * 2,
-    "sampling_rate": (22050,) * 2,
-    "filter_length": (1024,) * 2,
-    "hop_length": (256,) * 2,
-    "win_length": (1024,) * 2,
-    "mel_fmin": (0.0,) * 2,
-    "mel_fmax": (8000.0,) * 2,
-    "n_mel_channels": (80,) * 2,
-    "amp": (False,) * 2,
-    "cudnn_benchmark": (False,) * 2,
-    "seed": (None,) * 2,
-    "config_file": (None,) * 2,
-    "bench_class": ("",) * 2,
-}
+    "output": Path("output"), "dataset_path": "./", "log_file": "nvlog.json", "epochs_per_checkpoint": 50,
+    "checkpoint_path": None, "resume_from_last": False, "disable_uniform_initialize_bn_weight": False,
+    "training_files": Path("filelists/ljs_audio_text_train_filelist.txt"),
+    "validation_files": Path("filelists/ljs_audio_text_val_filelist.txt"),
+    "max_wav_value": 32768.0, "sampling_rate": 22050, "filter_length": 1024, "hop_length": 256, "win_length": 1024,
+    "mel_fmin": 0.0, "mel_fmax": 8000.0, "n_mel_channels": 80, "amp": False, "cudnn_benchmark": False, "seed": None,
+    "config_file": None, "bench_class": "",
+}  # fmt: skip
 # tests/tacotron2/test_config.py has those of Tacotron 2.
 PUBLISHED_BY_MODEL = {
-    "Tacotron2": {"load_mel_from_disk": False, "text_cleaners": ["english_cleaners"]},
-    "WaveGlow": {
-        "flows": 12,
-        "groups": 8,
-        "early_every": 4,
-        "early_size": 2,
-        "sigma": 1.0,
-        "segment_length": 8000,
-        "wn_kernel_size": 3,
-        "wn_channels": 512,
-        "wn_layers": 8,
+    "Tacotron2": {
+        "epochs": 1501, "learning_rate": 1e-3, "weight_decay": 1e-6, "grad_clip_thresh": 1.0,
+        "anneal_steps": [500, 1000, 1500], "load_mel_from_disk": False, "text_cleaners": ["english_cleaners"],
     },
-}
+    "WaveGlow": {
+        "epochs": 1001, "learning_rate": 1e-4, "weight_decay": 0.0, "grad_clip_thresh": None, "anneal_steps": [],
+        "flows": 12, "groups": 8, "early_every": 4, "early_size": 2, "sigma": 1.0, "segment_length": 8000,
+        "wn_kernel_size": 3, "wn_channels": 512, "wn_layers": 8,
+    },
+}  # fmt: skip
 BOTH = pytest.mark.parametrize("model", ["Tacotron2", "WaveGlow"])
 
 
@@ -90,21 +61,22 @@ def config(tmp_path: Path, content: object) -> str:
 @BOTH
 def test_published_defaults(model: str) -> None:
     args = vars(parse(model=model))
-    column = ["Tacotron2", "WaveGlow"].index(model)
-    wanted = {name: values[column] for name, values in PUBLISHED.items()} | PUBLISHED_BY_MODEL[model]
+    wanted = PUBLISHED | PUBLISHED_BY_MODEL[model]
     assert {name: args[name] for name in wanted} == wanted
 
 
 @BOTH
 def test_defaults_that_depend_on_amp(model: str) -> None:
+    """scripts/train_*.sh turn it on; batch size and annealing follow the last word."""
     sizes = {"Tacotron2": (48, 104), "WaveGlow": (4, 10)}[model]
-    plain, amp = parse(model=model), parse("--amp", model=model)
-    assert ((plain.batch_size, plain.anneal_factor), (amp.batch_size, amp.anneal_factor)) == (
-        (sizes[0], 0.1),
-        (sizes[1], 0.3),
-    )
-    given = parse("--amp", "-bs", "7", "--anneal-factor", "0.5", model=model)
-    assert (given.batch_size, given.anneal_factor) == (7, 0.5)
+    for words, wanted in (
+        ((), (False, sizes[0], 0.1)),
+        (("--amp",), (True, sizes[1], 0.3)),
+        (("--amp", "--no-amp"), (False, sizes[0], 0.1)),
+        (("--amp", "-bs", "7", "--anneal-factor", "0.5"), (True, 7, 0.5)),
+    ):
+        args = parse(*words, model=model)
+        assert (args.amp, args.batch_size, args.anneal_factor) == wanted
 
 
 @pytest.mark.parametrize(
@@ -117,12 +89,8 @@ def test_ways_to_name_the_model(words: list[str]) -> None:
 
 def test_help_with_and_without_a_model(capsys) -> None:
     shared = ["--epochs ", "--grad-accumulation-steps ", "--deterministic"]
-    both = [
-        "{Tacotron2,WaveGlow,PulseNoise}",
-        *shared,
-        "1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise",
-        "1.0 for Tacotron2; off for WaveGlow; 1.0 for PulseNoise",
-    ]
+    both = ["{Tacotron2,WaveGlow,PulseNoise}", *shared, "1501 for Tacotron2; 1001 for WaveGlow; 100 for PulseNoise"]
+    both += ["1.0 for Tacotron2; off for WaveGlow; 1.0 for PulseNoise"]
     own = [*shared, "(default: 1001)", "10 with --amp, else 4", "(default: off)", "--wn-channels"]
     for words, expected in ((["-h"], both), (["-m", "WaveGlow", "--help"], own)):
         with pytest.raises(SystemExit) as leaving:
@@ -145,6 +113,8 @@ def test_help_with_and_without_a_model(capsys) -> None:
         (["--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["--wn-channels", "64"], "unrecognized arguments: --wn-channels 64"),
         (["stray"], "unrecognized arguments: stray"),
+        (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1"),
+        (["--freeze", "("], "'(' is no regular expression: missing ), unterminated subpattern at position 0"),
     ],
 )
 def test_what_argparse_refuses(capsys, words: list[str], message: str) -> None:
@@ -155,19 +125,9 @@ def test_all_numbers_that_cannot_work_are_reported_at_once() -> None:
     words = "-lr 0 --weight-decay -1 --grad-clip-thresh 0 --anneal-factor 0 --bucket-batches -1 --num-workers -1"
     with pytest.raises(UsageError) as error:
         parse(*words.split())
+    assert parse("--grad-clip-thresh", "inf").grad_clip_thresh == math.inf  # a fixed norm may be anything positive
     flags = [line.split(":")[0] for line in str(error.value).splitlines()]
     assert sorted(flags) == sorted(words.replace("-lr", "--learning-rate").split()[::2])
-
-
-@pytest.mark.parametrize("flag", ["--learning-rate", "--weight-decay", "--grad-clip-thresh", "--anneal-factor"])
-def test_nan_is_no_number(flag: str) -> None:
-    with pytest.raises(UsageError, match=f"{flag}: nan, expected"):
-        parse(flag, "nan")
-
-
-def test_a_fixed_gradient_norm_may_be_anything_positive() -> None:
-    assert parse("--grad-clip-thresh", "65504.0").grad_clip_thresh == 65504.0
-    assert parse("--grad-clip-thresh", "inf").grad_clip_thresh == math.inf
 
 
 @BOTH
@@ -191,15 +151,12 @@ def test_flags_of_the_other_model_that_the_published_recipe_took_for_both(capsys
 
 
 def test_the_command_line_overrides_the_config_file_and_that_the_defaults(tmp_path: Path) -> None:
-    path = config(
-        tmp_path,
-        {
-            "optimization": {"learning_rate": 0.5, "batch-size": 3, "anneal_steps": [1, 2], "weight_decay": 0.25},
-            "audio": {"--mel-fmin": 40.0},
-            "switches": {"amp": True, "cudnn_enabled": False, "seed": None, "mask_padding": True},
-        },
-    )
-    args = parse("--config-file", path, "-bs", "9", "--weight-decay", "0", "--no-mask-padding")
+    content = {
+        "optimization": {"learning_rate": 0.5, "batch-size": 3, "anneal_steps": [1, 2], "weight_decay": 0.25},
+        "audio": {"--mel-fmin": 40.0},
+        "switches": {"amp": True, "cudnn_enabled": False, "seed": None, "mask_padding": True},
+    }
+    args = parse("--config-file", config(tmp_path, content), "-bs", "9", "--weight-decay", "0", "--no-mask-padding")
     assert (args.learning_rate, args.batch_size, args.weight_decay, args.epochs) == (0.5, 9, 0.0, 1501)
     assert (args.anneal_steps, args.mel_fmin) == ([1, 2], 40.0)
     assert (args.amp, args.cudnn_enabled, args.seed, args.mask_padding) == (True, False, None, False)
@@ -262,15 +219,14 @@ def test_cudnn_is_on_unless_turned_off(tmp_path):
         assert parse(*words, model="WaveGlow").cudnn_enabled is wanted
 
 
-def test_mixed_precision_can_be_turned_off_again():
-    """scripts/train_*.sh turn it on; batch size and annealing follow the last word."""
-    args = parse("--amp", "--no-amp")
-    assert (args.amp, args.batch_size, args.anneal_factor) == (False, 48, 0.1)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        *(
+            ([flag, "nan"], f"{flag}: nan, expected")
+            for flag in ("--learning-rate", "--weight-decay", "--anneal-factor")
+        ),
+        (["--grad-clip-thresh", "nan"], "--grad-clip-thresh: nan, expected"),
         (["--amp-dtype", "bfloat16"], "--amp-dtype: needs --amp"),
         (["--cpu-offload"], "--cpu-offload: needs --shard"),
         (["--ignore-layers", "^a"], "--ignore-layers: needs --warm-start"),
@@ -291,29 +247,14 @@ def test_flags_that_cannot_work_are_refused(words: list[str], message: str) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--lr-scale", "encoder"], "'encoder', expected REGEX=FACTOR with a factor above 0, such as ^encoder=0.1"),
-        (["--freeze", "("], "'(' is no regular expression: missing ), unterminated subpattern at position 0"),
-    ],
-)
-def test_expressions_that_argparse_refuses(capsys, words: list[str], message: str) -> None:
-    assert refusal(capsys, *words).endswith(message)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            "--amp --amp-dtype float16 --grad-compression powersgd",
-            "--grad-compression powersgd: carries its error forward",
-        ),
+        ("--amp --amp-dtype float16 --grad-compression powersgd", "powersgd: carries its error forward"),
         ("--lr-scale ^x=2", "--lr-scale: no weight's name matches '^x'; names start with upsample, WN, convinv"),
         ("--freeze ^x", "--freeze: no weight's name matches '^x'"),
     ],
 )
 def test_flags_that_do_not_suit_the_model(tmp_path: Path, words: str, message: str) -> None:
-    options, spec = parse_training_arguments([*flags("WaveGlow", tmp_path), *words.split()], REGISTRY, "")
     with pytest.raises(UsageError, match=re.escape(message)):
-        train.make_state(spec, options, Dist(0, 0, 1, torch.device("cpu")), Pace(2, 2, 4))
+        fresh_state("WaveGlow", tmp_path, *words.split())
 
 
 @pytest.mark.parametrize(
@@ -327,6 +268,7 @@ def test_flags_that_do_not_suit_the_model(tmp_path: Path, words: str, message: s
         ("output", "/logs/nvlog.json", "/logs/nvlog.json"),
         ("/data/output", "output/nvlog.json", "/data/output/output/nvlog.json"),
         (".", "nvlog.json", "nvlog.json"),
+        ("../runs", "../runs/x.json", "../runs/x.json"),
     ],
 )
 def test_a_log_file_that_begins_with_the_output_folder_is_meant_as_it_stands(output, log_file, wanted):

@@ -1,7 +1,5 @@
 """A command without the packages of an extra names them and the script that installs them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Shared layers against PyTorch's own, plain autograd and formulas, in float64."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -39,13 +37,10 @@ def assert_same_gradients(loss, other, tensors, other_tensors=None):
 # --- small helpers ---
 
 
-def test_length_mask():
+def test_small_helpers():
     got = length_mask(torch.tensor([3, 0, 4, 1]), 4)
     assert got.dtype == torch.bool
     assert got.int().tolist() == [[1, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]]
-
-
-def test_at_least_float32():
     for given in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         wide = at_least_float32(torch.tensor([1.5, -2.0], dtype=given))
         assert wide.dtype == (torch.float64 if given == torch.float64 else torch.float32)

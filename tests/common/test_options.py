@@ -1,7 +1,5 @@
 """Options typed once: the flags that fields make, and the configs that parsed flags make."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,24 +32,18 @@ def parse(*argv: str, **defaults: object) -> dict[str, object]:
     return vars(parser.parse_args(argv))
 
 
-def test_without_flags_the_config_has_its_defaults() -> None:
+def test_defaults_of_the_config_or_the_command_that_no_other_parser_changes() -> None:
     assert "unseen" not in parse()
     assert from_options(Outer, parse()) == Outer()
+    assert parse(path=Path("y"))["path"] == Path("y")
+    parse()["names"].append("z")  # type: ignore[attr-defined]
+    assert parse()["names"] == ["a"]
 
 
 def test_flags_reach_the_fields_of_nested_configs() -> None:
     config = from_options(Outer, parse("-lr", "2", "--path", "x", "--names", "b", "c", "--no-on", "--off"))
     assert config == Outer(path=Path("x"), names=["b", "c"], on=False, off=True, inner=Inner(rate=2.0))
     assert isinstance(config.inner.rate, float)
-
-
-def test_defaults_may_depend_on_the_command() -> None:
-    assert parse(path=Path("y"))["path"] == Path("y")
-
-
-def test_one_parser_cannot_change_the_default_list_of_another() -> None:
-    parse()["names"].append("z")  # type: ignore[attr-defined]
-    assert parse()["names"] == ["a"]
 
 
 @pytest.mark.parametrize(("value", "wanted"), [(0.0, 1), (-1.0, 1), (float("nan"), 1), (float("inf"), 1), (1.0, 0)])

@@ -1,7 +1,5 @@
 """CPU threads beside other processes: the number that is chosen, and the limit of spinning that commands alone set."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

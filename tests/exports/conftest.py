@@ -1,7 +1,5 @@
 """A small voice with random weights, each of which matters, and its exports, made once for all tests and test processes."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The parts that differ from the plain models: the denoiser by convolutions, and WaveGlow with its weights folded."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tacotron 2 as TorchScript against the plain model: the same numbers, the same ends; and inference.py --torchscript."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -4,8 +4,6 @@
 runs all but the test of the single file, which needs the packages of requirements/exports.txt and tritonclient.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -141,13 +139,8 @@ def server(export_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
     ports = ["--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
     words = [
-        "bash",
-        "scripts/triton.sh",
-        export_of("triton"),
-        "--http-address",
-        "127.0.0.1",
-        *ports,
-    ]
+        "bash", "scripts/triton.sh", export_of("triton"), "--http-address", "127.0.0.1", *ports,
+    ]  # fmt: skip
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(

@@ -1,7 +1,5 @@
 """The browser page: its front end against tacotron2.text, its files, and its speech in headless Chromium against ONNX Runtime."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import io
@@ -68,12 +66,9 @@ def skip_without_runtime() -> None:
         pytest.skip(str(error))
 
 
-def test_the_front_end_agrees_with_pythons() -> None:
+def test_the_front_end_agrees_with_pythons_and_cuts_sentences() -> None:
     for text, (ids,) in zip(SENTENCES, sentences_of(SENTENCES), strict=True):
         assert "".join(symbols[i] for i in ids) == "".join(spell(text.strip(), default_options()))
-
-
-def test_the_front_end_cuts_sentences() -> None:
     text = "He came at 5 p.m. by train... late. “Why?” I asked Dr. No! It was {N OW1}. 3 ... 12. ...!"
     (found,) = sentences_of([text])
     assert ["".join(symbols[i] for i in ids).replace("@", "") for ids in found] == [

@@ -1,7 +1,5 @@
 """Pulse-noise as a vocoder: pitch from mels, streams, batches, and what it refuses; its loss and its data."""
 
-from __future__ import annotations
-
 import math
 from importlib.util import find_spec
 
@@ -74,9 +72,10 @@ def test_unusable_mels_are_refused(model: PulseNoise, mels: torch.Tensor, words:
         next(model.stream(mels, torch.zeros(1, max(0, mels.shape[2] - 1) * HOP)))
 
 
-def test_impossible_dimensions_are_refused() -> None:
+def test_impossible_dimensions_are_refused_and_its_file_is_called_pitch() -> None:
     with pytest.raises(UsageError, match="lowest"):
         PulseNoise(lowest_pitch=400.0, highest_pitch=100.0)
+    assert (SPEC.flag, SPEC.file_stem, SPEC.role) == ("pulse-noise", "pitch", "vocoder")
 
 
 def test_the_loss_is_least_at_the_target() -> None:
@@ -95,13 +94,10 @@ def test_the_loss_is_least_at_the_target() -> None:
     assert PitchLoss().terms(other, targets)["pitch"] > terms["pitch"]
 
 
-def test_augmentation_keeps_the_shape_and_repeats_with_its_seed() -> None:
+def test_augmentation_repeats_with_its_seed_and_advice_makes_about_1500_steps() -> None:
     mels = speech()[0]
     one, same, other = (augment(mels, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert one.shape == mels.shape and torch.equal(one, same) and not torch.equal(one, other)
-
-
-def test_advice_makes_about_1500_steps() -> None:
     for minutes in (3.0, 30.0, 600.0):
         options = advise(minutes, 0, False).options
         steps = options["epochs"] * max(1, 12 * minutes // options["batch_size"])
@@ -113,7 +109,3 @@ def test_pyworld_finds_the_pitch_of_a_pulse_train() -> None:
         pytest.skip("pyworld is not installed")
     found = track_pitch(0.1 * pulse_train(torch.full((22050,), 150.0), 22050).numpy(), 22050, 10.0)[10:-10]
     assert np.median(found) == pytest.approx(150, abs=0.5) and (found > 0).mean() > 0.9
-
-
-def test_its_file_in_a_voice_is_called_pitch() -> None:
-    assert (SPEC.flag, SPEC.file_stem, SPEC.role) == ("pulse-noise", "pitch", "vocoder")

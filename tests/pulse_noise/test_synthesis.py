@@ -1,7 +1,5 @@
 """Source and filter against closed forms."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A file server on loopback for the scripts that download: ranges, a redirection as on NGC, and transfers that break off."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

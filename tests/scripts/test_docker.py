@@ -1,7 +1,5 @@
 """scripts/docker: the docker command lines, recorded by a stand-in for docker; and the image's build, as far as it runs here."""
 
-from __future__ import annotations
-
 import fnmatch
 import subprocess
 import sys

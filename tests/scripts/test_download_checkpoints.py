@@ -1,7 +1,5 @@
 """scripts/download_checkpoints.sh over loopback, on small checkpoints in the published layout."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shlex

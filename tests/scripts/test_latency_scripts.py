@@ -1,7 +1,5 @@
 """run_latency_tests.sh and run_latency_tests_cpu.sh: the measurements that each starts, parsed by the benchmark's parser."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import shutil
@@ -64,14 +62,9 @@ def check(project: Path, script: str, *flags: str, out: str = "", expected: list
 
 
 PUBLISHED = {
-    "input_length": 128,
-    "wn_channels": 256,
-    "output": Path("output"),
-    "sigma_infer": 0.9,
-    "denoising_strength": 0.01,
-    "tacotron2": None,
-    "waveglow": None,
-}
+    "input_length": 128, "wn_channels": 256, "output": Path("output"), "sigma_infer": 0.9,
+    "denoising_strength": 0.01, "tacotron2": None, "waveglow": None,
+}  # fmt: skip
 
 
 ON_A_CPU = [
@@ -111,12 +104,8 @@ def test_the_cpu_script_stays_on_the_cpu(project: Path, device: str) -> None:
 @pytest.mark.parametrize("script", [GPU, CPU])
 def test_variables_and_flags_choose_other_runs(project: Path, script: str) -> None:
     variables = {
-        "ITERATIONS": "7",
-        "WARMUP": "0",
-        "BATCH_SIZES": "2 8",
-        "PRECISIONS": "fp32 fp16",
-        "INPUT_LENGTH": "64",
-    }
+        "ITERATIONS": "7", "WARMUP": "0", "BATCH_SIZES": "2 8", "PRECISIONS": "fp32 fp16", "INPUT_LENGTH": "64",
+    }  # fmt: skip
     flags = ["--num-iters", "2", "-o", "my output", "--wn-channels", "512", "--tacotron2", "a b.pt"]
     shared = {"num_iters": 2, "output": Path("my output"), "wn_channels": 512, "tacotron2": Path("a b.pt")}
     shared |= {"warmup": 0, "input_length": 64, "cpu": script == CPU}

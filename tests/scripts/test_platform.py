@@ -1,14 +1,16 @@
-"""platform/*.sh and scripts/train_*.sh: the command line that each runs, parsed by train.py's parser."""
-
-from __future__ import annotations
+"""platform/, scripts/train_*.sh and requirements/locks/."""
 
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from common.training.arguments import parse_training_arguments
 from models import REGISTRY
@@ -18,21 +20,14 @@ from tests.recipe import ROOT
 # Settings documented by the published recipe: common ones, and the batch size of each GPU by machine and precision.
 RECIPES = {
     "Tacotron2": {
-        "epochs": 1501,
-        "learning_rate": 1e-3,
-        "weight_decay": 1e-6,
-        "grad_clip_thresh": 1.0,
+        "epochs": 1501, "learning_rate": 1e-3, "weight_decay": 1e-6, "grad_clip_thresh": 1.0,
         "anneal_steps": [500, 1000, 1500],
     },
     "WaveGlow": {
-        "epochs": 1001,
-        "learning_rate": 1e-4,
-        "weight_decay": 0.0,
-        "grad_clip_thresh": 65504.0,
-        "anneal_steps": [],
+        "epochs": 1001, "learning_rate": 1e-4, "weight_decay": 0.0, "grad_clip_thresh": 65504.0, "anneal_steps": [],
         "segment_length": 8000,
     },
-}
+}  # fmt: skip
 MELS = {
     "load_mel_from_disk": True,
     "training_files": Path("filelists/ljs_mel_text_train_filelist.txt"),
@@ -43,34 +38,20 @@ AUDIO = {
     "validation_files": Path("filelists/ljs_audio_text_val_filelist.txt"),
 }
 BATCHES = {
-    ("DGX1", "Tacotron2", "AMP"): 104,
-    ("DGX1", "Tacotron2", "FP32"): 48,
-    ("DGX1", "WaveGlow", "AMP"): 10,
-    ("DGX1", "WaveGlow", "FP32"): 4,
-    ("DGXA100", "Tacotron2", "AMP"): 128,
-    ("DGXA100", "Tacotron2", "TF32"): 128,
-    ("DGXA100", "WaveGlow", "AMP"): 10,
-    ("DGXA100", "WaveGlow", "TF32"): 4,
-}
+    ("DGX1", "Tacotron2", "AMP"): 104, ("DGX1", "Tacotron2", "FP32"): 48, ("DGX1", "WaveGlow", "AMP"): 10,
+    ("DGX1", "WaveGlow", "FP32"): 4, ("DGXA100", "Tacotron2", "AMP"): 128, ("DGXA100", "Tacotron2", "TF32"): 128,
+    ("DGXA100", "WaveGlow", "AMP"): 10, ("DGXA100", "WaveGlow", "TF32"): 4,
+}  # fmt: skip
 PLATFORM = [(*key, gpus) for key in BATCHES for gpus in (1, 4, 8)]
 
 
 def assert_published(settings: dict[str, object], model: str, amp: bool, batch_size: int) -> None:
     """The settings must be those of the published recipe."""
     expected = RECIPES[model] | {
-        "model_name": model,
-        "output": Path("output"),
-        "dataset_path": "./",
-        "log_file": "nvlog.json",
-        "epochs_per_checkpoint": 50,
-        "seed": None,
-        "cudnn_enabled": True,
-        "cudnn_benchmark": model == "WaveGlow",
-        "checkpoint_path": None,
-        "resume_from_last": False,
-        "amp": amp,
-        "batch_size": batch_size,
-    }
+        "model_name": model, "output": Path("output"), "dataset_path": "./", "log_file": "nvlog.json",
+        "epochs_per_checkpoint": 50, "seed": None, "cudnn_enabled": True, "cudnn_benchmark": model == "WaveGlow",
+        "checkpoint_path": None, "resume_from_last": False, "amp": amp, "batch_size": batch_size,
+    }  # fmt: skip
     expected |= MELS | {"anneal_factor": 0.3 if amp else 0.1} if model == "Tacotron2" else AUDIO
     assert {name: settings[name] for name in expected} == expected
 
@@ -117,8 +98,14 @@ def test_platform_settings(project, machine, model, precision, gpus):
     assert launcher == ([] if gpus == 1 else ["-m", "multiproc", "--nproc", str(gpus)])
 
 
-def test_there_are_24_platform_scripts():
+def test_there_are_24_platform_scripts_and_all_shell_scripts_parse():
     assert len(PLATFORM) == len(list((ROOT / "platform").glob("DGX*.sh"))) == 24
+    scripts = [path for folder in ("platform", "scripts", "scripts/docker") for path in (ROOT / folder).glob("*.sh")]
+    assert len(scripts) > 25
+    for script in scripts:
+        assert os.access(script, os.X_OK), script
+    for script in scripts:
+        subprocess.run(["/bin/bash", "-n", script], check=True)
 
 
 @pytest.mark.parametrize("amp", [True, False])
@@ -149,14 +136,9 @@ def test_the_last_flag_wins(project, script):
     given += ["--seed", "3", "-bs", "2"]
     _, settings = launch(project, script, *given, "--training-files", "one.txt")
     expected = {
-        "output": Path("my output"),
-        "dataset_path": "/data/a b",
-        "epochs": 1,
-        "anneal_steps": [7],
-        "seed": 3,
-        "batch_size": 2,
-        "training_files": Path("one.txt"),
-    }
+        "output": Path("my output"), "dataset_path": "/data/a b", "epochs": 1, "anneal_steps": [7], "seed": 3,
+        "batch_size": 2, "training_files": Path("one.txt"),
+    }  # fmt: skip
     assert {name: settings[name] for name in expected} == expected
 
 
@@ -187,10 +169,72 @@ def test_project_python_falls_back_to_python3(tmp_path):
     assert done.returncode == 1 and done.stderr.startswith("error: no Python here")
 
 
-def test_shell_scripts_parse_and_are_executable():
-    scripts = [path for folder in ("platform", "scripts", "scripts/docker") for path in (ROOT / folder).glob("*.sh")]
-    assert len(scripts) > 25
-    for script in scripts:
-        assert os.access(script, os.X_OK), script
-    for script in scripts:
-        subprocess.run(["/bin/bash", "-n", script], check=True)
+LOCKS = ROOT / "requirements" / "locks"
+REQUIREMENTS = {path.name: path for path in (ROOT / "requirements.txt", *ROOT.glob("requirements/*.txt"))}
+REQUIREMENTS["tests.txt"] = ROOT / "tests" / "requirements.txt"
+HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
+SYSTEMS = [
+    {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+]
+MACHINES = [
+    default_environment() | {"python_version": version, "python_full_version": f"{version}.0"} | system
+    for version in ("3.10", "3.11", "3.12", "3.13")
+    for system in SYSTEMS
+]
+
+
+class Pin(NamedTuple):
+    """One entry of a lock."""
+
+    requirement: Requirement
+    hashes: list[str]
+
+
+def read_lock(path: Path) -> list[Pin]:
+    entries = re.sub(r"\\\n", " ", path.read_text()).splitlines()
+    entries = [entry for entry in entries if entry.strip() and not entry.lstrip().startswith("#")]
+    words = [(entry.partition(" --hash")[0], HASH.findall(entry)) for entry in entries]
+    return [Pin(Requirement(text), hashes) for text, hashes in words]
+
+
+def read_requirements(path: Path) -> list[Requirement]:
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [Requirement(line) for line in lines if line]
+
+
+def versions(pins: list[Pin], machine: dict[str, str]) -> dict[str, str]:
+    """The version of each package on a machine; two of one package are an error."""
+    found: dict[str, str] = {}
+    for requirement, _ in pins:
+        if requirement.marker is None or requirement.marker.evaluate(machine):
+            (specifier,) = requirement.specifier
+            assert canonicalize_name(requirement.name) not in found, f"{requirement.name} twice on {machine}"
+            found[canonicalize_name(requirement.name)] = specifier.version
+    return found
+
+
+def test_every_requirements_file_has_a_lock_and_they_install_together() -> None:
+    assert {path.name for path in LOCKS.iterdir()} == set(REQUIREMENTS)
+    for machine in MACHINES:
+        chosen: dict[str, str] = {}
+        for name in sorted(REQUIREMENTS):
+            found = versions(read_lock(LOCKS / name), machine)
+            differing = {package for package in found if chosen.get(package, found[package]) != found[package]}
+            assert not differing, f"{name}: {differing}"
+            chosen |= found
+
+
+@pytest.mark.parametrize("name", sorted(REQUIREMENTS))
+def test_a_lock_satisfies_its_requirements_with_hashes(name: str) -> None:
+    pins = read_lock(LOCKS / name)
+    for requirement, hashes in pins:
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="] and hashes, requirement
+    for machine in MACHINES:
+        found = versions(pins, machine)
+        for wanted in read_requirements(REQUIREMENTS[name]):
+            if wanted.marker is None or wanted.marker.evaluate(machine):
+                version = found.get(canonicalize_name(wanted.name))
+                assert version is not None and wanted.specifier.contains(version, prereleases=True), (wanted, version)
+    text = (LOCKS / name).read_text()
+    assert not re.search(r"://|--(extra-)?index-url|--find-links|^(torch|nvidia-)", text, re.MULTILINE)

@@ -1,7 +1,5 @@
 """scripts/predict_mels.py: the mel that Tacotron 2 predicts for each recorded clip, and a vocoder trained on these mels."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A small Tacotron 2 whose every weight and statistic matters, and batches for it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -10,22 +8,11 @@ from tacotron2.data_function import Tacotron2Batch
 from tacotron2.model import Tacotron2
 
 SMALL = {
-    "n_mel_channels": 5,
-    "n_symbols": 11,
-    "symbols_embedding_dim": 6,
-    "encoder_kernel_size": 3,
-    "encoder_n_convolutions": 2,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 7,
-    "attention_dim": 4,
-    "attention_location_n_filters": 3,
-    "attention_location_kernel_size": 5,
-    "decoder_rnn_dim": 9,
-    "prenet_dim": 6,
-    "max_decoder_steps": 9,
-    "postnet_embedding_dim": 7,
-    "postnet_n_convolutions": 3,
-}
+    "n_mel_channels": 5, "n_symbols": 11, "symbols_embedding_dim": 6, "encoder_kernel_size": 3,
+    "encoder_n_convolutions": 2, "encoder_embedding_dim": 8, "attention_rnn_dim": 7, "attention_dim": 4,
+    "attention_location_n_filters": 3, "attention_location_kernel_size": 5, "decoder_rnn_dim": 9, "prenet_dim": 6,
+    "max_decoder_steps": 9, "postnet_embedding_dim": 7, "postnet_n_convolutions": 3,
+}  # fmt: skip
 
 
 @pytest.fixture

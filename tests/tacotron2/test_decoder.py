@@ -1,7 +1,5 @@
 """The plain decoder: teacher forcing, free running with its stop rules, and its parts by their formulas."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -12,15 +10,9 @@ from tacotron2.decoder import Decoder, Prenet
 from tacotron2.fast.training import TrainingDecoder
 
 SIZES = {
-    "n_mel_channels": 3,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 6,
-    "attention_dim": 5,
-    "attention_location_n_filters": 4,
-    "attention_location_kernel_size": 3,
-    "decoder_rnn_dim": 7,
-    "prenet_dim": 4,
-}
+    "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
+    "attention_location_n_filters": 4, "attention_location_kernel_size": 3, "decoder_rnn_dim": 7, "prenet_dim": 4,
+}  # fmt: skip
 
 
 def make_decoder(**config) -> Decoder:
@@ -99,19 +91,18 @@ def test_a_clip_is_as_long_as_the_frames_before_its_gate_fired(r):
     assert torch.equal(outputs.gates > 0, fired)
 
 
-def test_a_clip_whose_gate_never_fires_ends_at_the_limit():
+def test_a_clip_whose_gate_never_fires_ends_at_the_limit_as_all_do_without_early_stopping():
     decoder = counting_decoder(n_frames_per_step=2, max_decoder_steps=5)
     outputs = decoder.infer(*counting_memory([3, 100]))
     assert outputs.lengths.tolist() == [4, 10]
     assert outputs.mels.shape == (2, 3, 10)
     exactly = decoder.infer(*counting_memory([5, 6]))
     assert exactly.lengths.tolist() == [8, 10]
-
-
-def test_without_early_stopping_every_step_is_made():
     outputs = counting_decoder(max_decoder_steps=9, decoder_no_early_stopping=True).infer(*counting_memory([3, 1]))
     assert outputs.lengths.tolist() == [2, 0]
     assert outputs.mels.shape == (2, 3, 9)
+    outputs = make_decoder(max_decoder_steps=2).infer(randn(1, 3, 8, grad=True), torch.tensor([3]))
+    assert not any(x.requires_grad for x in outputs)
 
 
 def test_an_item_that_ended_stays_ended():
@@ -151,11 +142,6 @@ def test_teacher_forcing_with_its_own_frames_is_inference(r, fast):
     assert_close(taught.gates, free.gates)
     assert_close(taught.alignments, free.alignments)
     assert free.mels.std() > 0.05
-
-
-def test_inference_leaves_no_graph():
-    outputs = make_decoder(max_decoder_steps=2).infer(randn(1, 3, 8, grad=True), torch.tensor([3]))
-    assert not any(x.requires_grad for x in outputs)
 
 
 # --- parts ---

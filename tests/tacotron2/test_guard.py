@@ -1,7 +1,5 @@
 """Guards of free running: the plain steps against loops over what they return, the fast ones against the plain ones."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from pathlib import Path
@@ -26,18 +24,11 @@ from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC
 from tests.recipe import run, succeed, train_tiny_model
 
-SIZES = {
-    "n_mel_channels": 3,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 6,
-    "attention_dim": 5,
-    "attention_location_n_filters": 4,
-    "attention_location_kernel_size": 7,
-    "decoder_rnn_dim": 7,
-    "prenet_dim": 4,
-    "gate_threshold": 1.0,  # no probability exceeds it: the gate never fires
-    "max_decoder_steps": 40,
-}
+SIZES = {  # no probability exceeds the threshold: the gate never fires
+    "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
+    "attention_location_n_filters": 4, "attention_location_kernel_size": 7, "decoder_rnn_dim": 7, "prenet_dim": 4,
+    "gate_threshold": 1.0, "max_decoder_steps": 40,
+}  # fmt: skip
 TINY = {**SIZES, "n_symbols": 11, "symbols_embedding_dim": 8, "postnet_embedding_dim": 8}
 TEXTS = [(1,), (5,), (5, 1, 3), (20, 2)]
 
@@ -239,7 +230,6 @@ def test_each_text_has_its_own_limit(r: int, chunk: int | None, early: bool) -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
 def test_recorded_steps_keep_to_the_guard(guard: DecodingGuard) -> None:
     """CUDA graphs of chunks against the plain steps on the CPU."""
@@ -304,13 +294,19 @@ def test_items_that_run_to_their_own_limits_are_unfinished() -> None:
     assert (spoken.lengths.tolist(), spoken.finished) == ([11, 8, 10], [True] * 3)
 
 
-def test_teacher_forcing_knows_no_guard() -> None:
+def test_teacher_forcing_knows_no_guard_and_a_gate_at_the_threshold_goes_on() -> None:
+    """The published decoder stops above the threshold; sigmoid(0) is 0.5."""
     decoder = make_decoder()
     memory, lengths = inputs(9, 4)
     mels = torch.randn(2, 3, 12).double()
     unguarded = decoder(memory, lengths, mels, torch.tensor([12, 12]))
     decoder.guard = GUARDS["all"]
     assert torch.equal(decoder(memory, lengths, mels, torch.tensor([12, 12])).alignments, unguarded.alignments)
+    rule = StopRule(torch.tensor([9, 9]), 0.5, True, None)
+    rule.update(torch.tensor([[0.0, 1e-3], [0.0, 0.0]]), torch.zeros(2, 2, 3))
+    assert rule.steps.tolist() == [2, 0]
+    assert rule.running.tolist() == [True, False]
+    assert (rule.total_steps(), rule.finished) == (3, False)
 
 
 # Flags.
@@ -374,12 +370,3 @@ def test_inference_cuts_each_line_at_its_own_limit(tmp_path: Path, plain: bool) 
         logged_values |= record["data"] if record["type"] == "LOG" and record["step"] == "PARAMETER" else {}
     assert (logged_values["max_frames_per_symbol"], logged_values["attention_stop"]) == (2.0, 0)
     assert not {*SPEC.run_options} & {*logged_values["tacotron2_config"]}
-
-
-def test_a_gate_at_the_threshold_goes_on():
-    """The published decoder stops above the threshold; sigmoid(0) is 0.5."""
-    rule = StopRule(torch.tensor([9, 9]), 0.5, True, None)
-    rule.update(torch.tensor([[0.0, 1e-3], [0.0, 0.0]]), torch.zeros(2, 2, 3))
-    assert rule.steps.tolist() == [2, 0]
-    assert rule.running.tolist() == [True, False]
-    assert (rule.total_steps(), rule.finished) == (3, False)

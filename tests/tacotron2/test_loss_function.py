@@ -1,7 +1,5 @@
 """The criterion in closed form, float64 numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -45,23 +43,15 @@ def closed_form(outputs, targets, lengths):
     return {name: mean(error) for name, error in errors.items()}
 
 
-def test_means_over_the_padded_batch():
+def test_means_over_the_padded_batch_or_over_real_frames():
     outputs, targets = make_outputs(), make_targets()
     terms = criterion().terms(outputs, targets)
     assert numbers(terms) == pytest.approx(closed_form(outputs, targets, [7, 7, 7]), rel=1e-12)
     loss = criterion()(outputs, targets)
     assert loss.shape == ()
     assert loss.item() == pytest.approx(sum(numbers(terms).values()), rel=1e-12)
-
-
-def test_masked_means_over_real_frames():
-    outputs, targets = make_outputs(), make_targets()
     terms = criterion(mask_padding=True).terms(outputs, targets)
     assert numbers(terms) == pytest.approx(closed_form(outputs, targets, MEL_LENGTHS.tolist()), rel=1e-12)
-
-
-def test_masked_loss_does_not_depend_on_padding():
-    outputs, targets = make_outputs(), make_targets()
     past = torch.arange(7) >= MEL_LENGTHS[:, None]
     noisy = outputs._replace(
         mel_outputs=outputs.mel_outputs.masked_fill(past[:, None], 50.0),
@@ -130,7 +120,7 @@ def test_guided_attention_of_a_batch(r):
     assert loss(outputs, targets).item() == pytest.approx(sum(numbers(terms).values()), rel=1e-12)
 
 
-def test_guided_attention_decays_and_is_for_training():
+def test_guided_attention_decays_has_a_gradient_and_is_for_training():
     outputs, targets = make_outputs(), make_targets()
     loss = criterion(guided_attention_weight=4.0, guided_attention_decay=0.9)
     at = [loss.terms(outputs, targets, iteration)["guided_attention"].item() for iteration in (0, 1, 10)]
@@ -139,9 +129,6 @@ def test_guided_attention_decays_and_is_for_training():
     loss.eval()
     assert list(loss.terms(outputs, targets)) == ["mel", "mel_postnet", "gate"]
     assert list(criterion().terms(outputs, targets)) == ["mel", "mel_postnet", "gate"]
-
-
-def test_guided_attention_has_a_gradient():
     outputs, targets = make_outputs(), make_targets()
     alignments = outputs.alignments.requires_grad_()
     loss = criterion(guided_attention_weight=1.0)

@@ -1,7 +1,5 @@
 """Tacotron 2 against a plain version: one clip, one step, one symbol, one tap at a time, in float64."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest
@@ -221,10 +219,17 @@ def test_float32_outputs(small_model, make_batch, mask_padding, training):
     assert_equal(outputs, plain.forward(batch), 1e-5)
 
 
-def test_outputs_have_the_published_names_and_order(small_model, make_batch):
+def test_outputs_have_the_published_names_and_padding_an_effect_without_masking(small_model, make_batch):
+    """As in the published recipe; --mask-padding removes the effect."""
     outputs = small_model(n_frames_per_step=2)(*make_batch([6, 4, 3], [7, 4, 5]).inputs)
     assert outputs._fields == ("mel_outputs", "mel_outputs_postnet", "gate_outputs", "alignments")
     assert [tuple(x.shape) for x in outputs] == [(3, 5, 7), (3, 5, 7), (3, 7), (3, 4, 6)]
+    model = small_model()
+    batch = make_batch([6, 4], [7, 4])
+    alone = model(batch.text[1:, :4], batch.text_lengths[1:], batch.mels[1:, :, :4], batch.mel_lengths[1:])
+    together = model(*batch.inputs)
+    assert (together.mel_outputs_postnet[1, :, :4] - alone.mel_outputs_postnet[0]).abs().max() > 1e-3
+    assert together.mel_outputs[1, :, 4:].abs().min() > 0
 
 
 # --- padding ---
@@ -273,16 +278,6 @@ def test_more_padding_changes_nothing_in_masked_training(small_model, make_batch
         results.append([loss.detach(), *(p.grad for p in model.parameters()), *(b.clone() for b in model.buffers())])
     for one, other in zip(*results):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-def test_padding_has_an_effect_without_masking(small_model, make_batch):
-    """As in the published recipe; --mask-padding removes the effect."""
-    model = small_model()
-    batch = make_batch([6, 4], [7, 4])
-    alone = model(batch.text[1:, :4], batch.text_lengths[1:], batch.mels[1:, :, :4], batch.mel_lengths[1:])
-    together = model(*batch.inputs)
-    assert (together.mel_outputs_postnet[1, :, :4] - alone.mel_outputs_postnet[0]).abs().max() > 1e-3
-    assert together.mel_outputs[1, :, 4:].abs().min() > 0
 
 
 # --- inference ---

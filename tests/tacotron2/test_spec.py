@@ -1,7 +1,5 @@
 """The spec of Tacotron 2 for training and inference."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -40,16 +38,13 @@ def test_the_config_is_read_from_the_options():
     assert (model.config.prenet_dim, model.config.attention_dim) == (8, 128)
 
 
-def test_an_alphabet_sets_the_number_of_symbols():
+def test_an_alphabet_sets_the_number_of_symbols_and_a_table_too_small_is_an_error():
     own = ["_", *"абв"]
     assert config_from_options({"symbols": own}) == {"n_symbols": 4}
     for given in (148, 4):  # the default, which nobody may have typed, and the right one
         assert config_from_options({"symbols": own, "n_symbols": given}) == {"n_symbols": 4}
     with pytest.raises(UsageError, match=r"^--n-symbols: 5, expected 4, the symbols in --symbols-file; it can be left"):
         config_from_options({"symbols": own, "n_symbols": 5})
-
-
-def test_a_table_too_small_for_the_built_in_alphabet_is_an_error():
     assert config_from_options({"symbols": None}) == {}
     for given in (148, 150):
         assert config_from_options({"symbols": None, "n_symbols": given}) == {"n_symbols": given}

@@ -1,7 +1,5 @@
 """Warm start with another alphabet: each row moves with its symbol."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -13,16 +11,10 @@ from tacotron2.transfer import transfer
 
 NAME = "embedding.weight"
 SMALL = {
-    "n_mel_channels": 5,
-    "symbols_embedding_dim": 6,
-    "encoder_n_convolutions": 1,
-    "encoder_embedding_dim": 6,
-    "attention_rnn_dim": 4,
-    "decoder_rnn_dim": 4,
-    "prenet_dim": 4,
-    "postnet_embedding_dim": 4,
+    "n_mel_channels": 5, "symbols_embedding_dim": 6, "encoder_n_convolutions": 1, "encoder_embedding_dim": 6,
+    "attention_rnn_dim": 4, "decoder_rnn_dim": 4, "prenet_dim": 4, "postnet_embedding_dim": 4,
     "postnet_n_convolutions": 2,
-}
+}  # fmt: skip
 
 
 def start(old, new, rows=None, **config) -> WarmStart:

@@ -1,7 +1,5 @@
 """Names, shapes and first values of the weights of the full model."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

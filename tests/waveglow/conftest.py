@@ -1,7 +1,5 @@
 """A small WaveGlow whose every weight matters: nothing is zero, and no mixing matrix is a rotation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

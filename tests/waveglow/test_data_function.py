@@ -1,7 +1,5 @@
 """WaveGlow's segments: drawn, cut and padded, with mels computed or cached."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import librosa
@@ -84,15 +82,9 @@ def test_mels_belong_to_their_segments(folder: Path, cached: bool) -> None:
         item = data[Key(epoch, 0)]
         assert (item.mel.shape, item.audio.shape, item.samples) == ((80, 8000 // 256 + 1), (8000,), 8000)
         wanted = librosa.feature.melspectrogram(
-            y=item.audio.numpy(),
-            sr=SECOND,
-            n_fft=1024,
-            hop_length=256,
-            n_mels=80,
-            fmax=8000.0,
-            power=1.0,
+            y=item.audio.numpy(), sr=SECOND, n_fft=1024, hop_length=256, n_mels=80, fmax=8000.0, power=1.0,
             pad_mode="reflect",
-        )
+        )  # fmt: skip
         inner = slice(2, -2)  # at the ends a cached mel's windows reach beyond the segment
         np.testing.assert_allclose(item.mel[:, inner].exp(), wanted[:, inner], rtol=2e-3)
 
@@ -133,12 +125,9 @@ def test_cached_mels_that_do_not_fit(folder: Path) -> None:
     assert set(error.value.problems) == {0, 1} and "no file" in error.value.problems[1]
 
 
-def test_segments_are_whole_groups() -> None:
+def test_segments_are_whole_groups_and_a_clip_has_a_frame_at_least(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--segment-length: 8001, expected a multiple of --groups 8"):
         MelAudioDataset({"segment_length": 8001}, [])
-
-
-def test_a_clip_has_a_frame_at_least(tmp_path: Path) -> None:
     for samples in (255, 256):
         soundfile.write(tmp_path / f"{samples}.wav", np.full(samples, 0.5), SECOND)
     options = {"dataset_path": str(tmp_path)}

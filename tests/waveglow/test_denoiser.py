@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -57,8 +55,10 @@ def test_the_bias_is_that_of_88_frames(model, monkeypatch):
     assert lengths == [88]
 
 
-def test_silence_stays_silent(model):
+def test_silence_stays_silent_and_strengths_are_not_negative(model):
     assert not Denoiser(model)(torch.zeros(1, 2000), 1.0).any()
+    with pytest.raises(UsageError, match=r"--denoising-strength -0.1: expected 0 or more"):
+        Denoiser(model)(torch.zeros(1, 2000), -0.1)
 
 
 @pytest.mark.parametrize("n_samples", [1, 16, 250, 1000, 1024, 4097])
@@ -66,8 +66,3 @@ def test_length_stays_even_below_one_frame(model, n_samples):
     audio = torch.randn(1, n_samples)
     denoised = Denoiser(model)(audio, 0.0)
     torch.testing.assert_close(denoised, audio, atol=1e-5, rtol=0)
-
-
-def test_negative_strength(model):
-    with pytest.raises(UsageError, match=r"--denoising-strength -0.1: expected 0 or more"):
-        Denoiser(model)(torch.zeros(1, 2000), -0.1)

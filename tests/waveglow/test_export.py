@@ -1,7 +1,5 @@
 """The plain model as it is under torch.jit.script, torch.export and torch.compile."""
 
-from __future__ import annotations
-
 import io
 import warnings
 

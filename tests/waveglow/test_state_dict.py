@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -74,7 +72,8 @@ def test_float16_becomes_float32(small_model, layout):
     assert torch.equal(upgraded[name], weights[name].float())
 
 
-def test_a_folded_channel_of_zeros_stays_zero(small_model):
+def test_folded_zeros_stay_zero_and_parts_of_a_fused_layer_own_their_memory(small_model):
+    """A checkpoint of views would store the whole tensor once for each part."""
     model = small_model(torch.float32)
     weights = fold(model.state_dict())
     weights["WN.1.in_layers.0.weight"][2] = 0.0
@@ -84,19 +83,11 @@ def test_a_folded_channel_of_zeros_stays_zero(small_model):
         torch.zeros(6, 3),
     )
     assert model.infer(torch.zeros(1, 3, 2)).isfinite().all()
-
-
-def test_parts_of_a_fused_layer_own_their_memory(small_model):
-    """A checkpoint of views would store the whole tensor once for each part."""
     upgraded = upgrade_state_dict(fuse(small_model(torch.float32).state_dict()))
     part = upgraded["WN.0.cond_layers.1.weight_v"]
     assert part.untyped_storage().nbytes() == 4 * part.numel()
-
-
-def test_fused_rows_that_do_not_divide(small_model):
     weights = fuse(small_model(torch.float32).state_dict())
     weights["WN.2.cond_layer.bias"] = torch.zeros(37)
-    with pytest.raises(
-        DataError, match=r"WN\.2.cond_layer\.bias: 37 rows, expected a multiple of the 3 WN\.2\.in_layers"
-    ):
+    message = r"WN\.2.cond_layer\.bias: 37 rows, expected a multiple of the 3 WN\.2\.in_layers"
+    with pytest.raises(DataError, match=message):
         upgrade_state_dict(weights)

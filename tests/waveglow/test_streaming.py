@@ -1,7 +1,5 @@
 """Audio in parts: the whole audio of `infer`, cut."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

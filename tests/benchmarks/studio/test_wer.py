@@ -1,7 +1,5 @@
 """The command that counts a recogniser's errors: the pairs of audio and text, errors of its input, its report."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Measurements of clips against signals of known levels, and surveys of filelists."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 
@@ -43,14 +41,11 @@ def clip(path: str, text: str, seconds: float, amplitude: float = 0.5, filelist:
 
 
 @pytest.mark.parametrize("amplitude", [0.5, 0.01])
-def test_level_and_duration_of_a_sine(amplitude: float) -> None:
+def test_levels_of_a_sine_a_full_square_wave_and_zeros(amplitude: float) -> None:
     sound = measure(tone(1.0, amplitude), RATE)
     assert sound.duration == 1.0
     assert sound.rms == pytest.approx(20 * np.log10(amplitude) - 10 * np.log10(2), abs=1e-4)
     assert sound.peak == pytest.approx(20 * np.log10(amplitude), abs=0.01)
-
-
-def test_a_full_square_wave_is_at_0_dbfs_and_zeros_have_no_level() -> None:
     square = signal.square(2 * np.pi * 50 * np.arange(RATE) / RATE).astype(np.float32)
     assert (measure(square, RATE).rms, measure(square, RATE).peak) == (0.0, 0.0)
     nothing = measure(np.zeros(RATE, np.float32), RATE)
@@ -166,7 +161,7 @@ def test_far_values_are_moved_into_view() -> None:
     assert (values_in_view.tolist(), moved) == ([1, 2, 3, 16], 0)  # cutting at 10.5 would not halve the range
 
 
-def test_rows_and_problems_of_a_list(tmp_path: Path) -> None:
+def test_rows_and_problems_of_a_list_and_a_list_of_mels(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes(b"w/../a.wav|One.\nno bar\nb.wav|\nc.wav|caf\xe9\nd.wav|Two\n")
     rows, problems = read_rows(path, tmp_path)
@@ -178,9 +173,6 @@ def test_rows_and_problems_of_a_list(tmp_path: Path) -> None:
     assert ["0 '|'" in problems[0][1], "no text" in problems[1][1], "UTF-8" in problems[2][1]] == [True] * 3
     with pytest.raises(DataError, match="no such file"):
         read_rows(tmp_path / "gone.txt", tmp_path)
-
-
-def test_a_list_of_mels_is_refused(tmp_path: Path) -> None:
     mels, audio = tmp_path / "x_mel_text.txt", tmp_path / "x_audio_text.txt"
     mels.write_text("a.pt|One.\nb.pt|Two.\n")
     with pytest.raises(DataError) as error:
@@ -230,10 +222,7 @@ def test_lines_of_the_picture_are_at_the_median_and_5_deviations_from_it() -> No
     middle, deviation = np.median(found), stats.median_abs_deviation(found)
     lines = [line.get_xdata()[0] for line in panel.get_lines()]
     np.testing.assert_allclose(lines, [middle, middle + 5 * deviation])
-
-
-@pytest.mark.parametrize("amplitude", [0.5, 0.0])
-def test_a_picture_of_one_clip(amplitude: float) -> None:
-    figure = plot_clips([clip("a.wav", "One.", 0.5, amplitude)], "one")
-    (bar,) = [bar for bar in figure.axes[0].patches if bar.get_height()]
-    assert bar.get_x() <= 0.5 <= bar.get_x() + bar.get_width()
+    for amplitude in (0.5, 0.0):
+        figure = plot_clips([clip("a.wav", "One.", 0.5, amplitude)], "one")
+        (bar,) = [bar for bar in figure.axes[0].patches if bar.get_height()]
+        assert bar.get_x() <= 0.5 <= bar.get_x() + bar.get_width()

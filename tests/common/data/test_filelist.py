@@ -1,7 +1,7 @@
-"""Filelists and phrases: forms that are tolerated, and the message of every refusal."""
+"""Filelists and phrases: forms that are tolerated, and the message of every refusal; what workers inherit."""
 
-from __future__ import annotations
-
+import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from common.data.filelist import (
     read_phrases,
     sift_filelist,
 )
+from common.data.parallel import run_parallel
 from common.errors import DataError
 
 
@@ -29,13 +30,15 @@ def failure(call, *arguments: object) -> str:
     return str(error.value)
 
 
-def test_rows_in_order(tmp_path: Path) -> None:
+def test_rows_in_order_whose_lines_end_at_newlines_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "list.txt", "wavs/b.wav|Second, “quoted”.\nwavs/a b.wav|{HH AH0 L OW1}\n")
     rows = read_filelist(path)
     assert rows == [("wavs/b.wav", "Second, “quoted”."), ("wavs/a b.wav", "{HH AH0 L OW1}")]
     assert isinstance(rows[0], Utterance)
     assert (rows[1].path, rows[1].text) == rows[1]
     assert read_filelist(str(path)) == rows
+    path = write(tmp_path / "list.txt", "a.wav|one\u2028still one\x0cand\x85so on\nb.wav|two\n")
+    assert [text for _, text in read_filelist(path)] == ["one\u2028still one\x0cand\x85so on", "two"]
 
 
 @pytest.mark.parametrize(
@@ -53,11 +56,6 @@ def test_harmless_differences_are_tolerated(tmp_path: Path, content: bytes) -> N
     assert read_filelist(write(tmp_path / "list.txt", content)) == [("a.wav", "one"), ("b.wav", "two")]
 
 
-def test_only_newlines_end_a_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "list.txt", "a.wav|one\u2028still one\x0cand\x85so on\nb.wav|two\n")
-    assert [text for _, text in read_filelist(path)] == ["one\u2028still one\x0cand\x85so on", "two"]
-
-
 def test_all_bad_rows_are_reported_at_once(tmp_path: Path) -> None:
     rows = [b"a.wav|fine", b"no bar", b"", b"|no path", b"b.wav| ", b"c.wav|id|text", b"d.wav|caf\xe9", b"e.wav|\0x"]
     path = write(tmp_path / "bad.txt", b"\n".join([*rows, b"f.wav|fine", b""]))
@@ -70,26 +68,10 @@ def test_all_bad_rows_are_reported_at_once(tmp_path: Path) -> None:
         f"{path}:7: byte 0xe9 at column 10 is not UTF-8",
         f"{path}:8: holds a NUL character: not a text file, or not UTF-8",
     ]
-
-
-def test_very_many_bad_rows_are_counted(tmp_path: Path) -> None:
-    path = write(tmp_path / "bad.txt", "x\n" * 105)
-    lines = failure(read_filelist, path).splitlines()
-    assert len(lines) == 101
-    assert lines[99].startswith(f"{path}:100: ")
-    assert lines[100] == "… and 5 more lines"
-
-
-@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("read", [read_filelist, read_phrases])
-def test_empty_file(tmp_path: Path, read, content: bytes) -> None:
-    path = write(tmp_path / "empty.txt", content)
-    assert failure(read, path) == f"{path}: empty, expected at least one line"
-
-
-@pytest.mark.parametrize("read", [read_filelist, read_phrases])
-def test_folder(tmp_path: Path, read) -> None:
-    assert failure(read, tmp_path).startswith(f"{tmp_path}: cannot be read (Is a directory); expected a text file")
+    lines = failure(read_filelist, write(tmp_path / "many.txt", "x\n" * 105)).splitlines()
+    assert (
+        len(lines) == 101 and lines[99].startswith(f"{tmp_path}/many.txt:100: ") and lines[100] == "… and 5 more lines"
+    )
 
 
 @pytest.mark.parametrize(("kind", "part"), [("audio", "train_subset_300"), ("mel", "val")])
@@ -103,19 +85,17 @@ def test_missing_ljspeech_list_names_both_ways_out(kind: str, part: str) -> None
 
 
 @pytest.mark.parametrize(("read", "form"), [(read_filelist, "path|text a line"), (read_phrases, "phrase a line (-i)")])
-def test_a_missing_list_of_another_name(tmp_path: Path, read, form: str) -> None:
+def test_empty_missing_and_other_files_are_refused(tmp_path: Path, read, form: str) -> None:
     path = tmp_path / "mine.txt"
     assert failure(read, path) == f"{path}: no such file; expected a text file with one {form}"
-
-
-def test_present_files_pass(tmp_path: Path) -> None:
-    (tmp_path / "wavs").mkdir()
-    write(tmp_path / "wavs" / "a.wav", b"")
-    check_files([Utterance("wavs/a.wav", "one"), Utterance(str(tmp_path / "wavs/a.wav"), "two")], "x.txt", tmp_path)
+    for content in (b"", b"\n \r\n", b"\xef\xbb\xbf"):
+        assert failure(read, write(path, content)) == f"{path}: empty, expected at least one line"
+    assert failure(read, tmp_path).startswith(f"{tmp_path}: cannot be read (Is a directory); expected a text file")
 
 
 def test_all_missing_files_are_reported_at_once(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", b"")
+    check_files([Utterance("a.wav", "one"), Utterance(str(tmp_path / "a.wav"), "two")], "x.txt", tmp_path)
     (tmp_path / "folder.wav").mkdir()
     rows = [Utterance(path, "text") for path in ("b.wav", "a.wav", "folder.wav", "sub/a.wav")]
     assert failure(check_files, rows, "lists/x.txt", tmp_path).splitlines() == [
@@ -124,33 +104,20 @@ def test_all_missing_files_are_reported_at_once(tmp_path: Path) -> None:
         "lists/x.txt:4: no file sub/a.wav",
         f"3 of 4 files are missing under {tmp_path}: paths are relative to --dataset-path, now {tmp_path}",
     ]
-
-
-def test_first_hundred_missing_files_and_a_count(tmp_path: Path) -> None:
     rows = [Utterance(f"LJSpeech-1.1/wavs/{i}.wav", "text") for i in range(300)]
     lines = failure(check_files, rows, "x.txt", tmp_path).splitlines()
-    assert len(lines) == 102
-    assert lines[99] == "x.txt:100: no file LJSpeech-1.1/wavs/99.wav"
-    assert lines[100] == "… and 200 more lines"
-    assert lines[101].startswith("300 of 300 files are missing")
+    assert len(lines) == 102 and lines[99] == "x.txt:100: no file LJSpeech-1.1/wavs/99.wav"
+    assert lines[100] == "… and 200 more lines" and lines[101].startswith("300 of 300 files are missing")
     assert lines[101].endswith("`bash scripts/prepare_dataset.sh` fetches LJSpeech")
-
-
-def test_missing_folder_and_mels(tmp_path: Path) -> None:
-    rows = [Utterance("LJSpeech-1.1/mels/LJ001-0001.pt", "text")]
-    message = failure(check_files, rows, "x.txt", tmp_path / "none")
-    assert f"since there is no folder {tmp_path / 'none'}" in message
-    assert "--dataset-path" in message
+    message = failure(check_files, [Utterance("LJSpeech-1.1/mels/a.pt", "text")], "x.txt", tmp_path / "none")
+    assert f"since there is no folder {tmp_path / 'none'}" in message and "--dataset-path" in message
     assert "`bash scripts/prepare_mels.sh`" in message
 
 
-def test_phrases_are_lines(tmp_path: Path) -> None:
+def test_phrases_are_lines_and_all_bad_ones_are_reported_at_once(tmp_path: Path) -> None:
     content = "\ufeffThe first | phrase.\r\n  Second.\u2028Still second. \r\n\r\n"
     path = write(tmp_path / "phrases.txt", content)
     assert read_phrases(path) == ["The first | phrase.", "Second.\u2028Still second."]
-
-
-def test_all_bad_phrases_are_reported_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "phrases.txt", b"\nOne.\n \t\nTwo.\xff\nThree.\n")
     assert failure(read_phrases, path).splitlines() == [
         f"{path}:1: blank line, expected a phrase: remove the line",
@@ -159,16 +126,41 @@ def test_all_bad_phrases_are_reported_at_once(tmp_path: Path) -> None:
     ]
 
 
-def test_sifting_parts_good_rows_from_bad_ones(tmp_path: Path) -> None:
+def test_sifting_parts_good_rows_from_bad_ones_and_bad_items_are_lines_of_their_file(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes(b"a.wav|one\nno bar\n\nb.wav|\xff\nc.wav|two\n")
     good, bad = sift_filelist(path)
     assert good == {1: Utterance("a.wav", "one"), 5: Utterance("c.wav", "two")}
     assert list(bad) == [2, 3, 4] and "not UTF-8" in bad[4]
-
-
-def test_bad_items_are_lines_of_their_file() -> None:
     with pytest.raises(DataError) as error, lines_of("phrases.txt"):
         raise BadRows({0: "first", 4: "fifth"})
     assert str(error.value).splitlines() == ["phrases.txt:1: first", "phrases.txt:5: fifth"]
     assert not isinstance(error.value, BadRows)
+
+
+class Tracer:
+    """Garbage in a cycle, whose end is recorded by the process that finalises it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.itself = path, self
+
+    def __del__(self) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def collect(number: int) -> int:
+    gc.collect()
+    return os.getpid()
+
+
+def test_a_worker_finalises_nothing_that_it_inherited(tmp_path: Path) -> None:
+    path = tmp_path / "finalised.txt"
+    gc.disable()
+    try:
+        Tracer(path)
+        workers = run_parallel(collect, [1, 2], 2, "collect")
+    finally:
+        gc.enable()
+    gc.collect()
+    assert os.getpid() not in workers and path.read_text().split() == [str(os.getpid())]

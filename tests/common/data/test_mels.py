@@ -1,7 +1,5 @@
 """Cached mels: the command that makes them, and what loading refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -90,20 +88,24 @@ def test_mels_of_other_settings_are_refused(tmp_path: Path, lists: list[str]) ->
     settings = json.loads((tmp_path / "mels" / "audio_settings.json").read_text())
     assert settings["hop_length"] == 256 and settings["mel_fmax"] == 8000.0 and "max_wav_value" not in settings
     before = load_mel(tmp_path / "mels" / "a.pt", 80)
-    with pytest.raises(
-        DataError, match=r"mels: its mels were made with .*: hop_length 256, now 200; mel_fmax 8000.0, now 7000"
-    ):
+    message = r"mels: its mels were made with .*: hop_length 256, now 200; mel_fmax 8000.0, now 7000"
+    with pytest.raises(DataError, match=message):
         mels.main([*lists, "--hop-length", "200", "--mel-fmax", "7000"])
     assert torch.equal(load_mel(tmp_path / "mels" / "a.pt", 80), before)
     mels.main([*lists, "--max-wav-value", "1"])  # of no effect
 
 
-def test_a_label_without_one_of_the_settings_is_of_other_mels(tmp_path: Path) -> None:
+def test_a_label_without_one_of_the_settings_or_that_cannot_be_read(tmp_path: Path) -> None:
     settings = settings_of(AudioConfig())
     del settings["mel_fmax"]
     (tmp_path / "audio_settings.json").write_text(json.dumps(settings))
     with pytest.raises(DataError, match=r"other audio settings: mel_fmax None, now 8000\.0"):
         check_settings([tmp_path], AudioConfig())
+    for content, message in (("{", "cannot be read"), ("[]", "holds a list")):
+        (tmp_path / "audio_settings.json").write_text(content)
+        with pytest.raises(DataError, match=message):
+            check_settings([tmp_path], AudioConfig())
+    check_settings([tmp_path / "unlabelled"], AudioConfig())
 
 
 @pytest.mark.parametrize("words", [[], ["--hop-length", "200"], ["--mel-fmax", "7000"], ["--filter-length", "2048"]])
@@ -122,20 +124,9 @@ def test_mels_that_do_not_say_their_settings_are_compared(tmp_path: Path, lists:
         assert label.exists() and (tmp_path / "mels" / "c.pt").exists()
 
 
-def test_a_label_that_cannot_be_read(tmp_path: Path) -> None:
-    for content, message in (("{", "cannot be read"), ("[]", "holds a list")):
-        (tmp_path / "audio_settings.json").write_text(content)
-        with pytest.raises(DataError, match=message):
-            check_settings([tmp_path], AudioConfig())
-    check_settings([tmp_path / "unlabelled"], AudioConfig())
-
-
-def test_where_a_clips_mel_lies() -> None:
+def test_where_a_clips_mel_lies_and_bad_flags(lists: list[str], capsys) -> None:
     assert mel_path_of(Path("LJSpeech-1.1/wavs/LJ001-0001.wav")) == Path("LJSpeech-1.1/mels/LJ001-0001.pt")
     assert mel_path_of(Path("data/corpus/clock/a.b.ogg")) == Path("data/corpus/mels/a.b.pt")
-
-
-def test_bad_flags(lists: list[str], capsys) -> None:
     with pytest.raises(UsageError, match=r"--mel-fmax 12000\.0: expected at most half"):
         mels.main([*lists, "--mel-fmax", "12000"])
     with pytest.raises(SystemExit) as leaving:
@@ -144,13 +135,16 @@ def test_bad_flags(lists: list[str], capsys) -> None:
     assert "--num-workers: 0, expected at least 1" in capsys.readouterr().err
 
 
-def test_a_mel_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+def test_a_mel_comes_back_as_it_was_saved_and_half_mels_are_widened(tmp_path: Path) -> None:
     mel = torch.randn(10, 7)
     save_mel(tmp_path / "new" / "a.pt", mel.double())
     assert torch.equal(load_mel(tmp_path / "new" / "a.pt", 10), mel)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.pt"]
     with pytest.raises(DataError, match="cannot be written"):
         save_mel(tmp_path / "new" / "a.pt" / "b.pt", mel)
+    torch.save(torch.full((10, 2), 0.5, dtype=torch.float16), tmp_path / "a.pt")
+    mel = load_mel(tmp_path / "a.pt", 10)
+    assert (mel.dtype, mel.unique().tolist()) == (torch.float32, [0.5])
 
 
 @pytest.mark.parametrize(
@@ -178,9 +172,3 @@ def test_files_that_are_no_mels(tmp_path: Path, content: object, message: str) -
     with pytest.raises(DataError, match=message) as error:
         load_mel(path, 10)
     assert str(error.value).startswith(f"{path}: ")
-
-
-def test_half_mels_are_widened(tmp_path: Path) -> None:
-    torch.save(torch.full((10, 2), 0.5, dtype=torch.float16), tmp_path / "a.pt")
-    mel = load_mel(tmp_path / "a.pt", 10)
-    assert (mel.dtype, mel.unique().tolist()) == (torch.float32, [0.5])

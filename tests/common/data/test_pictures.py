@@ -92,10 +92,7 @@ def test_spectrogram_has_words_below_and_time_above(count, rotation):
     (above,) = axes.child_axes
     assert above.get_xlabel() == "time (s)"
     figure_pixels(figure)
-
-
-def test_too_many_words_are_left_out():
-    words = [WordSpan("a", i, i + 1) for i in range(61)]
+    words = [WordSpan("a", i, i + 1) for i in range(61)]  # too many
     axes = plot_spectrogram(np.zeros((80, 61)), hop_length=256, sampling_rate=22050, words=words).axes[0]
     assert axes.get_xlabel() == "time (s)" and "a" not in [label.get_text() for label in axes.get_xticklabels()]
 
@@ -135,15 +132,12 @@ def test_mel_pair_shares_colours_and_time():
     assert colour_at(figure, upper, 35.5, 40.5) == [255, 255, 255]  # past the shorter one
 
 
-def test_gate_draws_both_curves():
+def test_gate_draws_both_curves_and_losses_those_of_validation_where_there_are_any():
     target, predicted = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.1, 0.4, 0.9], dtype=torch.bfloat16)
     lines = plot_gate(target, predicted).axes[0].get_lines()
     assert [line.get_label() for line in lines] == ["target", "predicted"]
     assert np.array_equal(lines[0].get_ydata(), [0, 0, 1])
     assert np.allclose(lines[1].get_ydata(), [0.1, 0.4, 0.9], rtol=2**-8)
-
-
-def test_losses_draw_a_curve_and_points_of_validation_where_there_are_any():
     lines = plot_losses({2: 2.0, 1: 3.0}, {2: 2.5}).axes[0].get_lines()
     assert [line.get_label() for line in lines] == ["training", "validation"]
     assert [line.get_xydata().tolist() for line in lines] == [[[1, 3], [2, 2]], [[2, 2.5]]]

@@ -1,7 +1,5 @@
 """Recordings: the rows that name them, files that a check refuses, and copies against their sources."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
@@ -27,7 +25,7 @@ def save(path: Path, samples: np.ndarray, rate: int = RATE, subtype: str | None 
     return path
 
 
-def test_rows_of_a_folder_take_the_normalised_text_and_any_ending(tmp_path: Path) -> None:
+def test_rows_of_a_folder_take_the_normalised_text_and_any_ending_and_bad_ones_are_all_found(tmp_path: Path) -> None:
     for name in ("a.wav", "b.flac", "c.ogg", "d.e.wav"):
         save(tmp_path / "wavs" / name, tone(0.1, RATE))
     rows = ["a|In 1455|In fourteen fifty-five", "b|two|", "c| three ", "d.e.wav|“four”"]
@@ -40,6 +38,16 @@ def test_rows_of_a_folder_take_the_normalised_text_and_any_ending(tmp_path: Path
         (2, "c.ogg", "c", "three"),
         (3, "d.e.wav", "d.e", "“four”"),
     ]
+    (tmp_path / "metadata.csv").write_text("a|one\na\n|x\ne|two\na|\n\na|1|2|3")
+    problems = recordings.read_layout(tmp_path).problems
+    assert problems == {
+        1: "'a', expected id|text or id|text|normalised text",
+        2: "'|x', expected id|text or id|text|normalised text",
+        3: f"no {tmp_path}/wavs/e{{.wav,.flac,.ogg}}",
+        4: "no text; a clip named a is in row 1, too",
+        5: "'', expected id|text or id|text|normalised text",
+        6: "'a|1|2|3', expected id|text or id|text|normalised text",
+    }
 
 
 def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
@@ -55,20 +63,6 @@ def test_two_recordings_of_one_name_are_named(tmp_path: Path) -> None:
     assert [r.path.name for r in found.recordings] == ["a.wav", "b.ogg", "b.wav"]
     (tmp_path / "list.txt").write_text("wavs/a.wav|one\nwavs/a.flac|two\n")
     assert recordings.read_list(tmp_path / "list.txt", tmp_path).problems == {1: "a clip named a is in row 1, too"}
-
-
-def test_bad_rows_of_a_folder_are_all_found(tmp_path: Path) -> None:
-    save(tmp_path / "wavs" / "a.wav", tone(0.1, RATE))
-    (tmp_path / "metadata.csv").write_text("a|one\na\n|x\nb|two\na|\n\na|1|2|3")
-    problems = recordings.read_layout(tmp_path).problems
-    assert problems == {
-        1: "'a', expected id|text or id|text|normalised text",
-        2: "'|x', expected id|text or id|text|normalised text",
-        3: f"no {tmp_path}/wavs/b{{.wav,.flac,.ogg}}",
-        4: "no text; a clip named a is in row 1, too",
-        5: "'', expected id|text or id|text|normalised text",
-        6: "'a|1|2|3', expected id|text or id|text|normalised text",
-    }
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,7 @@ def test_a_check_says_what_is_wrong_with_each_clip(tmp_path: Path) -> None:
                 assert isinstance(found, Clip), path.name
 
 
-def test_resampling_a_tone_gives_the_tone_at_the_other_rate(tmp_path: Path) -> None:
+def test_resampling_a_tone_gives_the_tone_at_the_other_rate_and_nothing_above_half_of_it(tmp_path: Path) -> None:
     left, right = tone(1.0, 48000, 1000), tone(1.0, 48000, 3000)
     source = save(tmp_path / "a.wav", np.stack([left, right], axis=1), 48000, subtype="PCM_24")
     treatment = Treatment(RATE, resample=True)
@@ -154,11 +148,7 @@ def test_resampling_a_tone_gives_the_tone_at_the_other_rate(tmp_path: Path) -> N
     wanted = (tone(1.0, RATE, 1000) + tone(1.0, RATE, 3000)) / 2
     inner = slice(500, -500)  # the filter sees the ends of the recording
     np.testing.assert_allclose(samples[inner], wanted[inner], atol=1e-4)
-
-
-def test_nothing_above_half_the_new_rate_comes_through(tmp_path: Path) -> None:
     source = save(tmp_path / "a.wav", tone(1.0, 48000, 15000), 48000)  # its alias would lie at 7,050 Hz
-    treatment = Treatment(RATE, resample=True)
     recordings.convert((source, Clip(48000, 1, 0, 48000), tmp_path / "b.wav"), treatment)
     samples, _ = soundfile.read(tmp_path / "b.wav")
     assert np.abs(samples[500:-500]).max() < 1e-3
@@ -230,15 +220,12 @@ def test_copies_are_made_again_only_where_they_are_out_of_date(tmp_path: Path) -
     assert sorted(path.name for path in folder.iterdir()) == ["a.wav", "b.wav", "settings.json"]
 
 
-def test_files_that_are_no_copies_stay(tmp_path: Path) -> None:
+def test_files_that_are_no_copies_stay_and_a_recording_that_changed_since_its_check_is_named(tmp_path: Path) -> None:
     mine = save(tmp_path / "wavs" / "a.wav", tone(0.1, RATE))
     source, before = save(tmp_path / "raw" / "a.wav", tone(0.1, 16000), 16000), mine.read_bytes()
     with pytest.raises(DataError, match="not empty, and not made by this command"):
         recordings.convert_clips([(source, Clip(16000, 1, 0, 1600), mine)], Treatment(), tmp_path / "wavs", workers=1)
     assert mine.read_bytes() == before
-
-
-def test_a_recording_that_changed_since_its_check_is_named(tmp_path: Path) -> None:
     source = tmp_path / "a.wav"
     source.write_text("no audio")
     with pytest.raises(DataError, match=r"a\.wav: not an audio file"):

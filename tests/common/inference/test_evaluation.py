@@ -1,7 +1,5 @@
 """Measures of a report without evaluators, and the report of systems without output."""
 
-from __future__ import annotations
-
 import math
 import time
 from pathlib import Path
@@ -49,7 +47,7 @@ def mel_batch(*rows: tuple[list[int], int, bool]) -> MelBatch:
     return MelBatch(mels, lengths, alignments, lengths // 2, counts, [finished for _, _, finished in rows])
 
 
-def test_attention_is_described_item_by_item() -> None:
+def test_attention_is_described_item_by_item_and_may_stop_before_final_points() -> None:
     read = list(range(10))
     whole, cut, lost = describe_items(mel_batch((read, 10, True), (read[:5], 10, True), ([*read, 9, 9, 9], 10, False)))
     assert (whole[0]["ran_to_limit"], whole[0]["stopped_early"]) == (0, 0)
@@ -60,9 +58,6 @@ def test_attention_is_described_item_by_item() -> None:
     assert cut[1]["alignment"].shape == (10, 5)  # symbols upwards, steps to the right
     ((values, _),) = describe_items(mel_batch((read[:5], 10, False)))  # it did not stop at all
     assert (values["ran_to_limit"], values["stopped_early"]) == (1, 0)
-
-
-def test_attention_may_stop_before_final_points() -> None:
     (values, _), *_ = describe_items(mel_batch((list(range(7)), 10, True), (list(range(6)), 10, True)))
     assert values["stopped_early"] == 0  # the 7th of 10: the last three are a letter and points, say
     assert next(describe_items(mel_batch((list(range(6)), 10, True))))[0]["stopped_early"] == 1
@@ -108,7 +103,7 @@ def test_noise_depends_on_the_seed_and_the_place_of_a_line_alone() -> None:
     assert [one.audio.tolist()[:20] for one in copied] == [noise(i, 20) for i in range(11)]
 
 
-def test_the_speed_counts_the_seconds_of_all_batches() -> None:
+def test_the_speed_counts_the_seconds_of_all_batches_and_of_both_models() -> None:
     class Slow(Noise):
         def __call__(
             self, mels: Tensor, lengths: Tensor, draws: Draws | None = None
@@ -123,8 +118,6 @@ def test_the_speed_counts_the_seconds_of_all_batches() -> None:
     spoken, speed = renditions_from_texts(items, acoustic(), {"slow": Slow()}, config, CPU, False, 5)["slow"]  # type: ignore[dict-item]
     assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
 
-
-def test_the_speed_counts_the_seconds_of_the_acoustic_model() -> None:
     class SlowReader(Reader):
         def infer(self, ids: Tensor, lengths: Tensor) -> Outputs:
             time.sleep(0.5)
@@ -135,37 +128,30 @@ def test_the_speed_counts_the_seconds_of_the_acoustic_model() -> None:
     assert 0 < speed <= sum(len(one.audio) for one in spoken) / RATE / 1.0
 
 
-def test_lines_without_evaluators_keep_their_values() -> None:
+def test_lines_without_evaluators_keep_their_values_and_audio_that_is_not_finite_counts_as_silence() -> None:
     sound = torch.zeros(RATE)
     items = [HeldOutLine("One.", sound), HeldOutLine("Two.", None)]
-    system = evaluate_system(
-        "ours",
-        items,
-        [Rendition(sound[:11025], {"focus": 0.5}, {}), Rendition(sound, {}, {})],
-        2.0,
-        Evaluators([]),
-        RATE,
-    )
+    renditions = [Rendition(sound[:11025], {"focus": 0.5}, {}), Rendition(sound, {}, {})]
+    system = evaluate_system("ours", items, renditions, 2.0, Evaluators([]), RATE)
     assert [line.values for line in system.lines] == [{"focus": 0.5, "duration_ratio": 0.5}, {}]
     assert [line.text for line in system.lines] == ["One.", "Two."] and system.real_time_factor == 2.0
+    rendition = Rendition(torch.full((RATE,), math.nan), {}, {})
+    (line,) = evaluate_system(
+        "ours", [HeldOutLine("One.", torch.zeros(RATE))], [rendition], 1.0, Evaluators([]), RATE
+    ).lines
+    assert len(line.sound) == 0 and line.values["duration_ratio"] == 0
 
 
-def test_a_line_without_a_recording_is_an_error_where_one_is_needed() -> None:
-    with pytest.raises(DataError, match=r"no recording of 'Two\.'"):
-        recordings([HeldOutLine("Two.", None)])
-
-
-def test_lines_are_spread_over_the_list() -> None:
+def test_lines_are_spread_over_the_list_and_cached_mels_are_no_recordings() -> None:
     rows = [Utterance(str(number), "") for number in range(10)]
     assert [row.path for row in spread(rows, 3)] == ["0", "3", "6"]
     assert spread(rows, 30) == rows
-
-
-def test_cached_mels_are_no_recordings() -> None:
     mel, sound = (Utterance(f"corpus/{path}", "One.") for path in ("mels/a.pt", "clock/clock_0022.ogg"))
     assert make_held_out_line(mel, str(ROOT), AudioConfig()) == HeldOutLine("One.", None)
     item = make_held_out_line(sound, str(ROOT), AudioConfig())
     assert item.recording is not None and 1 < len(item.recording) / RATE < 4
+    with pytest.raises(DataError, match=r"no recording of 'Two\.'"):
+        recordings([HeldOutLine("Two.", None)])
 
 
 def test_errors_are_counted_against_the_nearer_spelling() -> None:
@@ -173,14 +159,6 @@ def test_errors_are_counted_against_the_nearer_spelling() -> None:
     item = HeldOutLine("5 + 7 = 12", None, "five plus seven equals twelve")
     assert fewest_errors(word_errors, item, "Five plus seven equals twelve.").errors == 0
     assert fewest_errors(word_errors, item, "five seven twelve") == word_errors("5 + 7 = 12", "five seven twelve")
-
-
-def test_audio_that_is_not_finite_counts_as_silence() -> None:
-    rendition = Rendition(torch.full((RATE,), math.nan), {}, {})
-    (line,) = evaluate_system(
-        "ours", [HeldOutLine("One.", torch.zeros(RATE))], [rendition], 1.0, Evaluators([]), RATE
-    ).lines
-    assert len(line.sound) == 0 and line.values["duration_ratio"] == 0
 
 
 def test_a_system_without_output_is_wrong_in_every_word() -> None:

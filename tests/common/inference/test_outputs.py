@@ -1,7 +1,5 @@
 """What a synthesis leaves: messages about sounds, a live stream and its readers, the record of finished lines."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

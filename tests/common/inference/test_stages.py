@@ -1,7 +1,5 @@
 """The stages of inference on models with simple outputs that a test can compute."""
 
-from __future__ import annotations
-
 import argparse
 from typing import NamedTuple
 
@@ -77,7 +75,7 @@ def test_mels_are_in_the_order_of_texts_with_silence_past_their_ends() -> None:
     assert numbers["reader_items_per_sec"] * numbers["reader_latency"] == pytest.approx(16)
 
 
-def test_an_item_that_runs_to_the_limit_is_unfinished() -> None:
+def test_an_item_that_runs_to_the_limit_is_unfinished_and_very_short_mels_are_lengthened_with_silence() -> None:
     loaded = acoustic()
 
     class Endless(Reader):
@@ -87,9 +85,6 @@ def test_an_item_that_runs_to_the_limit_is_unfinished() -> None:
 
     batch, _ = mels_from_texts(["abc", "ab"], loaded._replace(model=Endless()), CPU, half=False)
     assert batch.finished == [False, True]
-
-
-def test_very_short_mels_are_lengthened_with_silence() -> None:
     batch, _ = mels_from_texts(["a"], acoustic(), CPU, half=False)
     assert batch.mels.shape == (1, 3, 8)
     assert batch.lengths.tolist() == [2]
@@ -198,12 +193,8 @@ def test_pieces_are_batched_by_their_lengths() -> None:
     assert [speech.pieces for speech in speeches] == [10, 1, 8]
     assert [len(speech.audio) for speech in speeches] == [10 * 16 + 9 * 4, 8, 8 * 32 + 7 * 4]
     assert set(numbers) == {
-        "reader_items_per_sec",
-        "reader_latency",
-        "vocoder_items_per_sec",
-        "vocoder_latency",
-        "attention_focus",
-    }
+        "reader_items_per_sec", "reader_latency", "vocoder_items_per_sec", "vocoder_latency", "attention_focus",
+    }  # fmt: skip
     assert numbers["vocoder_latency"] == 19.0  # a second for each piece
     frames = 2 * (8 * 4 + 10 * 2 + 1)
     assert numbers["vocoder_items_per_sec"] * 19 == pytest.approx(frames)
@@ -295,14 +286,10 @@ def test_mels_of_streams_are_computed_in_halves_where_memory_is_short() -> None:
         stream_pieces(parts, stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(3))))
 
 
-def test_a_line_is_left_out_where_a_piece_does_not_fit() -> None:
+def test_a_line_is_left_out_where_a_piece_does_not_fit_and_other_errors_pass() -> None:
     stages = pipeline()
     cramped = stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(4)))
     assert synthesise(lines_from(["ab-abcdef", "ab"]), cramped, 4).speeches[0] is None
-
-
-def test_other_errors_of_a_batch_pass() -> None:
-    stages = pipeline()
     broken = stages._replace(acoustic=stages.acoustic._replace(model=SmallMemory(0, RuntimeError, "shapes do not fit")))
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         synthesise([Line("a")], broken)
@@ -325,14 +312,11 @@ def test_mistakes_have_the_numbers_of_their_lines() -> None:
     assert caught.value.problems == {3: "a capital", 170: "a capital"}
 
 
-def test_batches_are_of_lines_of_about_one_length_the_longest_first() -> None:
+def test_batches_are_of_about_one_length_and_numbers_and_sounds_are_those_of_each() -> None:
     lines = lines_from(["a" * length for length in (3, 9, 1, 7, 5)])
     assert plan_batches(lines, 2) == [[1, 3], [4, 0], [2]]
     assert plan_batches(lines, 0) == [[1, 3, 4, 0, 2]]
     assert plan_batches([], 0) == []
-
-
-def test_numbers_of_processes_that_run_together() -> None:
     first = {"x_items_per_sec": 10.0, "x_latency": 2.0, "focus": 0.5}
     second = {"x_items_per_sec": 4.0, "x_latency": 3.0, "focus": 0.9}
     focus = pytest.approx((3 * 0.5 + 0.9) / 4)
@@ -341,9 +325,6 @@ def test_numbers_of_processes_that_run_together() -> None:
     rate = pytest.approx((20 + 12) / 5)
     assert combine_numbers(numbers) == {"x_items_per_sec": rate, "x_latency": 5.0, "focus": focus}
     assert combine_numbers([]) == {}
-
-
-def test_sounds_are_cut_to_their_own_lengths() -> None:
     audio = torch.arange(20.0).expand(3, 20)
     cut = trim(audio, torch.tensor([5, 2, 0]), hop_length=4)
     assert [sound.tolist() for sound in cut] == [list(range(20)), list(range(8)), []]

@@ -1,7 +1,5 @@
 """The folder of a voice, as inference.py --voice and the server read it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Products in 8 bits: exact where the numbers are levels, and against float64 within the rounding where they are not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -30,14 +28,11 @@ def test_levels_are_the_nearest(dtype: torch.dtype, rows: int) -> None:
     assert numbers(outputs).abs().max() == pytest.approx(largest)
 
 
-def test_levels_between_rows_of_zeros() -> None:
+def test_levels_between_rows_of_zeros_of_zeros_alone_and_of_what_is_no_number() -> None:
     x = torch.tensor([[1.0, -1.0, 0.0], [0.5, 1 / 127, -0.9 / 127]])
     outputs = quantise(x, padding=2)
     rows = [[ZERO] * 3, [ZERO] * 3, [255, 1, ZERO], [192, ZERO + 1, ZERO - 1], [ZERO] * 3, [ZERO] * 3]
     assert outputs.levels.tolist() == rows and outputs.step == 1 / 127
-
-
-def test_nothing_but_zeros_and_what_is_no_number() -> None:
     assert not numbers(quantise(torch.zeros(4, 3))).any()
     for wrong in (torch.nan, torch.inf, -torch.inf):
         assert numbers(quantise(torch.tensor([[1.0, wrong]]))).isnan().all()

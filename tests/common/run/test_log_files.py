@@ -1,14 +1,14 @@
-"""Several runs in one --output: each keeps its own log, and nvlog.json is the newest run's."""
-
-from __future__ import annotations
+"""Several runs in one --output, each with its own log; signals as requests to stop, and the limit of a run's time."""
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from common.errors import DataError
+from common.run.interrupt import StopRequest, TimeLimit
 from common.run.nvlog import NvLog, read_log
 from common.run.run_folder import prepare_log
 
@@ -113,10 +113,15 @@ def test_a_resume_passes_over_a_run_that_ended_before_its_first_checkpoint(folde
     assert folder.curves() == {"A": ["long again from 5"], "A_1": ["long from 0"], "A_2": ["killed from 0"]}
 
 
-def test_a_checkpoint_whose_step_no_log_holds_continues_the_newest(folder: Folder) -> None:
+def test_a_step_that_no_log_holds_continues_the_newest_and_a_deleted_log_begins_anew(
+    folder: Folder,
+) -> None:
     folder.run("A", "a")
     folder.run("A", "a again", 70, 71)
     assert folder.runs() == {"nvlog.json": ["a", "0", "1", "a again", "70"]}
+    (folder.path / "nvlog.json").unlink()
+    assert folder.run("A", "a at last", 72, 73) == ""
+    assert folder.curves() == {"A": ["a again from 70", "a at last from 72", "a from 0"]}
 
 
 @pytest.mark.parametrize("content", ["", "notes\n", 'DLLL {"type": "LOG", "step": [], "data": {"latency": 1.0}}\n'])
@@ -153,23 +158,12 @@ def test_a_process_killed_between_two_renames_loses_nothing(folder: Folder, mode
     assert sum(len(lines) for lines in folder.runs().values()) == 8
 
 
-def test_a_log_that_was_deleted_begins_anew_and_the_curves_go_on(folder: Folder) -> None:
-    folder.run("A", "a")
-    (folder.path / "nvlog.json").unlink()
-    assert folder.run("A", "a again", 2, 3) == ""
-    assert folder.curves() == {"A": ["a again from 2", "a from 0"]}
-
-
-def test_published_logs_count_as_their_models(folder: Folder) -> None:
+def test_published_logs_count_as_their_models_and_a_folder_may_refuse(folder: Folder, monkeypatch) -> None:
     """A log whose numbers are not counted as here, or whose first records lack what is here."""
     records = [{"timestamp": "1560777134.639505", "step": "PARAMETER", "data": {"output": "output"}}]
     records += [{"type": "LOG", "step": "PARAMETER", "data": {"model_name": "A"}}, {"step": [0], "data": {}}]
     (folder.path / "nvlog.json").write_text("".join(f"DLLL {json.dumps(record)}\n" for record in records))
     assert folder.run("A", "a again", 2, 3) == ""
-
-
-def test_a_folder_that_refuses_is_a_data_error(folder: Folder, monkeypatch) -> None:
-    folder.run("A", "a")
 
     def refuse(path: Path, target: Path) -> Path:
         raise PermissionError(13, "Permission denied")
@@ -177,3 +171,64 @@ def test_a_folder_that_refuses_is_a_data_error(folder: Folder, monkeypatch) -> N
     monkeypatch.setattr(Path, "rename", refuse)
     with pytest.raises(DataError, match=r"nvlog.json: cannot move an older log aside \(Permission denied\)"):
         folder.run("A", "another")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_the_first_signal_is_a_request(number: signal.Signals, code: int, capsys) -> None:
+    before = signal.getsignal(number)
+    with StopRequest() as stop:
+        assert not stop.is_requested
+        signal.raise_signal(number)
+        assert stop.is_requested
+        assert stop.exit_code == code
+    assert signal.getsignal(number) is before
+    again = "; once more to stop without saving" if number == signal.SIGINT else ""
+    assert capsys.readouterr().err == f"stopping after this step{again}\n"
+
+
+def test_the_same_signal_from_terminal_and_launcher_counts_once_and_none_requests_nothing(capsys) -> None:
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # torchrun's, moments later
+        assert stop.is_requested
+    assert capsys.readouterr().err.count("stopping") == 1
+    with StopRequest() as stop:
+        assert not stop.is_requested
+        assert stop.exit_code == 0
+
+
+def test_a_later_signal_ends_the_process(monkeypatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with StopRequest() as stop, pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+        now[0] += StopRequest.ECHO + 0.1
+        signal.raise_signal(signal.SIGINT)
+    assert stop.signal == signal.SIGTERM
+
+
+def test_a_signal_inside_the_first_ones_handler_counts_as_the_same(monkeypatch, capsys) -> None:
+    calls = []
+
+    def monotonic() -> float:  # called by the handler before it records anything
+        calls.append(1)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGINT)
+        return 100.0
+
+    monkeypatch.setattr("time.monotonic", monotonic)
+    with StopRequest() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_requested
+    assert capsys.readouterr().err.count("stopping") == 1
+
+
+def test_a_limit_is_near_where_an_epoch_as_long_as_the_longest_does_not_fit(monkeypatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    limit, unlimited, answers = TimeLimit(10.0), TimeLimit(float("inf")), []
+    for minutes in (1, 3, 1, 1, 2):  # 1, 4, 5, 6, 8 since the start; the longest takes 1, then 3
+        now[0] += 60 * minutes
+        answers.append(limit.is_near())
+        assert not unlimited.is_near()
+    assert answers == [False, False, False, False, True]

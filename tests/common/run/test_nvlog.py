@@ -37,7 +37,7 @@ def log_records(path):
     return [record for record in strict_records(path) if record["type"] == "LOG"]
 
 
-def test_a_record_has_exactly_the_published_keys(tmp_path):
+def test_a_record_has_exactly_the_published_keys_and_steps_of_every_length(tmp_path):
     with NvLog(tmp_path / "new" / "nvlog.json") as log:
         log.log((3, 12), {"train_loss": 5.25, "glob_iter/iters_per_epoch": "12/625"})
     record = log_records(tmp_path / "new" / "nvlog.json")[0]
@@ -48,9 +48,6 @@ def test_a_record_has_exactly_the_published_keys(tmp_path):
     assert re.fullmatch(STAMP, record["datetime"])
     assert datetime.fromisoformat(record["datetime"]).timestamp() == pytest.approx(float(record["timestamp"]), abs=2e-6)
     assert 0 <= float(record["elapsedtime"]) < 60
-
-
-def test_steps_of_every_length(tmp_path):
     with NvLog(tmp_path / "n.json") as log:
         for step in [(), (1,), (1, 2), (1, 2, 3)]:
             log.log(step, {"run_time": 1.0})
@@ -102,40 +99,23 @@ def test_stdout_line(tmp_path, capsys):
         assert re.fullmatch(rf"DLL {STAMP} - {re.escape(wanted)}", line)
 
 
-def test_parameters_one_record_a_flag(tmp_path):
+def test_parameters_one_record_a_flag_numbers_that_come_back_and_a_tensor_that_is_refused(tmp_path):
     flags = {"output": Path("out"), "lr": 1e-3, "anneal_steps": [500, 1000], "seed": None, "clip": float("inf")}
     with NvLog(tmp_path / "n.json") as log:
         log.parameters({**flags, "device": torch.device("cpu"), "rate": np.float32(0.5), "config": {"n": np.int64(3)}})
     records = log_records(tmp_path / "n.json")
     assert {record["step"] for record in records} == {"PARAMETER"}
     assert [record["data"] for record in records] == [
-        {"output": "out"},
-        {"lr": 1e-3},
-        {"anneal_steps": [500, 1000]},
-        {"seed": None},
-        {"clip": "Infinity"},
-        {"device": "cpu"},
-        {"rate": 0.5},
-        {"config": {"n": 3}},
-    ]
-
-
-def test_non_finite_numbers_are_strict_json_and_come_back(tmp_path):
+        {"output": "out"}, {"lr": 1e-3}, {"anneal_steps": [500, 1000]}, {"seed": None}, {"clip": "Infinity"},
+        {"device": "cpu"}, {"rate": 0.5}, {"config": {"n": 3}},
+    ]  # fmt: skip
     values = {"train_loss": float("nan"), "a": float("inf"), "b": float("-inf"), "c": np.float32("nan"), "d": 1.5}
-    with NvLog(tmp_path / "n.json") as log:
+    with NvLog(tmp_path / "m.json") as log:
         log.log((0,), values)
-    assert log_records(tmp_path / "n.json")[0]["data"] == {
-        "train_loss": "NaN",
-        "a": "Infinity",
-        "b": "-Infinity",
-        "c": "NaN",
-        "d": 1.5,
-    }
-    data = read_log(tmp_path / "n.json")[-1]["data"]
+    strict = {"train_loss": "NaN", "a": "Infinity", "b": "-Infinity", "c": "NaN", "d": 1.5}
+    assert log_records(tmp_path / "m.json")[0]["data"] == strict
+    data = read_log(tmp_path / "m.json")[-1]["data"]
     np.testing.assert_array_equal(list(data.values()), [float(value) for value in values.values()])
-
-
-def test_a_tensor_is_refused(tmp_path):
     with NvLog(tmp_path / "n.json") as log, pytest.raises(TypeError, match="train_loss is a Tensor"):
         log.log((0,), {"train_loss": torch.tensor(1.0)})
 
@@ -191,14 +171,11 @@ def test_a_last_line_that_is_no_start_of_a_record_is_kept_and_refused(tmp_path, 
 
 
 @pytest.mark.parametrize("line", ["hello", 'DLLL "text"', 'DLLL {"step"', "", "DLLL"])
-def test_read_log_names_the_bad_line(tmp_path, line):
+def test_read_log_names_the_bad_line_and_unusable_files(tmp_path, line):
     path = tmp_path / "n.json"
     path.write_text(f'DLLL {{"type": "LOG"}}\n{line}\n')
     with pytest.raises(DataError, match=re.escape(f"{path}:2: got {line!r}, wanted 'DLLL ' and a JSON object")):
         read_log(path)
-
-
-def test_unusable_files(tmp_path):
     with pytest.raises(DataError, match="No such file"):
         read_log(tmp_path / "none.json")
     with pytest.raises(DataError, match="cannot write the log \\(Is a directory\\)"):
@@ -240,7 +217,7 @@ def test_a_link_in_place_of_the_tensorboard_folder_is_refused(tmp_path):
         NvLog(tmp_path / "n.json", tmp_path / "tb")
 
 
-def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys):
+def test_bars_take_the_place_of_iteration_lines_on_stdout_only_and_other_lines_are_printed(tmp_path, capsys):
     with NvLog(tmp_path / "n.json", progress=True) as log:
         for i in log.progress(range(3), "epoch 4"):
             log.log((4, i), {"train_loss": 2.5 - i})
@@ -250,10 +227,7 @@ def test_bars_take_the_place_of_iteration_lines_on_stdout_only(tmp_path, capsys)
     assert re.fullmatch(rf"DLL {STAMP} - \(4,\) train_loss : 1\.50000\n", shown.out)
     assert "epoch 4" in shown.err and "train_loss=2.50000" in shown.err
     assert [record["step"] for record in log_records(tmp_path / "n.json")] == [[4, 0], [4, 1], [4, 2], [4]]
-
-
-def test_lines_logged_under_a_bar_are_printed(tmp_path, capsys):
-    with NvLog(tmp_path / "n.json", progress=True) as log:
+    with NvLog(tmp_path / "m.json", progress=True) as log:
         for _ in log.progress(range(2), "epochs"):
             log.log((0,), {"val_loss": 1.0})
     assert len(re.findall(rf"^DLL {STAMP} - \(0,\) val_loss : 1\.00000$", capsys.readouterr().out, re.M)) == 2
@@ -270,21 +244,17 @@ def test_a_sentence_and_a_line_of_the_log_reach_a_pipe_at_once(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("bars", [True, False])
-def test_a_sentence_is_printed_and_no_record(tmp_path, capsys, bars):
+def test_a_sentence_is_printed_and_no_record_and_without_a_terminal_every_line_is_plain(tmp_path, capsys, bars):
     with NvLog(tmp_path / "n.json", progress=bars) as log:
         for _ in log.progress([1], "epoch 0"):
             log.say("warm start")
     assert capsys.readouterr().out == "warm start\n"
     assert not log_records(tmp_path / "n.json")
-
-
-def test_without_a_terminal_every_line_is_plain(tmp_path, capsys):
     with NvLog(tmp_path / "n.json") as log:
         for i in log.progress(range(2), "epoch 0"):
             log.log((0, i), {"train_loss": 1.0})
     shown = capsys.readouterr()
-    assert shown.out.count(" - (0, ") == 2
-    assert shown.err == ""
+    assert shown.out.count(" - (0, ") == 2 and shown.err == ""
 
 
 def test_a_terminal_shows_bars(tmp_path, monkeypatch):

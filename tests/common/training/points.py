@@ -1,7 +1,5 @@
 """A linear model on points, whose every number has a closed form, with its criterion, its data and a log in memory."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Measures that select checkpoints, and the best validation so far: the lowest value; of equal ones, the lowest loss."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -35,17 +33,11 @@ def test_a_line_that_does_not_stop_weighs_as_much_as_a_line_without_a_right_word
     assert progress.best.epoch == 1
 
 
-def test_the_best_value_of_a_measure_has_its_unit() -> None:
+def test_rates_without_insertions_or_words_and_the_unit_of_measures() -> None:
     """train.py multiplies by the sign to compare, and once more to print and log the value itself."""
     assert {abs(sign) for sign in BEST_BY.values()} == {1.0}
-
-
-def test_without_insertions_both_rates_are_equal() -> None:
     some = system([Errors(1, 4), Errors(3, 3), Errors(0, 0)])
     assert measures_of(some)["wer"] == measures_of(some)["wer_capped"] == pytest.approx(4 / 7)
-
-
-def test_nothing_is_selected_by_words_that_are_not_counted() -> None:
     nothing = System("checkup", [Line("One.", np.zeros(0), "", {"focus": 0.5}, {}, {})], 1.0)
     assert math.isnan(capped_error_rate(nothing))
     assert selecting_measures(measures_of(nothing)) == {"focus": 0.5}
@@ -57,44 +49,33 @@ def test_insertions_are_capped_and_other_errors_are_not() -> None:
     assert word_errors("It is noon.", "it was noon").cap() == Errors(1, 3)
 
 
-@pytest.mark.parametrize(
-    ("validations", "best", "since"),
-    [
-        ([(0.2, 1.0), (0.1, 2.0), (0.3, 0.5)], 1, 1),
-        ([(0.2, 1.0), (0.2, 0.9), (0.2, 0.95)], 1, 1),  # few words: the loss decides
-        ([(0.2, 1.0), (0.2, 1.0)], 0, 1),
-        ([(math.nan, 0.1), (0.5, 1.0), (math.nan, 0.1)], 1, 1),
-        ([(0.0, -5.0), (0.0, -6.0)], 1, 0),
-    ],
-)
-def test_the_lowest_value_wins_and_the_loss_decides_between_equals(
-    validations: list[tuple[float, float]], best: int, since: int
-) -> None:
-    progress = Progress(best=Best(by="wer"))
-    for progress.epoch, (value, loss) in enumerate(validations):
-        update_best(progress, value, loss)
-    assert (progress.best.epoch, progress.best.since, progress.best.by) == (best, since, "wer")
+SLACK = {"slack": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("validations", "best", "since"),
+    ("slack", "validations", "best", "since"),
     [
+        ({}, [(0.2, 1.0), (0.1, 2.0), (0.3, 0.5)], 1, 1),
+        ({}, [(0.2, 1.0), (0.2, 0.9), (0.2, 0.95)], 1, 1),  # few words: the loss decides
+        ({}, [(0.2, 1.0), (0.2, 1.0)], 0, 1),
+        ({}, [(math.nan, 0.1), (0.5, 1.0), (math.nan, 0.1)], 1, 1),
+        ({}, [(0.0, -5.0), (0.0, -6.0)], 1, 0),
         # words wrong rise while a model leaves its old voice, then fall
-        ([(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.6, 1.15), (0.5, 1.14)], 4, 0),
-        ([(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.9, 1.15), (0.9, 1.14)], 2, 2),
-        ([(0.5, 1.0), (0.2, 1.05), (0.1, 1.11)], 1, 1),  # too far from the lowest
-        ([(0.2, 1.0), (0.5, 0.95), (0.1, 1.06)], 0, 2),  # from that of a validation that was not the best
-        ([(0.2, -5.0), (0.3, -5.05), (0.1, -5.2), (0.1, -5.19)], 2, 1),
-        ([(0.5, 1.0), (math.nan, 0.1), (0.4, 1.05)], 2, 0),  # without a value, its loss does not count
+        (SLACK, [(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.6, 1.15), (0.5, 1.14)], 4, 0),
+        (SLACK, [(0.1, 3.0), (0.4, 2.0), (0.8, 1.2), (0.9, 1.15), (0.9, 1.14)], 2, 2),
+        (SLACK, [(0.5, 1.0), (0.2, 1.05), (0.1, 1.11)], 1, 1),  # too far from the lowest
+        (SLACK, [(0.2, 1.0), (0.5, 0.95), (0.1, 1.06)], 0, 2),  # from that of a validation that was not the best
+        (SLACK, [(0.2, -5.0), (0.3, -5.05), (0.1, -5.2), (0.1, -5.19)], 2, 1),
+        (SLACK, [(0.5, 1.0), (math.nan, 0.1), (0.4, 1.05)], 2, 0),  # without a value, its loss does not count
     ],
 )
-def test_checkpoints_far_from_the_lowest_loss_are_left_out(
-    validations: list[tuple[float, float]], best: int, since: int
+def test_the_lowest_value_wins_then_the_loss_but_not_far_from_the_lowest(
+    slack, validations, best: int, since: int
 ) -> None:
     progress = Progress(best=Best(by="wer"))
     for progress.epoch, (value, loss) in enumerate(validations):
-        update_best(progress, value, loss, slack=0.1)
-    assert (progress.best.epoch, progress.best.since) == (best, since)
+        update_best(progress, value, loss, **slack)
+    assert (progress.best.epoch, progress.best.since, progress.best.by) == (best, since, "wer")
 
 
 @pytest.mark.parametrize(("slack", "best"), [(None, 0), (0.1, 2)])

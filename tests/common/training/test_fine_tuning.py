@@ -1,7 +1,5 @@
 """Settings that a run takes from its --warm-start checkpoint, and weights: parsed flags and files alone, no training."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -40,14 +38,11 @@ def parse(model: str, output: Path, start: Path, *words: str) -> argparse.Namesp
     return argparse.Namespace(**parse_training_arguments(command, REGISTRY, "")[0].model)
 
 
-def test_a_run_takes_audio_and_nested_sizes_of_the_file(tmp_path: Path) -> None:
-    args = parse("WaveGlow", tmp_path, start_file(tmp_path / "x.pt", "WaveGlow", **WAVEGLOW))
+def test_a_run_takes_audio_and_nested_sizes_of_the_file_but_for_named_audio(tmp_path: Path) -> None:
+    start = start_file(tmp_path / "x.pt", "WaveGlow", **WAVEGLOW)
+    args = parse("WaveGlow", tmp_path, start)
     assert {field.name: getattr(args, field.name) for field in fields(AudioConfig)} == asdict(AUDIO)
     assert (args.flows, args.early_every, args.wn_layers, args.wn_channels, args.wn_kernel_size) == (4, 2, 2, 8, 3)
-
-
-def test_named_audio_replaces_that_of_the_file(tmp_path: Path) -> None:
-    start = start_file(tmp_path / "x.pt", "WaveGlow", **WAVEGLOW)
     args = parse("WaveGlow", tmp_path, start, "--mel-fmin", "50", "--sampling-rate", "22050")
     assert (args.mel_fmin, args.sampling_rate, args.mel_fmax) == (50.0, 22050, 7000.0)
 
@@ -61,9 +56,8 @@ def test_sizes_that_differ_are_one_error_unless_weights_are_left_out(tmp_path: P
     assert [line.split(":")[0] for line in lines] == ["--flows", "--wn-channels"]
     args = parse("WaveGlow", tmp_path, start, *words, "--ignore-layers", "^WN")
     assert (args.flows, args.wn_channels, args.wn_layers) == (6, 16, 2)
-    with pytest.raises(
-        UsageError, match=r"--upsample-channels: 4, and .* has None"
-    ):  # off in the file: a size all the same
+    message = r"--upsample-channels: 4, and .* has None"
+    with pytest.raises(UsageError, match=message):
         parse("WaveGlow", tmp_path, start, "--upsample-channels", "4")
 
 

@@ -1,7 +1,5 @@
 """Epochs and validation of the training loop on a linear model, whose every number has a closed form."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import signal
@@ -50,7 +48,7 @@ def test_an_epoch_logs_each_iteration_and_its_own_means() -> None:
     assert (state.progress.iteration, state.progress.totals.iterations, state.progress.totals.clips) == (12, 3, 6)
 
 
-def test_a_stop_ends_an_epoch_after_the_step_and_at_its_end_is_no_stop() -> None:
+def test_a_stop_ends_an_epoch_after_the_step_before_a_save_and_at_its_end_is_no_stop() -> None:
     state, notes, data = make_state(), Notes(), loader(6, 2)
     with StopRequest() as stop:
         signal.raise_signal(signal.SIGTERM)
@@ -59,10 +57,7 @@ def test_a_stop_ends_an_epoch_after_the_step_and_at_its_end_is_no_stop() -> None
         assert train_epoch(state, data, notes, stop) is Ending.STOP
         assert train_epoch(state, data, notes, stop) is Ending.EPOCH
     assert [step for step, _ in notes.records] == [(0, 0), (0, 1), (0, 2)]
-
-
-def test_a_stop_comes_before_a_save_that_is_due() -> None:
-    state, data = make_state(), loader(6, 2)
+    state = make_state()
     with StopRequest() as stop:
         assert train_epoch(state, data, Notes(), stop, SaveTimer(0.0)) is Ending.SAVE
         signal.raise_signal(signal.SIGTERM)
@@ -110,7 +105,7 @@ def test_validation_uses_the_average_and_its_own_random_numbers() -> None:
     assert len({validate(state, data, None, Notes())["val_loss"] for _ in range(4)}) == 1
 
 
-def test_validation_is_the_mean_over_clips_and_moves_nothing() -> None:
+def test_validation_is_the_mean_over_clips_and_moves_nothing_and_its_rates_are_items_a_second() -> None:
     state, notes = make_state(), Notes()
     state.progress.epoch, state.progress.totals.iterations = 2, 5
     before = torch.get_rng_state()
@@ -129,11 +124,7 @@ def test_validation_is_the_mean_over_clips_and_moves_nothing() -> None:
     assert result["val_items_per_sec"] > 0
     assert notes.shown["validation/loss"] == [result["val_loss"]]
     assert state.model.weight.grad is None
-
-
-def test_rates_of_a_validation_are_items_over_the_seconds_since_its_start() -> None:
-    state, notes = make_state(), Notes()
-    start = time.perf_counter()
+    state, notes, start = make_state(), Notes(), time.perf_counter()
     validate(state, loader(5, 2, training=False), None, notes)
     elapsed = time.perf_counter() - start
     rates = [data["val_items_per_sec"] for _, data in notes.records]
@@ -164,6 +155,8 @@ def test_run_totals() -> None:
     assert 0 <= data.pop("run_time") < 60
     assert data.pop("train_steady_items_per_sec") == 80.0  # the median without the first ten
     assert data == {"train_loss": 2.0, "train_items_per_sec": 200.0, "val_loss": 2.5, "val_items_per_sec": 50.0}
+    for rates, steady in (([5.0], 5.0), ([1.0, 4.0], 4.0), ([1.0, 1.0, 2.0, 9.0, 3.0], 3.0)):
+        assert steady_rate(rates) == steady
     RunTotals().log(notes, [])
     assert set(notes.records[-1][1]) == {"run_time"}
 
@@ -180,11 +173,6 @@ def test_the_share_of_waiting_is_the_time_the_loader_takes() -> None:
     train_epoch(state, data, notes, StopRequest())
     assert log_epoch(state, notes)["train_data_wait_share"] > 0.8
     assert state.progress.totals.waited > 0.2
-
-
-@pytest.mark.parametrize(("rates", "steady"), [([5.0], 5.0), ([1.0, 4.0], 4.0), ([1.0, 1.0, 2.0, 9.0, 3.0], 3.0)])
-def test_the_steady_rate_of_short_runs(rates: list[float], steady: float) -> None:
-    assert steady_rate(rates) == steady
 
 
 def test_a_batch_keeps_its_type_and_names_on_the_way_to_a_device() -> None:

@@ -1,7 +1,5 @@
 """Learning rates by their formulas, Adam's groups and averages by name, and the moving average by its closed form."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math
@@ -215,16 +213,15 @@ def test_the_moving_average_is_a_weighted_sum_of_the_past() -> None:
     assert average.module.weight.item() == pytest.approx(wanted)
 
 
-def test_the_averages_lstm_has_its_weights_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_average_has_the_models_statistics_and_lstms_in_one_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A copy's are apart, which cuDNN gathers in every call, with a warning."""
     flattened: list[nn.Module] = []
     model = nn.Sequential(nn.LSTM(2, 3))
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", lambda lstm: flattened.append(lstm))
     average = moving_average(model, 0.9)
     assert average is not None and flattened == [average.module[0]]
-
-
-def test_the_average_has_the_statistics_of_the_model() -> None:
     net = nn.BatchNorm1d(2)
     average = moving_average(net, 0.9)
     assert average is not None
@@ -235,7 +232,7 @@ def test_the_average_has_the_statistics_of_the_model() -> None:
             assert torch.equal(average.module.get_buffer(name), buffer), name
 
 
-def test_weight_decay_is_a_term_of_the_gradient() -> None:
+def test_weight_decay_is_a_term_of_the_gradient_and_the_defaults_are_the_published_ones() -> None:
     """As in the published recipe: Adam with L2, whose first step is rate x sign(weight) here; AdamW's is rate x decay x weight."""
     net = nn.Linear(2, 1, bias=False)
     with torch.no_grad():
@@ -244,9 +241,6 @@ def test_weight_decay_is_a_term_of_the_gradient() -> None:
     net.weight.grad = torch.zeros(1, 2)
     optimizer.step()
     assert net.weight.tolist() == [pytest.approx([0.375, -1.875], abs=1e-5)]
-
-
-def test_the_defaults_are_the_published_ones() -> None:
     config = OptimizationConfig()
     assert (config.anneal_factor, config.anneal_steps, config.lr_schedule) == (0.1, [], "step")
     assert (config.weight_decay, config.grad_clip_thresh, config.warmup_steps) == (0.0, None, 0)
@@ -259,7 +253,7 @@ def convolutions() -> nn.Sequential:
     return nn.Sequential(nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), nn.Conv1d(3, 3, 1), nn.BatchNorm1d(3))
 
 
-def test_what_is_frozen_stays_with_its_statistics() -> None:
+def test_what_is_frozen_stays_with_its_statistics_unless_a_weight_is_trained() -> None:
     net = convolutions()
     freeze(net, [r"^[01]\."])
     train_mode(net)
@@ -272,9 +266,6 @@ def test_what_is_frozen_stays_with_its_statistics() -> None:
     moved = {name for name, value in net.state_dict().items() if not torch.equal(value, before[name])}
     assert {name.split(".")[0] for name in moved} == {"2", "3"}
     assert {"3.running_mean", "3.num_batches_tracked"} <= moved
-
-
-def test_a_batchnorm_with_a_weight_to_train_collects_statistics() -> None:
     net = convolutions()
     freeze(net, [r"^1\.weight$"])
     train_mode(net)
@@ -294,29 +285,15 @@ def test_expressions_that_cannot_be_meant(patterns: list[str], message: str) -> 
     assert str(error.value).startswith(message)
 
 
-def test_matching_is_a_search() -> None:
+def test_matching_is_a_search_whose_first_match_counts() -> None:
     assert select_names(["a.weight", "a.bias", "b.weight"], ["bias", "^b"], "--flag") == {"a.bias", "b.weight"}
-
-
-def test_a_factor_by_flag() -> None:
     assert [rate_factor(text) for text in ("^encoder=0.1", "a=b=2")] == [("^encoder", 0.1), ("a=b", 2.0)]
-
-
-@pytest.mark.parametrize(
-    "text", ["encoder", "=0.1", "encoder=", "encoder=0", "encoder=-1", "encoder=nan", "x=inf", "(=1"]
-)
-def test_what_is_no_factor(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        rate_factor(text)
-
-
-def test_the_first_match_counts() -> None:
     factors = [RateFactor("lstm", 0.1), RateFactor("^encoder", 0.5)]
     found = [factor_of(name, factors) for name in ("encoder.lstm.bias", "encoder.conv", "decoder.lstm", "postnet")]
     assert found == [0.1, 0.5, 0.1, 1.0]
-
-
-def test_what_is_no_expression() -> None:
     assert pattern("^a|b$") == "^a|b$"
+    for text in ("encoder", "=0.1", "encoder=", "encoder=0", "encoder=-1", "encoder=nan", "x=inf", "(=1"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            rate_factor(text)
     with pytest.raises(argparse.ArgumentTypeError, match=r"'a\(' is no regular expression: missing \), "):
         pattern("a(")

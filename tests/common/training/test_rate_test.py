@@ -1,7 +1,5 @@
 """The learning-rate range test against gradient descent on a quadratic, whose largest stable rate is 2/L."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -60,16 +58,21 @@ def test_the_losses_of_a_test_do_not_depend_on_their_batches() -> None:
     assert [step(rate) - mean for rate in rates] == pytest.approx([alone(rate) for rate in rates], abs=1e-9)
 
 
-def test_rates_grow_by_one_factor() -> None:
+def test_rates_grow_by_one_factor_and_the_limit_has_the_lowest_smoothed_loss() -> None:
     assert growing_rates(1e-4, 1.0, 5) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1.0])
-
-
-def test_a_smoothed_loss_is_the_weighted_mean_of_the_losses() -> None:
     losses = iter([4.0, 2.0, 6.0])
     result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
     assert [point.rate for point in result.points] == [0.1, 0.2]
     # weights 1/4, 1/2 and then 1/8, 1/4, 1/2, over their sums
     assert [point.smoothed for point in result.points] == pytest.approx([(1 + 1) / 0.75, (0.5 + 0.5 + 3) / 0.875])
+    losses = iter([9.0, 1.0, 2.0])
+    result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
+    # (9/8 + 1/4 + 2/2) / (7/8) after it, (9/4 + 1/2) / (3/4) after 0.1, whose own loss is lower
+    assert result.limit == 0.2
+    losses = iter([3.0, 2.0, math.inf])
+    assert range_test(lambda rate: next(losses), [1, 2, 3, 4], smoothing=0.0).limit == 1
+    with pytest.raises(DataError, match="no learning rate can be tested"):
+        range_test(lambda rate: math.nan, [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -78,20 +81,6 @@ def test_a_smoothed_loss_is_the_weighted_mean_of_the_losses() -> None:
 )
 def test_an_explosion_is_a_rise_of_four_times_the_fall(losses: list[float], expected: bool) -> None:
     assert has_exploded(losses) is expected
-
-
-def test_a_loss_that_is_not_finite_ends_the_test() -> None:
-    losses = iter([3.0, 2.0, math.inf])
-    assert range_test(lambda rate: next(losses), [1, 2, 3, 4], smoothing=0.0).limit == 1
-    with pytest.raises(DataError, match="no learning rate can be tested"):
-        range_test(lambda rate: math.nan, [1, 2])
-
-
-def test_the_limit_is_the_rate_with_the_lowest_smoothed_loss() -> None:
-    losses = iter([9.0, 1.0, 2.0])
-    result = range_test(lambda rate: next(losses), [0.1, 0.2, 0.3], smoothing=0.5)
-    # (9/8 + 1/4 + 2/2) / (7/8) after it, (9/4 + 1/2) / (3/4) after 0.1, whose own loss is lower
-    assert result.limit == 0.2
 
 
 def test_each_step_has_the_rate_of_the_test_and_the_batches_of_an_epoch_take_turns(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Batches of an epoch: complete, repeatable, the same on any number of processes, and resumable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest
@@ -66,9 +64,11 @@ def test_fewer_clips_than_a_step_are_one_step_with_all_of_them(
     assert list(samplers[0]) == []  # the epoch is complete after this step
 
 
-def test_validation_takes_all_items_in_their_order() -> None:
+def test_validation_takes_all_items_in_their_order_and_a_small_last_batch_reaches_some() -> None:
     sampler = EpochBatches([9, 1, 5, 7, 3], 2, training=False)
     assert batches(sampler) == [[0, 1], [2, 3], [4]]
+    ranks = [EpochBatches([1] * 5, 2, rank=rank, world_size=2, training=False) for rank in range(2)]
+    assert [batches(rank) for rank in ranks] == [[[0, 2], [4]], [[1, 3]]]
 
 
 @pytest.mark.parametrize("bucket_batches", [0, 2])
@@ -80,11 +80,6 @@ def test_many_processes_see_what_one_with_larger_batches_sees(training: bool, bu
     ranks = [batches(EpochBatches(lengths, 2, rank=rank, world_size=3, **options), epoch=2) for rank in range(3)]
     together = [flat(rank[i] for rank in ranks if i < len(rank)) for i in range(len(alone))]
     assert [sorted(batch) for batch in together] == [sorted(batch) for batch in alone]
-
-
-def test_a_last_validation_batch_too_small_for_all_processes_reaches_some() -> None:
-    ranks = [EpochBatches([1] * 5, 2, rank=rank, world_size=2, training=False) for rank in range(2)]
-    assert [batches(rank) for rank in ranks] == [[[0, 2], [4]], [[1, 3]]]
 
 
 def test_buckets_hold_neighbours_in_length() -> None:
@@ -113,14 +108,11 @@ def test_an_epoch_goes_on_where_it_was_left(bucket_batches: int) -> None:
         assert sampler.batches_per_epoch() == 5
 
 
-def test_an_epoch_goes_on_with_another_batch_size() -> None:
+def test_an_epoch_goes_on_with_another_batch_size_if_anything_is_left_of_it() -> None:
     first = flat(batches(EpochBatches([1] * 40, 3, seed=5), epoch=2)[:4])  # 12 clips are done
     rest = batches(EpochBatches([1] * 40, 5, seed=5), epoch=2, clips_done=12)
     assert sorted(set(first) | set(flat(rest))) == list(range(40))
     assert [len(batch) for batch in rest] == [5] * 6  # 10 of the 12 are whole batches of 5: two clips come again
-
-
-def test_nothing_is_left_of_an_epoch_that_larger_batches_have_passed() -> None:
     sampler = EpochBatches([1] * 10, 8)
     assert batches(sampler, clips_done=9) == []
     assert batches(sampler, clips_done=30) == []  # of a longer list, shortened since

@@ -1,7 +1,6 @@
-"""Optimizer steps of the training loop on a linear model, whose every number has a closed form."""
+"""Optimizer steps of the training loop on a linear model, whose every number has a closed form; steps that are skipped."""
 
-from __future__ import annotations
-
+import copy
 import math
 
 import pytest
@@ -10,11 +9,12 @@ from torch import Tensor, nn
 
 from common.errors import DataError, UsageError
 from common.run.interrupt import StopRequest
-from common.training.loop import Ending, train_epoch, train_step
+from common.training.loop import Ending, log_epoch, train_epoch, train_step
 from common.training.optimization import Pace, moving_average
-from common.training.state import accelerate_training
+from common.training.state import TrainState, accelerate_training
 from models import REGISTRY
-from tests.common.training.points import Errors, Notes, PointsDataset, loader, make_state
+from tests.common.training.points import Errors, Notes, PointsDataset, change, loader, make_state
+from tests.test_train import differences
 
 
 def test_one_step_is_adam_on_the_summed_terms() -> None:
@@ -47,16 +47,13 @@ def test_gradients_are_clipped_after_the_loss_scale_is_taken_out(clip: float | N
     assert averages.norm().item() == pytest.approx(0.1 * min(norm, clip or norm), rel=1e-5)
 
 
-def test_a_step_of_several_batches_is_one_of_all_their_clips() -> None:
+def test_a_step_of_several_batches_is_one_of_all_their_clips_and_adds_to_no_gradient_before() -> None:
     data, whole, parts = PointsDataset(9), make_state(), make_state()
     at_once = train_step(whole, [data.collate([1, 3, 7, 8])])
     in_two = train_step(parts, [data.collate([1, 3]), data.collate([7, 8])])
     assert in_two.terms == pytest.approx(at_once.terms)
     assert (in_two.loss, in_two.grad_norm) == pytest.approx((at_once.loss, at_once.grad_norm))
     assert in_two.items == at_once.items == 40
-
-
-def test_a_step_adds_to_no_gradient_of_the_step_before() -> None:
     state, batch = make_state(learning_rate=0.0), PointsDataset(4).collate([1, 3])
     norms = {train_step(state, [batch]).grad_norm for _ in range(3)}
     assert len(norms) == 1
@@ -71,13 +68,10 @@ def test_the_criterion_takes_the_number_of_the_step() -> None:
     assert [train_step(state, [batch]).loss for _ in range(3)] == [1.0, 0.5, 0.25]
 
 
-def test_the_schedule_advances_within_an_epoch() -> None:
+def test_the_schedule_advances_within_an_epoch_and_its_curve_leaves_factors_of_groups_out() -> None:
     state, notes = make_state(pace=Pace(3, 2, 2), lr_schedule="cosine", epochs=1), Notes()
     assert train_epoch(state, loader(6, 2), notes, StopRequest()) is Ending.EPOCH
     assert notes.shown["train/learning_rate"] == pytest.approx([0.1, 0.075, 0.025])  # 0.05 (1 + cos(k pi / 3))
-
-
-def test_the_curve_of_the_rate_leaves_the_factors_of_groups_out() -> None:
     state, notes = make_state(), Notes()
     for group in state.optimizer.param_groups:
         group["lr_scale"] = 0.25
@@ -120,9 +114,8 @@ def test_a_loss_that_is_no_number_stops_before_it_reaches_the_weights(poison: fl
     state.progress.epoch, state.progress.iteration, state.progress.totals.iterations = 7, 93, 2
     batch.y[1] = poison
     before = [p.clone() for p in state.model.parameters()]
-    with pytest.raises(
-        DataError, match=r"loss is (nan|inf) at epoch 7, iteration 2 \(step 93 in all\).*clip 1, clip 3"
-    ):
+    message = r"loss is (nan|inf) at epoch 7, iteration 2 \(step 93 in all\).*clip 1, clip 3"
+    with pytest.raises(DataError, match=message):
         train_step(state, [batch])
     assert all(torch.equal(p, q) for p, q in zip(before, state.model.parameters(), strict=True))
 
@@ -132,11 +125,6 @@ class Root(Errors):
 
     def terms(self, outputs: Tensor, targets: Tensor, iteration: int = 0) -> dict[str, Tensor]:
         return {"root": (outputs - outputs.detach()).abs().sqrt().mean()}
-
-
-def test_a_gradient_that_is_no_number_stops_as_well() -> None:
-    with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
-        train_step(make_state(criterion=Root()), [PointsDataset(4).collate([1, 3])])
 
 
 def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is_no_number() -> None:
@@ -153,7 +141,7 @@ def test_a_loss_scaler_sees_to_gradients_that_overflow_but_not_to_a_loss_that_is
         train_step(state, [batch])
 
 
-def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
+def test_a_gradient_that_is_no_number_ends_the_run_with_or_without_a_loss_scale() -> None:
     state = make_state(criterion=Root())
     state.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, backoff_factor=2.0**-8)
     batch = PointsDataset(4).collate([1, 3])
@@ -161,6 +149,8 @@ def test_a_gradient_that_no_loss_scale_mends_ends_the_run() -> None:
         assert not math.isfinite(train_step(state, [batch]).grad_norm)
     with pytest.raises(DataError, match="gradient norm is nan"):
         train_step(state, [batch])
+    with pytest.raises(DataError, match=r"gradient norm is nan at epoch 0, iteration 0.*files: clip 1, clip 3;"):
+        train_step(make_state(criterion=Root()), [PointsDataset(4).collate([1, 3])])
 
 
 def test_two_ways_to_compute_a_step_exclude_each_other() -> None:
@@ -169,3 +159,100 @@ def test_two_ways_to_compute_a_step_exclude_each_other() -> None:
         accelerate_training(spec, nn.Linear(2, 1), None, {"compile": "default", "graphs": True})
     with pytest.raises(UsageError, match="--plain and --recompute: each chooses another way"):
         accelerate_training(spec, nn.Linear(2, 1), None, {"plain": True, "recompute": True, "compile": False})
+
+
+def state_with_statistics(**skipping: float) -> TrainState:
+    """A state whose model has BatchNorm, whose average moves, and that skips steps."""
+    state = make_state()
+    state.model.register_module("norm", nn.BatchNorm1d(2, affine=False))
+    linear = state.model.forward
+    state.model.forward = lambda x: linear(state.model.norm(x))  # type: ignore[method-assign]
+    state.average = moving_average(state.model, 0.5)
+    change(state, **skipping)
+    return state
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_skipped_step_changes_nothing_but_its_count(poison: float) -> None:
+    state, batch = state_with_statistics(max_skipped=1), PointsDataset(4).collate([1, 3])
+    before = copy.deepcopy(state.model.state_dict())
+    batch.x[0, 0] = poison
+    result = train_step(state, [batch])
+    assert result.dropped == (
+        f"step skipped, 1 of at most 1 in an epoch: the loss is {result.loss} at epoch 0, iteration 0 (step 0 in all); "
+        "the batch's files: clip 1, clip 3"
+    )
+    assert differences(dict(before), dict(state.model.state_dict())) == []
+    assert state.progress.iteration == 1
+    assert state.model.weight.grad is None
+    assert state.average is not None and int(state.average.n_averaged) == 0
+    assert state.optimizer.state_dict()["state"] == {}
+    good = train_step(state, [PointsDataset(4).collate([1, 3])])
+    assert (good.dropped, math.isfinite(good.loss)) == ("", True)
+
+
+def test_one_more_than_max_skipped_ends_the_epoch() -> None:
+    state, notes, data = make_state(), Notes(), loader(8, 2)
+    change(state, max_skipped=2)
+    collate = data.collate_fn
+
+    def poison(items: list[int]):
+        batch = collate(items)
+        batch.y[0] = math.nan
+        return batch
+
+    data.collate_fn = poison
+    message = r"training stopped, after 2 skipped steps of this epoch \(--max-skipped 2\): the loss is nan"
+    with pytest.raises(DataError, match=message):
+        train_epoch(state, data, notes, StopRequest())
+    assert [line[:40] for line in notes.said] == [
+        f"step skipped, {number} of at most 2 in an epoch" for number in (1, 2)
+    ]
+    assert (state.progress.totals.iterations, state.progress.totals.dropped, state.progress.totals.loss) == (2, 2, 0.0)
+    state.progress.totals.dropped = 0  # as a new epoch
+    assert math.isnan(train_step(state, [poison([0, 1])]).loss)
+
+
+def test_the_mean_of_an_epoch_leaves_skipped_steps_out() -> None:
+    losses = {}
+    for poisoned in (False, True):
+        state, notes, data = make_state(), Notes(), loader(6, 2)
+        change(state, max_skipped=3)
+        collate = data.collate_fn
+        count = 0
+
+        def poison(items: list[int], collate=collate, poisoned=poisoned):
+            nonlocal count
+            count += 1
+            batch = collate(items)
+            if poisoned and count == 2:
+                batch.y[0] = math.nan
+            return batch
+
+        data.collate_fn = poison
+        train_epoch(state, data, notes, StopRequest())
+        losses[poisoned] = [row["train_loss"] for step, row in notes.records if len(step) == 2]
+        means = log_epoch(state, notes)
+        finite = [loss for loss in losses[poisoned] if math.isfinite(loss)]
+        assert means["train_loss"] == pytest.approx(sum(finite) / len(finite))
+        assert means["train_skipped_steps"] == poisoned
+    assert math.isnan(losses[True][1]) and losses[True][0] == losses[False][0]
+
+
+def test_an_exploded_loss_is_skipped_and_a_loss_scaler_forgets_a_skipped_step() -> None:
+    state = make_state()
+    batch = PointsDataset(4).collate([1, 3])
+    loss = train_step(make_state(), [batch]).loss
+    change(state, max_skipped=1, max_loss=loss - 0.01)
+    before = copy.deepcopy(state.model.state_dict())
+    assert f"the loss is {loss:.6g}, above --max-loss {loss - 0.01:g}, at epoch 0" in train_step(state, [batch]).dropped
+    assert differences(dict(before), dict(state.model.state_dict())) == []
+    change(state, max_skipped=0, max_loss=loss)  # not above it
+    assert train_step(state, [batch]).dropped == ""
+    state, batch = make_state(), PointsDataset(4).collate([1, 3])
+    state.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    change(state, max_skipped=1)
+    batch.y[0] = math.nan
+    assert train_step(state, [batch]).dropped
+    assert state.scaler.get_scale() == 2.0  # lower, as after an overflow
+    assert math.isfinite(train_step(state, [PointsDataset(4).collate([1, 3])]).grad_norm)

@@ -1,7 +1,5 @@
 """The shared parts of the pages: the theme has the contrasts of WCAG 2 at level AA, and fields are numbers or empty."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -25,7 +25,7 @@ from tests.recipe import ROOT, skip_without_evaluators, start
 
 pytestmark = pytest.mark.slow
 
-NUMBERS = range(1, 25)
+NUMBERS = range(1, 15)
 TEXTS = (ROOT / "corpus" / "text" / "sentences_train.txt").read_text().splitlines()
 
 
@@ -77,7 +77,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def talk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Project]:
-    """A recording of 24 sentences with one text, prepared; no test may change it."""
+    """A recording of 14 sentences with one text, prepared; no test may change it."""
     folder = tmp_path_factory.mktemp("talk")
     (folder / "in").mkdir()
     (folder / "in" / "talk.txt").write_text(write_talk(folder / "in" / "talk.wav", NUMBERS))

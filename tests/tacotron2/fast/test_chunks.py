@@ -1,7 +1,5 @@
 """Loops in chunks against the same loop step by step, on a CPU and as replays of a pretended GPU that overwrite one memory."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Any
 

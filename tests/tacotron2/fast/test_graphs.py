@@ -1,7 +1,5 @@
 """The decoder in chunks against the plain decoder and against all steps together: outputs and every gradient."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -156,7 +154,6 @@ def test_replays_overwrite_nothing_that_is_needed() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("half", "bound"), [(None, 1e-4), (torch.float16, 0.05)], ids=str)
 def test_chunks_are_recorded_on_a_gpu(half: torch.dtype | None, bound: float) -> None:
     device = torch.device("cuda", 0)

@@ -1,7 +1,5 @@
 """The prepared decoder against the plain one, which tests/tacotron2/test_decoder.py tests."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -15,16 +13,10 @@ from tacotron2.fast.prepared import PreparedDecoder
 from tacotron2.model import Tacotron2
 
 SIZES = {
-    "n_mel_channels": 3,
-    "encoder_embedding_dim": 8,
-    "attention_rnn_dim": 6,
-    "attention_dim": 5,
-    "attention_location_n_filters": 4,
-    "attention_location_kernel_size": 7,
-    "decoder_rnn_dim": 7,
-    "prenet_dim": 4,
+    "n_mel_channels": 3, "encoder_embedding_dim": 8, "attention_rnn_dim": 6, "attention_dim": 5,
+    "attention_location_n_filters": 4, "attention_location_kernel_size": 7, "decoder_rnn_dim": 7, "prenet_dim": 4,
     "max_decoder_steps": 9,
-}
+}  # fmt: skip
 
 
 def make_decoder(p_dropout: float = 0.0, dtype: torch.dtype = torch.float64, **config) -> Decoder:
@@ -123,21 +115,18 @@ def test_items_with_draws_have_the_same_numbers_in_every_decoder_and_batch(chunk
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_float16_weights_are_within_their_rounding() -> None:
+def test_float16_weights_are_within_their_rounding_and_float64_has_none() -> None:
     decoder = make_decoder(0.0, torch.float32, gate_threshold=1.0)
     memory, symbols = inputs(5, 3, dtype=torch.float32)
     plain = decoder.infer(memory, symbols)
     rounded = prepare(decoder, half=True).infer(memory, symbols)
     assert 0 < (rounded.mels - plain.mels).norm() / plain.mels.norm() < 0.01
     assert (rounded.alignments - plain.alignments).abs().max() < 0.01
-
-
-def test_float64_has_no_float16_weights() -> None:
     exact, batch = make_decoder(gate_threshold=1.0), inputs(5, 3)
     assert_same(prepare(exact, half=True).infer(*batch), exact.infer(*batch), 1e-12)
 
 
-def test_batches_do_not_change_each_other() -> None:
+def test_batches_do_not_change_each_other_and_buffers_of_few_sizes_stay() -> None:
     """The same buffers serve the next batch of a size, inside inference_mode and out of it."""
     decoder = make_decoder(gate_threshold=1.0)
     batches = [inputs(5, 3), inputs(4, 5), inputs(2), inputs(5, 5)]
@@ -149,9 +138,6 @@ def test_batches_do_not_change_each_other() -> None:
     for batch, want in zip(batches, plain, strict=True):
         assert_same(prepared.infer(*batch), want, 1e-12)
     assert set(prepared.sizes) == {(2, 16), (1, 16)}
-
-
-def test_buffers_of_few_sizes_stay() -> None:
     prepared = prepare(make_decoder(gate_threshold=1.0, max_decoder_steps=1))
     for symbols in range(16, 161, 16):
         prepared.infer(*inputs(symbols))
@@ -193,20 +179,16 @@ def test_a_prepared_model_in_autocast_has_no_gradients() -> None:
     assert not any(p.requires_grad for p in prepared.parameters())
 
 
-def test_int8_rounds_to_float16_on_cpus_alone() -> None:
+def test_int8_rounds_to_float16_on_cpus_alone_and_the_encoders_lstm_has_one_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights of a copy are apart, which cuDNN gathers in every call, with a warning."""
     model = small_model()
     on_cpu = private_ops.has_float16_linear()
-    assert [fast_way.rounds(model, request) for request in (Request(), Request(half=True), Request(int8=True))] == [
-        False,
-        on_cpu,
-        on_cpu,
-    ]
+    requests = (Request(), Request(half=True), Request(int8=True))
+    assert [fast_way.rounds(model, request) for request in requests] == [False, on_cpu, on_cpu]
     model.to("meta")  # as a GPU, which --int8 has no effect on
     assert [fast_way.rounds(model, request) for request in (Request(half=True), Request(int8=True))] == [True, False]
-
-
-def test_the_encoders_lstm_has_its_weights_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy's are apart, which cuDNN gathers in every call, with a warning."""
     flattened: list[torch.nn.Module] = []
     model = small_model()
     monkeypatch.setattr(torch.nn.LSTM, "flatten_parameters", lambda lstm: flattened.append(lstm))
@@ -214,7 +196,6 @@ def test_the_encoders_lstm_has_its_weights_in_one_block(monkeypatch: pytest.Monk
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("half", "bound"), [(False, 1e-4), (True, 0.02)])
 def test_recorded_steps_are_plain_steps(half: bool, bound: float) -> None:
     """CUDA graphs of chunks, for two sizes in turn, each replayed twice, against the plain steps on the CPU."""
@@ -230,7 +211,6 @@ def test_recorded_steps_are_plain_steps(half: bool, bound: float) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_recording_takes_no_random_numbers() -> None:
     """The same seed gives the same frames whether a size's graph is there already or not."""
     decoder = make_decoder(0.5, torch.float32, gate_threshold=1.0, prenet_dim=16).cuda()

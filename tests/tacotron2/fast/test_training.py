@@ -1,7 +1,5 @@
 """The training decoder against the plain one: outputs and every gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

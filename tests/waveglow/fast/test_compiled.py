@@ -1,7 +1,5 @@
 """Channels innermost against the plain model, without the compiler, which tests/test_fast_ways.py runs on the plain layers."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

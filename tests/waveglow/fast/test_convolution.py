@@ -1,7 +1,5 @@
 """Dilated convolutions tap by tap and in tiles: against PyTorch's convolution and its gradients, and the choice between them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

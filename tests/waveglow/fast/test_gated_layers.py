@@ -1,7 +1,5 @@
 """WN's layers with channels innermost and their own backward: against the plain layers and autograd, and by slopes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -103,7 +101,6 @@ def test_without_gradients_nothing_is_saved() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("half", "bound"), [(None, 1e-4), (torch.float16, 0.02)], ids=str)
 def test_outputs_and_gradients_equal_the_plain_ones_on_a_gpu(half: torch.dtype | None, bound: float) -> None:
     """Result and gradients, TF32 off; in float16 the plain way rounds as well."""

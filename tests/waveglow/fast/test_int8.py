@@ -1,7 +1,5 @@
 """WN's layers in 8 bits: within rounding of float64, item by item, and for float32 on a CPU that has them alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Prepared inference: the plain model's audio, from an object of its own."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -115,9 +113,8 @@ def test_the_plain_model_stays_as_it_was_and_its_training_changes_no_prepared_on
 @pytest.mark.parametrize("request_", REQUESTS, ids=["float32", "half", "int8"])
 def test_a_prepared_model_has_infer_alone(small_model, request_) -> None:
     prepared = accelerate(small_model(torch.float32), WAYS, "inference", request_)
-    with pytest.raises(
-        RuntimeError, match="prepared for inference and has infer alone: call forward of the plain model"
-    ):
+    message = "prepared for inference and has infer alone: call forward of the plain model"
+    with pytest.raises(RuntimeError, match=message):
         prepared(torch.randn(1, 3, 5), torch.randn(1, 80))
 
 

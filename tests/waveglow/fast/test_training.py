@@ -1,7 +1,5 @@
 """Fast training and --recompute: the plain model's outputs and gradients, and with --recompute from far less memory."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
