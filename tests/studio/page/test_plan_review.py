@@ -15,12 +15,13 @@ from studio.page.plan_review import (
     parse_limit,
     plan_argv,
     read_explanations,
+    read_need,
     read_rate_plot,
     read_text,
     save_plan,
     start_choices,
 )
-from studio.plan.file import ModelPlan, Plan, read_plan, write_plan
+from studio.plan.file import NEED, ModelPlan, Plan, read_plan, write_plan
 from studio.project import Project, create_project
 from synthesizer import EMBEDDED
 
@@ -68,8 +69,12 @@ def test_a_plan_is_explained(project):
         "an estimate from 2 measured steps and one report"
     )
     assert explained.command.startswith("python train.py -m Tacotron2 -d ") and "--epochs 4" in explained.command
+    plan = read_plan(project.plan)
+    assert read_need(project) == ""
+    write_plan(project.plan, replace(plan, notes=plan.notes | {NEED: "far too little"}))
+    assert read_need(project) == "far too little"
     project.plan.unlink()
-    assert read_explanations(project) == {} and read_text(project) == ""
+    assert read_explanations(project) == {} and read_text(project) == read_need(project) == ""
 
 
 def test_an_edit_is_checked_before_it_is_saved(project):
