@@ -66,11 +66,10 @@ def tiny_plan(project: Project, epochs: int = 4, **values: object) -> Plan:
         )
         for name in MODELS
     }
-    if find_spec("pyworld"):  # of requirements/eval.txt
-        models["PulseNoise"] = replace(
-            models["WaveGlow"], warm_start=None, best_by="loss", options={"n_mel_channels": 10}
-        )
     models = {name: replace(settings, **values) for name, settings in models.items()}
+    if find_spec("pyworld"):  # of requirements/eval.txt
+        others = {"warm_start": None, "best_by": "loss", "epochs": 2, "options": {"n_mel_channels": 10}}
+        models["PulseNoise"] = replace(models["WaveGlow"], **others)
     plan = Plan(seed=1, threads=1, cpu=True, models=models)
     write_plan(project.plan, plan)
     return plan
