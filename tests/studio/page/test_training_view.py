@@ -124,7 +124,7 @@ def test_progress_curves_pictures_and_sounds(project):
 
 
 def test_the_budget_limits_the_time_left_and_the_newest_model_is_shown(project):
-    assert newest_model(project) == "Tacotron2"
+    assert newest_model(project) == "PulseNoise"
     with log_of(project, "WaveGlow") as log:
         write_step(log, 1, 3.0)
     assert newest_model(project) == "WaveGlow"

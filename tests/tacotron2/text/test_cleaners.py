@@ -74,7 +74,7 @@ def test_one_error_names_all_unknown_cleaners() -> None:
         get_cleaner(["english_cleaner", "basic_cleaners", "none"])
     assert str(caught.value) == (
         "text cleaners: got 'english_cleaner', 'none', "
-        "wanted names from english_cleaners, basic_cleaners, transliteration_cleaners"
+        "wanted names from english_cleaners, basic_cleaners, transliteration_cleaners, numbers_CODE"
     )
 
 
