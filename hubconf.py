@@ -64,7 +64,7 @@ def embedded_voice(vocoder: str | None = None, **options: Any) -> Synthesizer:
     """The embedded voice: speak("A text.") gives a list of Speech, each with `audio` (N,) and `sampling_rate`.
 
     Args:
-        vocoder: "griffin-lim" (the default) or "waveglow".
+        vocoder: "pulse-noise" (the default), "griffin-lim" or "waveglow".
         options: fields of SynthesisConfig, such as seed=1.
 
     Raises:

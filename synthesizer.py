@@ -44,6 +44,7 @@ from common.inference.config import (
 )
 from common.inference.stages import AudioSteps, Batch, Line, PieceStream, Speech, acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
+from common.inference.voice_folder import default_vocoder, find_checkpoint
 from common.inference.words import Word, list_words
 from common.run.memory import available_memory
 from common.spec import ModelSpec, Piece, config_of
@@ -130,7 +131,7 @@ class Synthesizer:
     def embedded(
         cls, *, config: SynthesisConfig | None = None, device: torch.device | str | None = None
     ) -> Synthesizer:
-        """Load the embedded voice: through Griffin-Lim, unless `config.vocoder` names its vocoder model.
+        """Load the embedded voice with the vocoder that `config.vocoder` names, by default the one in its config.json.
 
         Raises:
             DataError: if its files are missing.
@@ -314,7 +315,7 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
     - If only one role is named, the other one's checkpoint comes from output/.
     - output/ is enough if it has both roles, or an acoustic model alone, which then speaks through Griffin-Lim.
     - A vocoder alone is not enough, because it may not fit the mels of models from elsewhere.
-    - The embedded voice speaks through Griffin-Lim, which is more intelligible than its own vocoder model.
+    - The embedded voice speaks through the vocoder in its config.json.
 
     Args:
         named: checkpoints by the flags of their models.
@@ -345,10 +346,11 @@ def choose_checkpoints(named: Mapping[str, Path] | None = None, vocoder: str | N
 
 
 def _embedded_choice(vocoder: str | None) -> Choice | None:
-    """Return the embedded voice, with a vocoder model only if its flag is given; None if a file is missing."""
-    acoustic, model = (_find(role, _embedded, vocoder) for role in ("acoustic", "vocoder"))
-    model = None if vocoder in (None, GRIFFIN_LIM) else model
-    if acoustic is None or (model is None and vocoder not in (None, GRIFFIN_LIM)):
+    """Return the embedded voice with a vocoder, by default the one in its config.json; None if a file is missing."""
+    wanted = vocoder or default_vocoder(EMBEDDED, REGISTRY.values())
+    acoustic = _find("acoustic", _embedded, None)
+    model = None if wanted == GRIFFIN_LIM else _find("vocoder", _embedded, wanted)
+    if acoustic is None or (model is None and wanted != GRIFFIN_LIM):
         return None
     return Choice(acoustic, model, f"the embedded one, {_describe(acoustic, model)}")
 
@@ -360,8 +362,7 @@ def _trained_checkpoint(spec: ModelSpec) -> Path | None:
 
 def _embedded(spec: ModelSpec) -> Path | None:
     """Find a model's file in the embedded voice."""
-    path = EMBEDDED / f"{spec.file_stem}.safetensors"
-    return path if path.is_file() else None
+    return find_checkpoint(EMBEDDED, spec)
 
 
 def candidates(role: str, vocoder: str | None = None) -> list[ModelSpec]:

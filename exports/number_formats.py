@@ -1,8 +1,9 @@
 """ONNX models in other number formats, converted by ONNX Runtime's own tools: 8-bit weights, and float16 for GPUs.
 
 In 8 bits, Tacotron 2's activations are quantised as they are computed, WaveGlow's with ranges from calibration. Weights use 7 of
-the 8 bits: on CPUs with AVX2 but without VNNI, sums of two products saturate otherwise, and the result is off by 15 %. In float16, the
-inputs and outputs of each file stay in float32. The denoiser always does: it is small, and its transform must stay its own inverse.
+the 8 bits: on CPUs with AVX2 but without VNNI, sums of two products saturate otherwise, and the result is off by 15 %. In float16,
+the inputs and outputs of each file stay in float32. The denoiser always does: it is small, and its transform must stay its own
+inverse.
 """
 
 from __future__ import annotations

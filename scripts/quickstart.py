@@ -29,6 +29,7 @@ from common.run.nvlog import read_log
 
 VOICE = Path("voice/tacotron2.safetensors")
 VOCODER = Path("voice/waveglow.safetensors")
+PITCH = Path("voice/pitch.safetensors")
 FIRST_PHRASE = Path("phrases/phrase.txt")
 PHRASES = Path("phrases/clock.txt")
 LISTS = {split: Path(f"filelists/clock_audio_text_{split}_filelist.txt") for split in ("train", "val")}
@@ -59,13 +60,14 @@ class Training(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One way through the quickstart: its command, output folder, mel channels and two trainings."""
+    """One way through the quickstart: its command, output folder, mel channels, two trainings, and vocoders, the best last."""
 
     command: str
     output: Path
     n_mel_channels: int
     tacotron2: Training
     waveglow: Training
+    vocoders: tuple[str, ...]
 
     @property
     def trainings(self) -> tuple[Training, Training]:
@@ -95,6 +97,11 @@ FROM_VOICE = Plan(
         (),
         f"--warm-start {VOCODER} -bs 8 -lr 1e-4 --warmup-steps 10 --segment-length 8000 --dither 0.0005 {VOCODER_FLAGS}",
     ),
+    (
+        "griffin-lim",
+        "waveglow",
+        "pulse-noise",
+    ),  # the last one's pitch network comes with the voice, which has the same speaker
 )
 FROM_SCRATCH = Plan(
     "bash scripts/quickstart.sh --from-scratch",
@@ -102,6 +109,7 @@ FROM_SCRATCH = Plan(
     80,
     Training("Tacotron2", 0.85, (0.7, 0.88), f"{ACOUSTIC_FLAGS} --n-frames-per-step 3", enough=1100),
     Training("WaveGlow", 0.15, (0.8,), f"-bs 8 -lr 2e-3 --warmup-steps 50 --segment-length 4096 {VOCODER_FLAGS}"),
+    ("griffin-lim", "waveglow"),
 )
 
 
@@ -120,7 +128,7 @@ def main() -> None:
         say(f"{number}. {part.name}: {part.share * minutes:.1f} minutes of training{start}")
         train(plan, part, part.share * minutes)
     say(f"5. five times of day that appear in no training clip ({PHRASES})")
-    spoken = {name: speak(plan, name, PHRASES, plan.output / name) for name in ("waveglow", "griffin-lim")}
+    spoken = {name: speak(plan, name, PHRASES, plan.output / name) for name in plan.vocoders}
     ratio = length_ratio(plan)
     say("6. results")
     print(table(plan, spoken, ratio, minutes))
@@ -272,12 +280,16 @@ def records(log: Path) -> list[dict[str, Any]]:
 def speak(plan: Plan, vocoder: str, phrases: Path, output: Path) -> dict[str, Any]:
     """Synthesise a file of phrases; return the figures of the log."""
     command = [sys.executable, "inference.py", "-i", str(phrases), "-o", str(output)]
-    command += ["--vocoder", vocoder, "--seed", "0"]
-    command += ["--tacotron2", str(last_checkpoint(plan, plan.tacotron2)), "--max-decoder-steps", "400"]
-    if vocoder == "waveglow":
-        command += ["--waveglow", str(last_checkpoint(plan, plan.waveglow)), *DENOISING]
+    command += ["--seed", "0", "--max-decoder-steps", "400", *clock_flags(plan, vocoder)]
     run(command, output.with_suffix(".log"))
     return next(data for data in reversed(records(output / "nvlog.json")) if "latency" in data)
+
+
+def clock_flags(plan: Plan, vocoder: str) -> list[str]:
+    """The flags for the clock that was trained, through a vocoder."""
+    files = {"waveglow": [str(last_checkpoint(plan, plan.waveglow)), *DENOISING], "pulse-noise": [str(PITCH)]}
+    own = [f"--{vocoder}", *files[vocoder]] if vocoder in files else []
+    return ["--tacotron2", str(last_checkpoint(plan, plan.tacotron2)), "--vocoder", vocoder, *own]
 
 
 def speak_with_voice(plan: Plan) -> None:
@@ -297,15 +309,13 @@ def compare(plan: Plan) -> None:
         )
         return
     command = [sys.executable, "evaluate.py", "-i", str(HELD_OUT), "-o", str(plan.output / "report")]
-    command += ["--max-decoder-steps", "400", *DENOISING]
-    for part in plan.trainings:
-        command += [f"--{part.name.lower()}", str(last_checkpoint(plan, part))]
+    command += ["--max-decoder-steps", "400", *clock_flags(plan, plan.vocoders[-1])]
     run([*command, *voice_flags("--other-")])
 
 
 def voice_flags(prefix: str) -> list[str]:
-    """The flags for the included voice through Griffin-Lim."""
-    return [f"{prefix}tacotron2", str(VOICE), f"{prefix}vocoder", "griffin-lim"]
+    """The flags for the included voice through its best vocoder."""
+    return [f"{prefix}tacotron2", str(VOICE), f"{prefix}pulse-noise", str(PITCH), f"{prefix}vocoder", "pulse-noise"]
 
 
 def last_checkpoint(plan: Plan, part: Training) -> Path:
@@ -336,8 +346,7 @@ def table(plan: Plan, spoken: dict[str, dict[str, Any]], ratio: float, minutes: 
     rows += [
         ("attention focus: mean largest weight per frame (1 is best)", f"{spoken['waveglow']['attention_focus']:.2f}"),
         ("length ratio: synthesised / recorded, held-out clips", f"{ratio:.2f}"),
-        ("sounds with WaveGlow", f"{plan.output}/waveglow/audio_*.wav"),
-        ("sounds with Griffin-Lim", f"{plan.output}/griffin-lim/audio_*.wav"),
+        *((f"sounds with {name}", f"{plan.output}/{name}/audio_*.wav") for name in plan.vocoders),
         ("pictures of the attention", f"{plan.output}/griffin-lim/alignment_*.png"),
         ("training curves, mels and sounds", f"tensorboard --logdir {plan.output}"),
     ]

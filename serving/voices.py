@@ -137,10 +137,7 @@ def find_voices(config: ServingConfig) -> list[VoiceFiles]:
     """List the voices named by the settings. Raises DataError for folders without voices and for incomplete voices."""
     found = []
     if config.embedded:
-        files = read_folder(EMBEDDED, EMBEDDED_NAME)
-        found.append(
-            VoiceFiles(files.name, files.acoustic, files.vocoders)
-        )  # with Griffin-Lim by default, as everywhere
+        found.append(read_folder(EMBEDDED, EMBEDDED_NAME))
     if config.voices is None:
         return found
     if not config.voices.is_dir():

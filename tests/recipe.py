@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Process = subprocess.Popen[str] | Fork
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LAUNCHER = [sys.executable, "-m", "multiproc", "--nproc", "2"]
-EVALUATORS = ("moonshine_onnx", "distillmos", "pyworld", "jiwer")
+EVALUATORS = ("moonshine_onnx", "distillmos", "speechmos", "pesq", "pystoi", "pyworld", "jiwer")
 SHORT_CLIPS = (22, 50, 75, 21, 45, 105, 66, 28)  # numbers of corpus clips of one and a half seconds each
 
 MODELS = {

@@ -35,7 +35,17 @@ PACKAGES = {
     *("inflect", "num2words", "unidecode"),  # of the text front end
 }
 # Packages that common/quality measures with where they are installed, so never imported at the top of a file.
-OPTIONAL = {"jiwer", "moonshine_onnx", "onnxruntime", "distillmos", "pyworld", "resemblyzer"}
+OPTIONAL = {
+    "jiwer",
+    "moonshine_onnx",
+    "onnxruntime",
+    "distillmos",
+    "speechmos",
+    "pesq",
+    "pystoi",
+    "pyworld",
+    "resemblyzer",
+}
 EXPORT_PACKAGES = {"onnx", "onnxruntime"}  # of requirements/exports.txt, in exports/ alone
 TRITON_PACKAGES = {"tritonclient"}  # of requirements/triton.txt, there as well
 TRITON_SERVER = {"triton_python_backend_utils"}  # a module of the server itself

@@ -34,6 +34,7 @@ def clone(tmp_path: Path, monkeypatch) -> Path:
     (folder / "phrases.txt").write_text("Two.\n")
     for model, path in zip(MODELS, EMBEDDED, strict=True):
         checkpoint.convert(train_tiny_model(model), folder / path, half=True)
+    (folder / "voice" / "config.json").write_text('{"vocoder": "griffin-lim"}')
     monkeypatch.setattr(synthesizer, "EMBEDDED", folder / "voice")
     monkeypatch.chdir(folder)
     return folder
@@ -66,7 +67,7 @@ def chosen(vocoder: str | None = None, **named: Path) -> str:
 
 
 def test_the_command_speaks_with_the_voice_that_was_chosen(clone: Path, tmp_path: Path) -> None:
-    """From any folder; through Griffin-Lim by default, which is clearer than the embedded WaveGlow."""
+    """From any folder, and by default through the vocoder in the voice's config.json."""
     assert voice(clone) == f"the embedded one, {EMBEDDED[0]} through griffin-lim"
     words = ["-i", clone / "phrases.txt", "-o", tmp_path / "elsewhere", "--cpu", *WITH_ITS_OWN]
     out = succeed(str(clone / "inference.py"), *words, cwd=tmp_path)
@@ -81,6 +82,10 @@ def test_the_embedded_voice(clone: Path) -> None:
     through_griffin_lim = f"the embedded one, {EMBEDDED[0]} through griffin-lim"
     assert chosen() == chosen("griffin-lim") == through_griffin_lim
     assert chosen("waveglow") == f"the embedded one, {EMBEDDED[0]} and {EMBEDDED[1]}"
+    config = clone / "voice" / "config.json"
+    config.write_text('{"vocoder": "waveglow"}')
+    assert chosen() == chosen("waveglow")
+    config.write_text('{"vocoder": "griffin-lim"}')
     (clone / EMBEDDED[1]).unlink()
     assert chosen() == through_griffin_lim
     with pytest.raises(DataError, match="no vocoder model"):

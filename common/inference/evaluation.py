@@ -19,8 +19,8 @@ from common.inference.stages import MelBatch, mels_from_texts, trim
 from common.inference.vocoders import LoadedModel, Vocoder, time_call
 from common.quality import MEASURED
 from common.quality.attention import furthest, read_attention
-from common.quality.evaluators import OpinionScore
-from common.quality.likeness import likeness
+from common.quality.evaluators import NoiseScore, OpinionScore
+from common.quality.likeness import aligned_likeness, likeness
 from common.quality.recogniser import Recogniser
 from common.quality.report import Array, Line, System
 from common.quality.words import Errors, character_errors, word_errors
@@ -43,11 +43,15 @@ class HeldOutLine(NamedTuple):
 
 
 class Rendition(NamedTuple):
-    """A system's output for a line: audio (N,), the values measured so far, and pictures by name."""
+    """A system's output for a line: audio (N,), the values measured so far, and pictures by name.
+
+    `aligned`: whether it follows the recording sample by sample, which some measures require.
+    """
 
     audio: Tensor
     values: dict[str, float]
     pictures: dict[str, Tensor]
+    aligned: bool = False
 
 
 class Evaluators:
@@ -58,7 +62,9 @@ class Evaluators:
 
     def __init__(self, measures: Sequence[str] = MEASURED) -> None:
         self.recognise = Recogniser() if "asr" in measures else None
-        self.score = OpinionScore() if "mos" in measures else None
+        self.scores: dict[str, Callable[[Array, int], float]] = {}
+        if "mos" in measures:
+            self.scores = {"mos": OpinionScore(), "dnsmos": NoiseScore()}
         self.compare = likeness if "likeness" in measures else None
 
     def __call__(self, rendition: Rendition, item: HeldOutLine, rate: int) -> Line:
@@ -70,8 +76,7 @@ class Evaluators:
         if self.recognise is not None:
             transcript = self.recognise(audio, rate)
             counts = {name: fewest_errors(count, item, transcript) for name, count in COUNTED.items()}
-        if self.score is not None:
-            values["mos"] = self.score(audio, rate)
+        values |= {name: score(audio, rate) for name, score in self.scores.items()}
         if item.recording is not None:
             recording = item.recording.numpy()
             values["duration_ratio"] = len(audio) / len(recording)
@@ -79,6 +84,7 @@ class Evaluators:
                 # warping needs memory proportional to the product of both lengths
                 longest = LONGEST_RATIO * len(recording)
                 values |= self._compare(audio[:longest], recording, rate)
+                values |= aligned_likeness(audio, recording, rate) if rendition.aligned else {}
         pictures = {name: picture.numpy() for name, picture in rendition.pictures.items()}
         return Line(item.text, audio, transcript, values, counts, pictures)
 
@@ -130,7 +136,8 @@ def renditions_from_true_mels(
         (sounds, _), seconds = time_call(partial(vocoder, padded.to(device), lengths.to(device), draws), device)
         total += seconds
         sounds = trim(sounds, lengths, audio.hop_length)
-        renditions += [Rendition(sound.cpu(), {}, {"mel": mel}) for sound, mel in zip(sounds, batch, strict=True)]
+        pairs = zip(sounds, batch, strict=True)
+        renditions += [Rendition(sound.cpu(), {}, {"mel": mel}, aligned=True) for sound, mel in pairs]
     return renditions, _speed(renditions, total, audio)
 
 

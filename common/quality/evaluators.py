@@ -1,8 +1,8 @@
 """Third-party models that measure speech, and what calling them takes: optional imports, and audio at their rate.
 
-Distill-MOS (Stahl and Gamper 2025, arXiv:2502.05356) predicts an opinion score without a reference. Resemblyzer embeds voices, so
-that clips of one speaker point in similar directions (Wan et al. 2018, "Generalized end-to-end loss for speaker verification",
-arXiv:1710.10467). Both packages bring their weights.
+Distill-MOS (Stahl and Gamper 2025, arXiv:2502.05356) and DNSMOS (Reddy et al. 2022, arXiv:2110.01763) predict opinion scores
+without a reference. Resemblyzer embeds voices, so that clips of one speaker point in similar directions (Wan et al. 2018,
+"Generalized end-to-end loss for speaker verification", arXiv:1710.10467). All packages bring their weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from common.errors import DataError
 
 # N samples
-RATE = 16000  # Hz, of the input of both models
+RATE = 16000  # Hz, of the input of all models
 LEVEL = -30.0  # dBFS, the RMS of the clips that the voice encoder was trained on
 INSTALL = "`bash scripts/evaluation.sh` installs what is missing"
 
@@ -81,6 +81,22 @@ class OpinionScore:
         model_input = torch.from_numpy(at_rate(audio, rate, RATE))
         with torch.inference_mode():
             return self.model(model_input[None]).item()
+
+
+class NoiseScore:
+    """DNSMOS P.835: predicted overall score, from 1 to 5, of listeners who judge the speech and the noise in it."""
+
+    def __init__(self) -> None:
+        """Find the package. Raises DataError if it is not installed."""
+        with optional_import(requests={"session": None}):  # imported for other models, which are not used here
+            from speechmos import dnsmos
+        self.run = dnsmos.run
+
+    def __call__(self, audio: np.ndarray, rate: int) -> float:
+        """Return the score of audio (N,) in [-1, 1] at `rate` Hz. The model repeats clips until they last nine seconds."""
+        samples = at_rate(audio, rate, RATE).clip(-1, 1)
+        at_least_one = np.pad(samples, (0, max(0, 1 - len(samples))))  # nothing can be repeated without end
+        return float(self.run(at_least_one, RATE)["ovrl_mos"])
 
 
 class VoiceEmbedder:

@@ -9,6 +9,8 @@ the time of Harvest. Dynamic time warping of the mel-cepstra aligns the clips.
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -21,6 +23,9 @@ FRAME_PERIOD = 5.0  # milliseconds
 ORDER = 24  # of the mel-cepstrum, customary at 16 to 24 kHz
 SHORTEST = 0.1  # seconds; shorter audio is padded with silence, since the analysis needs a frame
 DECIBEL = 10 / math.log(10)
+LONGEST_COPY = 30  # seconds; the code of P.862 has room for fifty stretches of speech
+SHORTEST_COPY = 0.5  # seconds; ESTOI compares stretches of 0.4
+STOI_FAILED = 1e-5  # pystoi's answer where it finds no speech
 
 
 class Likeness(NamedTuple):
@@ -61,6 +66,28 @@ def likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> Likeness:
         f0_rmse=math.sqrt(np.mean((f0 - f0_reference)[both] ** 2)) if both.any() else math.nan,
         voicing_error=float(np.mean((f0 > 0) != (f0_reference > 0))),
     )
+
+
+def aligned_likeness(audio: np.ndarray, reference: np.ndarray, rate: int) -> dict[str, float]:
+    """Compare audio (N,) with a reference (N',) that it follows sample by sample: by wideband PESQ and by extended STOI.
+
+    PESQ (ITU-T P.862.2) predicts an opinion score, at most 4.64; ESTOI (Jensen and Taal 2016) how intelligible it is, at most 1. A
+    measure that finds too little speech is left out. Raises DataError if their packages are not installed.
+    """
+    with optional_import():
+        from pesq import PesqError, pesq
+        from pystoi import stoi
+    n_samples = min(len(audio), len(reference), LONGEST_COPY * rate)
+    if n_samples < SHORTEST_COPY * rate:
+        return {}
+    ours, theirs = (at_rate(clip[:n_samples], rate, RATE) for clip in (audio, reference))
+    values = {}
+    with suppress(PesqError, ValueError):  # no speech, or nothing but zeros
+        values["pesq"] = float(pesq(RATE, theirs, ours, "wb"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where it finds no speech, and returns 1e-5
+        score = float(stoi(theirs, ours, RATE, extended=True))
+    return values | ({"estoi": score} if score > STOI_FAILED else {})
 
 
 def analyse(audio: np.ndarray, rate: int) -> Analysis:

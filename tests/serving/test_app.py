@@ -208,7 +208,7 @@ def test_models_and_voices(app: FastAPI) -> None:
         "id": "embedded",
         "object": "voice",
         "default": True,
-        "vocoders": ["griffin-lim", "waveglow", "pulse-noise"],
+        "vocoders": ["pulse-noise", "waveglow", "griffin-lim"],
         "sampling_rate": 22050,
     }
 

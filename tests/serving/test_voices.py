@@ -43,7 +43,7 @@ def test_names_and_vocoders_are_known_before_models_are_loaded(tmp_path: Path) -
     assert voices.names == ["embedded", "anna", "ben"] and voices.default == "embedded"
     assert voices.vocoders("anna") == [GRIFFIN_LIM]
     assert voices.vocoders("ben") == ["waveglow", GRIFFIN_LIM]
-    assert voices.vocoders("embedded") == [GRIFFIN_LIM, "waveglow", "pulse-noise"]  # listeners understand it better so
+    assert voices.vocoders("embedded") == ["pulse-noise", "waveglow", GRIFFIN_LIM]  # its config.json
     assert voices_of(tmp_path, default_voice="ben").names == ["ben", "embedded", "anna"]
     assert voices_of(tmp_path, embedded=False).names == ["anna", "ben"]
     assert voices_of(tmp_path, vocoder=GRIFFIN_LIM).vocoders("ben")[0] == GRIFFIN_LIM

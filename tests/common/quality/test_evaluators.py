@@ -12,7 +12,7 @@ import torch
 
 from common.audio.audio_processing import read_audio
 from common.errors import DataError
-from common.quality.evaluators import OpinionScore, at_rate, optional_import
+from common.quality.evaluators import NoiseScore, OpinionScore, at_rate, optional_import
 from tests.recipe import ROOT
 
 
@@ -81,6 +81,14 @@ def test_noise_and_missing_treble_cost_points(score: OpinionScore, clip: tuple[n
     assert 3 < clean <= 5
     assert 1 <= score(noisy, rate) < clean - 0.3
     assert 1 <= score(muffled, rate) < clean - 0.3
+
+
+def test_noise_costs_points_of_the_second_judge(clip: tuple[np.ndarray, int]) -> None:
+    pytest.importorskip("speechmos", reason="bash scripts/evaluation.sh installs it")
+    judge, (samples, rate) = NoiseScore(), clip
+    noise = np.random.default_rng(0).normal(size=len(samples)) * samples.std()
+    clean, noisy, nothing = (judge(one, rate) for one in (samples, samples + 0.3 * noise, samples[:0]))
+    assert 5 >= clean > noisy + 0.3 and noisy >= 1 <= nothing < 2  # an empty clip ends, too
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import torch
 from common.audio.audio_processing import griffin_lim, read_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.quality.evaluators import at_rate
-from common.quality.likeness import Likeness, analyse, likeness, mel_cepstra, mel_warping
+from common.quality.likeness import Likeness, aligned_likeness, analyse, likeness, mel_cepstra, mel_warping
 from tests.recipe import ROOT
 
 RATE = 22050
@@ -135,3 +135,16 @@ def test_any_length_can_be_compared(world, count: int) -> None:
     assert isinstance(found, Likeness)
     assert math.isfinite(found.mcd)
     assert 0 <= found.voicing_error <= 1
+
+
+def test_measures_of_copies_have_their_extremes() -> None:
+    """PESQ's largest value is 0.999 + 4 / (1 + e^-2.8...) = 4.64 (P.862.2), ESTOI's is the correlation of a clip with itself."""
+    for package in ("pesq", "pystoi"):
+        pytest.importorskip(package, reason="bash scripts/evaluation.sh installs it")
+    clip = clips()[0]
+    noise = np.random.default_rng(0).normal(size=len(clip)) * clip.std()
+    same, better, worse = (aligned_likeness(clip + share * noise, clip, RATE) for share in (0, 0.1, 1))
+    assert same == pytest.approx({"pesq": 4.644, "estoi": 1.0}, abs=1e-3)
+    assert all(same[name] > better[name] > worse[name] for name in ("pesq", "estoi"))
+    assert aligned_likeness(np.zeros(RATE), clip, RATE).keys() <= {"pesq", "estoi"}
+    assert aligned_likeness(clip[:0], clip, RATE) == {}
