@@ -49,13 +49,9 @@ pytestmark = [requires_pretence, pytest.mark.slow]
 
 PRECISIONS = ("", "--amp", "--amp --amp-dtype bfloat16")
 WAYS = {"Tacotron2": ("", "--plain", "--graphs"), "WaveGlow": ("", "--plain", "--recompute")}
-SETTINGS = [
-    (model, number, way)
-    for model, ways in WAYS.items()
-    for number in PRECISIONS
-    for way in ways
-    if (number, way) != (PRECISIONS[2], "--graphs")  # ten seconds, and the other half precision has it
-]
+# Each number format in the default way; the other ways in float16, whose products have to be cast.
+SETTINGS = [(model, number, "") for model in WAYS for number in PRECISIONS]
+SETTINGS += [(model, "--amp", way) for model, ways in WAYS.items() for way in ways[1:]]
 STEP = "common/training/loop.py"
 REPORT, LENGTHS = f"{STEP}:_reduce", "tacotron2/model.py:forward"
 
@@ -264,8 +260,7 @@ def texts(*lengths: int) -> tuple[Tensor, Tensor]:
     return torch.randint(1, 148, (len(lengths), max(lengths))), torch.tensor(lengths)
 
 
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize(("half", "window"), [(False, 0), (True, 3)])
 def test_prepared_decoding_replays_its_graph(half: bool, window: int) -> None:
     """Several sizes in turn, each recorded once and replayed: the plain model's mels, on the same buffers at each call."""
     plain, rules = tacotron2(window), Rules()
