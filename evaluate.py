@@ -37,7 +37,6 @@ from common.inference.evaluation import (
     renditions_from_texts,
     renditions_from_true_mels,
 )
-from common.inference.stages import acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, Vocoder
 from common.options import add_fields, option
 from common.parser import Parser
@@ -172,9 +171,12 @@ def read_items(options: EvaluationOptions, voice: Synthesizer) -> list[HeldOutLi
     if mels := [row.path for row in rows if is_mel(row)]:
         raise DataError(f"{options.input}: names cached mels, such as {mels[0]}, expected audio to compare with")
     with lines_of(options.input):
-        acoustic_stages(voice.acoustic).encode([row.text for row in rows], voice.acoustic.options)
+        voice.check(voice.lines([row.text for row in rows]))
+    with_words = [row for row in rows if voice.has_words(row.text)]
+    if len(with_words) < len(rows):
+        print(printable(f"{options.input}: {len(rows) - len(with_words)} of {len(rows)} lines have no words: left out"))
     items = []
-    for row in spread(rows, options.lines or len(rows)):
+    for row in spread(with_words, options.lines or len(with_words)):
         item = HeldOutLine(row.text, None)
         if has_recordings:
             item = make_held_out_line(row, options.dataset_path, voice.audio)

@@ -44,6 +44,7 @@ from common.inference.config import BYTES_PER_LINE, LONG_LIST, MOST_LINES
 from common.inference.outputs import (
     OTHERS_WRITTEN,
     SILENT,
+    UNFIT,
     EarlierRun,
     Live,
     Manifest,
@@ -53,7 +54,7 @@ from common.inference.outputs import (
     settings_digest,
     write_sound,
 )
-from common.inference.stages import TEXT_PAUSE, combine_numbers, plan_batches
+from common.inference.stages import TEXT_PAUSE, acoustic_stages, combine_numbers, plan_batches
 from common.inference.subtitles import KINDS, write_subtitles
 from common.inference.vocoders import Numbers, time_call
 from common.options import add_fields, option
@@ -69,7 +70,6 @@ SPECS = REGISTRY.values()
 # Lines up to which alignments are drawn by default: drawing takes longer than synthesis
 MOST_PICTURES = 64
 # Problems of lines without sound
-UNFIT = f"does not fit into memory, not even as the only line of a batch; {OTHERS_WRITTEN}"
 STOPPED = f"{SILENT}, or check the settings that end a line, which the log has; {OTHERS_WRITTEN}"
 LONGEST_WAIT = timedelta(days=7)  # for other processes, which may have slower GPUs or longer lines
 
@@ -171,6 +171,7 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
     lines = voice.lines(texts)
     with lines_of(options.input):
         voice.check(lines)
+    with_words = [line for line in lines if voice.has_words(line.text)]
     if dist.is_main:
         remove_leftovers(options.output)
         if not options.resume:
@@ -184,9 +185,10 @@ def run(options: InferenceOptions, texts: list[str], dist: Dist) -> None:
         log.parameters(options.flags | {"seed": seed} | voice.settings())
         sentences = [*moved, *notes(options, voice.description, voice.audio, dist)]
         sentences += unspoken_characters(voice, texts, options.input)
-        pending = [line for line in lines if not is_finished(line, file_name(line, options), settings, earlier)]
+        sentences += lines_without_words(lines, with_words, options.input)
+        pending = [line for line in with_words if not is_finished(line, file_name(line, options), settings, earlier)]
         if options.resume:
-            sentences.append(f"--resume: {len(lines) - len(pending)} of {len(lines)} lines are there")
+            sentences.append(f"--resume: {len(with_words) - len(pending)} of {len(with_words)} lines are there")
         for line in sentences:
             log.say(line)
         threads = precision.balance_threads(dist.device, options.deterministic)
@@ -320,9 +322,20 @@ def notes(options: InferenceOptions, description: str, audio: AudioConfig, dist:
         yield note
 
 
+def lines_without_words(lines: Sequence[Line], with_words: Sequence[Line], path: Path) -> list[str]:
+    """Return a line that lists the phrases with nothing to say, if there are any."""
+    spoken = {line.number for line in with_words}
+    silent = [str(line.number + 1) for line in lines if line.number not in spoken]
+    more = f" and {len(silent) - LONG_LIST} more" if len(silent) > LONG_LIST else ""
+    listed = ", ".join(silent[:LONG_LIST])
+    return [f"{path}: no words in line{'s' * (len(silent) > 1)} {listed}{more}: no sound"] if silent else []
+
+
 def unspoken_characters(voice: Synthesizer, texts: list[str], path: Path) -> Iterator[str]:
-    """Yield a line for each phrase with characters that the model has no symbol for."""
+    """Yield a line for each phrase with characters that the model has no symbol for, and for each that demands things in vain."""
+    stages = acoustic_stages(voice.acoustic)
     for number, text in enumerate(texts, 1):
+        yield from (f"{path}:{number}: {note}" for note in stages.notes(text, voice.acoustic.options))
         if dropped := voice.unspoken(text):
             more = f" and {len(dropped) - LONG_LIST} more" if len(dropped) > LONG_LIST else ""
             characters = ", ".join(map(repr, dropped[:LONG_LIST]))

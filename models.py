@@ -11,6 +11,7 @@ from torch import nn
 import pulse_noise.spec
 import tacotron2.spec
 import waveglow.spec
+from common.arguments import actions_of, add_audio_arguments
 from common.checkpoint.files import load_checkpoint
 from common.checkpoint.weights import build_model, restore_model
 from common.errors import UsageError
@@ -41,3 +42,9 @@ def get_model(name: str, config: Mapping[str, Any], uniform_initialize_bn_weight
 def load_model(name: str, path: Path | str) -> nn.Module:
     """Load the model of a checkpoint file, on the CPU, in evaluation mode."""
     return restore_model(get_spec(name), load_checkpoint(Path(path)), path).eval()
+
+
+def default_options() -> dict[str, Any]:
+    """Return the defaults of all flags of audio and of the models by name."""
+    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
+    return {action.dest: action.default for add in adders for action in actions_of(add)}

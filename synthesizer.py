@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from common import precision
-from common.arguments import actions_of, add_audio_arguments
 from common.audio.audio_processing import normalize
 from common.audio.stft import AudioConfig
 from common.checkpoint.files import find_last, load_checkpoint
 from common.checkpoint.weights import restore_model
+from common.data.lexicon import lexicon_of
 from common.errors import DataError, UsageError
 from common.fast import Request
 from common.files import display_path
@@ -42,13 +42,14 @@ from common.inference.config import (
     check_data_options,
     contradictions,
 )
+from common.inference.outputs import SILENT
 from common.inference.stages import AudioSteps, Batch, Line, PieceStream, Speech, acoustic_stages
 from common.inference.vocoders import GriffinLimVocoder, LoadedModel, NeuralVocoder, Vocoder, common_audio
 from common.inference.voice_folder import default_vocoder, find_checkpoint
 from common.inference.words import Word, list_words
 from common.run.memory import available_memory
 from common.spec import ModelSpec, Piece, config_of
-from models import REGISTRY
+from models import REGISTRY, default_options
 
 __all__ = ["GRIFFIN_LIM", "Batch", "Choice", "Line", "Speech", "SynthesisConfig", "Synthesizer", "choose_checkpoints"]
 
@@ -80,7 +81,7 @@ class Synthesizer:
     Build one with the classmethods, which load the models. With a seed in the config, equal calls give equal audio.
 
     Raises:
-        DataError: checkpoints with different audio settings.
+        DataError: checkpoints with different audio settings; a lexicon with ARPAbet that the acoustic model lacks.
     """
 
     def __init__(
@@ -93,6 +94,8 @@ class Synthesizer:
     ) -> None:
         self.config, self.device = config or SynthesisConfig(), device or precision.default_device()
         self.acoustic, self.vocoding, self.description = acoustic, vocoding, description
+        if lexicon := lexicon_of(self.config.lexicon):
+            self.acoustic = stages.use_lexicon(acoustic, lexicon)
         self.audio = common_audio(acoustic, vocoding)
         with precision.separate_rng(self.device, 0):  # a denoiser runs its model
             self.vocoder = self._make_vocoder()
@@ -151,18 +154,22 @@ class Synthesizer:
         return cls.from_checkpoints(*choice[:2], config=config, device=device, description=description)
 
     def speak(self, texts: str | Sequence[str]) -> list[Speech]:
-        """Turn texts into speech; texts longer than `config.longest_piece` are split into pieces.
+        """Turn texts into speech, long ones in pieces; among others, a text without words, as "***", gives one without sound.
 
         Raises:
-            DataError: texts that cannot be read, all in one message; a text that does not fit into memory.
+            DataError: texts that cannot be read, all in one message; only texts without words; a text that does not fit into
+                memory, or whose voice stops before its first frame.
         """
         lines = self.lines([texts] if isinstance(texts, str) else texts)
         speeches: dict[int, Speech | None] = {}
         for positions, batch in self.speak_batches(lines):
             speeches |= zip(positions, batch.speeches, strict=True)
+        spoken = [speech for _, speech in sorted(speeches.items()) if speech is not None]
         if unfit := [line.number + 1 for line in lines if speeches[line.number] is None]:
             raise DataError(f"items {', '.join(map(str, unfit))}: not enough memory, even for one at a time")
-        return [speech for _, speech in sorted(speeches.items()) if speech is not None]
+        if silent := [item for item, speech in enumerate(spoken, 1) if speech.pieces and not speech.mel.shape[1]]:
+            raise DataError(f"items {', '.join(map(str, silent))}: {SILENT}")
+        return spoken
 
     def lines(self, texts: Sequence[str]) -> list[Line]:
         """Number texts from 0 and give them the config's seed, or one drawn from PyTorch's generator."""
@@ -198,8 +205,12 @@ class Synthesizer:
         return max(1, min(MOST_LINES, available_memory(self.device) // BYTES_PER_LINE))
 
     def check(self, lines: Sequence[Line]) -> None:
-        """Raise one DataError for all texts that cannot be read."""
-        stages.check_texts([line.text for line in lines], self.acoustic)
+        """Raise one DataError for all texts that cannot be read, or if none has words."""
+        stages.require_words([line.text for line in lines], self.acoustic)
+
+    def has_words(self, text: str) -> bool:
+        """True if a text has something to say; "***" has nothing. Raises DataError for a text that cannot be read."""
+        return stages.check_texts([text], self.acoustic)[0]
 
     def stream(self, text: str) -> Iterator[Tensor]:
         """Yield the audio (n,) of a text in parts, each as soon as it is ready: float32, in [-1, 1], on the CPU.
@@ -398,9 +409,7 @@ def _missing(role: str, vocoder: str | None) -> DataError:
 
 
 def _as_checkpoint(role: str, source: str | PathLike[str] | Checkpoint, config: SynthesisConfig) -> Checkpoint:
-    if isinstance(source, Checkpoint):
-        return source
-    return Checkpoint(candidates(role, config.vocoder)[0], Path(source))
+    return source if isinstance(source, Checkpoint) else Checkpoint(candidates(role, config.vocoder)[0], Path(source))
 
 
 def load(checkpoint: Checkpoint, config: SynthesisConfig, device: torch.device) -> LoadedModel:
@@ -439,9 +448,3 @@ def _options(config: SynthesisConfig) -> dict[str, Any]:
     if unknown := [name for name in config.options if name not in defaults]:
         raise UsageError(f"options: {', '.join(unknown)}: no such option, expected some of {', '.join(defaults)}")
     return defaults | dict(config.options)
-
-
-def default_options() -> dict[str, Any]:
-    """Return the defaults of all flags of audio and of the models by name."""
-    adders = [add_audio_arguments, *(spec.add_arguments for spec in REGISTRY.values())]
-    return {action.dest: action.default for add in adders for action in actions_of(add)}

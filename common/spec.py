@@ -89,11 +89,16 @@ class TrainingDefaults:
 
 
 class Piece(NamedTuple):
-    """A piece of a text that is spoken in one go, the seconds of silence after it, and the key of its random numbers."""
+    """A piece of a text that is spoken in one go, the seconds of silence after and before it, and the key of its random numbers."""
 
     text: str
     pause: float
     key: tuple[int, int, int] = (0, 0, 0)  # seed, number of the line, number of the piece
+    lead: float = 0.0
+
+
+def _line_ends(text: str, column: int, is_whole: bool) -> list[int]:
+    return [place + 1 for place, character in enumerate(text) if character == "\n"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +111,15 @@ class AcousticInference:
     )
     encode: Callable[[list[str], Options], tuple[Tensor, Tensor]]  # texts -> padded ids (B, S), lengths (B,)
     spell: Callable[[str, Options], list[str]]  # a text -> the symbols its ids stand for
-    # a text, the longest piece in characters (0: no limit) -> its pieces; a text with mistakes stays whole, for encode to refuse
+    # a text, the longest piece in characters (0: no limit) -> its pieces, none for a text without words; a text with mistakes
+    # stays whole, for encode to refuse
     pieces: Callable[[str, int, Options], list[Piece]] = field(default=lambda text, limit, options: [Piece(text, 0.0)])
-    # a text -> the places where its sentences end, except for the last
-    sentence_ends: Callable[[str], list[int]] = field(default=lambda text: [])
+    # what has arrived of a text, the characters of its line before it, whether it is whole -> the places where sentences end
+    sentence_ends: Callable[[str, int, bool], list[int]] = field(default=_line_ends)
     # a text -> its characters that are not spoken
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
+    # a text -> sentences on what it demands in vain
+    notes: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     # a text of training data -> its characters that have no symbol
     dropped: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     guard: Callable[[Any, Options], None] = field(default=lambda model, options: None)  # sets how to decode; no config

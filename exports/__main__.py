@@ -21,14 +21,14 @@ from common.data.filelist import BadRows, lines_of, read_phrases
 from common.errors import UsageError, exit_on_user_error
 from common.inference.arguments import add_vocoding_arguments, add_voice_argument, named_checkpoints
 from common.inference.config import SynthesisConfig
-from common.inference.outputs import OTHERS_WRITTEN, SILENT, write_sound
+from common.inference.outputs import OTHERS_WRITTEN, SILENT, UNFIT, write_sound
 from common.inference.pictures import write_picture
 from common.options import add_fields, from_options, option
 from common.parser import Parser
 from exports.manifest import read_manifest
 from exports.targets import TARGETS, Source, export
 from exports.voice import load_voice
-from synthesizer import Synthesizer, choose_checkpoints
+from synthesizer import Speech, Synthesizer, choose_checkpoints
 from tacotron2.spec import SPEC as ACOUSTIC
 from waveglow.spec import SPEC as VOCODER
 
@@ -72,15 +72,23 @@ def run(directory: Path, options: RunOptions, settings: Mapping[str, Any]) -> No
     voice = load_voice(directory, config, programs=options.programs)
     print(f"voice: {voice.description}", flush=True)
     with lines_of(options.input):
-        speeches = voice.speak(texts)
-        silent = {i: f"{SILENT}; {OTHERS_WRITTEN}" for i, speech in enumerate(speeches) if not len(speech.audio)}
-        for i, (text, speech) in enumerate(zip(texts, speeches, strict=True)):
-            if i not in silent:
-                print(write_sound(options.output / f"audio_{i}{options.suffix}.wav", text, speech))
+        speeches: dict[int, Speech | None] = {}
+        for positions, batch in voice.speak_batches(voice.lines(texts)):
+            speeches |= zip(positions, batch.speeches, strict=True)
+        problems = {}
+        for i, speech in sorted(speeches.items()):
+            if speech is None:
+                problems[i] = UNFIT
+            elif not speech.pieces:
+                print(f"{options.input}:{i + 1}: no words: no sound")
+            elif not speech.mel.shape[1]:
+                problems[i] = f"{SILENT}; {OTHERS_WRITTEN}"
+            else:
+                print(write_sound(options.output / f"audio_{i}{options.suffix}.wav", texts[i], speech))
                 picture = options.output / f"alignment_{i}{options.suffix}.png"
-                write_picture(picture, text, speech, voice.symbols(text))
-        if silent:
-            raise BadRows(silent)
+                write_picture(picture, texts[i], speech, voice.symbols(texts[i]))
+        if problems:
+            raise BadRows(problems)
 
 
 def parse_args(argv: list[str]) -> Callable[[], None]:

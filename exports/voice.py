@@ -24,7 +24,8 @@ from exports.models import (
     exported_acoustic,
     exported_vocoder,
 )
-from synthesizer import Synthesizer, default_options
+from models import default_options
+from synthesizer import Synthesizer
 from tacotron2.config import Tacotron2Config
 from tacotron2.guard import DecodingGuard
 from tacotron2.spec import SPEC as ACOUSTIC

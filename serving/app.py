@@ -45,7 +45,7 @@ DESCRIPTION = "Text to speech in the shape of OpenAI's API."
 VERSION = "v1"  # of the interface, as in the paths
 OWNER = "local"  # of the models, a field that OpenAI's clients read
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")  # clients written for OpenAI's API name one of these
-EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate")
+EXPOSED_HEADERS = ("X-Seed", "X-Voice", "X-Sampling-Rate", "X-Note")
 
 # Without an entry 4XX, FastAPI would document status 422, which this server never sends.
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -96,12 +96,15 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
     encoder = Encoder(body.response_format, stream.sampling_rate, body.speed, body.sample_rate)
     pace = pace_of(request.scope)
     note(request, [stream], engine.config)
+    headers = headers_of(stream, encoder)
+    if notes := engine.voices.notes(stream.voice, body.input):
+        headers["X-Note"] = "; ".join(notes)
     if body.stream_format == "sse":
         chunks, media_type = event_chunks(stream, encoder, pace), "text/event-stream"
-        headers = headers_of(stream, encoder) | {"Cache-Control": "no-cache"}
+        headers |= {"Cache-Control": "no-cache"}
         return StreamedResponse(chunks, stream.cancel, media_type, headers, error_event)
     chunks = audio_chunks(stream, encoder, pace)
-    return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers_of(stream, encoder))
+    return StreamedResponse(chunks, stream.cancel, encoder.media_type, headers)
 
 
 @api.post(

@@ -30,7 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_fields(parser.add_argument_group("address"), ServingConfig, *ADDRESS)
     voices = parser.add_argument_group("voices")
     add_fields(voices, ServingConfig, *VOICES)
-    add_fields(voices, SynthesisConfig, "int8", "plain")
+    add_fields(voices, SynthesisConfig, "int8", "plain", "lexicon")
     add_fields(parser.add_argument_group("load and limits"), ServingConfig, *LIMITS)
     add_fields(parser.add_argument_group("access and log"), ServingConfig, *ACCESS, cors_origin=[])
     add_conversation_arguments(parser)

@@ -88,6 +88,7 @@ class ServingConfig:
     fp16: bool = option(False, "half precision: float16 on a GPU, bfloat16 on a CPU that supports it")
     int8: bool = False
     plain: bool = False
+    lexicon: Path | None = None
 
     batching: bool = option(True, "compute waiting requests as one batch; the audio of each stays the same")
     max_batch: int = option(16, "requests computed at once", check=AT_LEAST_ONE)

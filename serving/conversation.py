@@ -18,7 +18,7 @@ if __name__ == "__main__":
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,11 +41,10 @@ from models import REGISTRY
 from serving.answers import Answerer, ChatEndpoint, Knowledge, Turn
 from serving.arguments import add_conversation_arguments
 from serving.config import CHAT_KEY_VARIABLE, ConversationConfig
-from serving.sentences import SentenceCutter
+from serving.sentences import SentenceCutter, SentenceEnds
 from synthesizer import Line, SynthesisConfig, Synthesizer, choose_checkpoints
 
 # N samples
-SentenceEnds = Callable[[str], list[int]]  # a text -> the ends of all its sentences but the last
 
 SPECS = REGISTRY.values()
 FAINTEST = 0.005  # recordings that peak below this count as silent; the recogniser finds words even in silence
@@ -137,6 +136,8 @@ def speak(sentences: Iterator[str], voice: Synthesizer, live: Live | None = None
     parts = [torch.zeros(0)]
     for number, sentence in enumerate(sentences):
         print(f"answer: {sentence}", flush=True)
+        if not voice.has_words(sentence):
+            continue
         for part in voice.stream_line(Line(sentence, seed, number), TEXT_PAUSE):
             parts.append(part)
             if live:

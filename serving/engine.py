@@ -19,14 +19,14 @@ from weakref import WeakSet
 import torch
 
 from common import precision
-from common.data.filelist import BadRows
+from common.data.filelist import BadRows, NothingToSay
 from common.errors import DataError, UsageError
 from common.inference.stages import AudioSteps
 from common.spec import Piece
 from serving.config import ServingConfig
-from serving.errors import RequestError, not_ready_error, overload_error, timeout_error
+from serving.errors import NOTHING, RequestError, not_ready_error, overload_error, timeout_error
 from serving.metrics import Metrics
-from serving.stream import SpeechRequest, SpeechStream, Visit, check
+from serving.stream import SpeechRequest, SpeechStream, Visit, check, require_text
 from serving.voices import Voices, VoiceSettings
 from synthesizer import Synthesizer
 
@@ -115,6 +115,7 @@ class Engine:
         Raises:
             RequestError: 400 for values that cannot be used, 404 for an unknown voice, 503 if the queue is full.
         """
+        require_text(request)
         return self.submit_all([request], visit)[0]
 
     def submit_all(self, requests: list[SpeechRequest], visit: Visit | None = None) -> list[SpeechStream]:
@@ -246,7 +247,8 @@ class Engine:
             stream.begin(voice)
         except (DataError, UsageError) as error:
             problem = "; ".join(error.problems.values()) if isinstance(error, BadRows) else str(error)
-            self._finish(stream, RequestError(400, f"input: {problem}", param="input", code="invalid_text"))
+            code = NOTHING if isinstance(error, NothingToSay) else "invalid_text"
+            self._finish(stream, RequestError(400, f"input: {problem}", param="input", code=code))
             return None
         except Exception as error:
             self._fail(stream, error)
@@ -274,6 +276,7 @@ class Engine:
         self.metrics.batch.observe(len(group))
         for job, stream in zip(group, streams, strict=True):
             job.steps = stream.steps
+            job.stream.put_silence(job.piece.lead)
             job.stream.begin_piece(stream.draft)
 
     def _advance_all(self, jobs: list[_Job]) -> None:
@@ -295,11 +298,10 @@ class Engine:
             speech, _ = end.value
             job.steps, pause = None, job.piece.pause
             stream.speeches.append(speech)
-            if self._has_more(job):
-                audio = torch.zeros(round(pause * speech.sampling_rate))
-            else:
+            stream.put_silence(pause)
+            if not self._has_more(job):
                 self._finish(stream, None)
-                return
+            return
         except Exception as error:
             job.steps = None
             self._fail(stream, error)
@@ -331,7 +333,7 @@ class Engine:
     def _finish(self, stream: SpeechStream, error: RequestError | None, result: str = "ok") -> None:
         """End a stream: pass on its end or error, and count it."""
         stream.ended = True
-        if error is None and result == "ok" and not stream.samples:
+        if error is None and result == "ok" and not any(speech.mel.shape[1] for speech in stream.speeches):
             message = "input: the voice produces no audio for this text; add words or a full stop"
             error = RequestError(400, message, param="input", code="no_audio")
         self._release(stream)

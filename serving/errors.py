@@ -10,7 +10,8 @@ from common.errors import shorten
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 LONGEST_REASON = 123  # bytes
-QUOTING = frozenset({"invalid_body", "invalid_text"})  # codes whose messages may quote a text
+NOTHING = "nothing_to_say"  # code of a text without words; within a longer text, the rest is spoken
+QUOTING = frozenset({"invalid_body", "invalid_text", NOTHING})  # codes whose messages may quote a text
 LONGEST_VALUE = 60  # characters of a wrong value shown in a message
 
 

@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import dropwhile
+
+SentenceEnds = Callable[[str, int, bool], list[int]]
 
 
 class SentenceCutter:
     """Collects pieces of text and returns sentences as soon as they are complete.
 
-    A sentence is complete at the end of a line, or once the word after it is complete: that word decides cases such as "Dr. Who".
-    The sentences therefore do not depend on the sizes of the pieces.
+    A sentence is complete at the end of a block or a short line, or once the word after it is complete: that word decides cases
+    such as "Dr. Who". The sentences therefore do not depend on the sizes of the pieces.
 
     Args:
-        sentence_ends: a text -> the ends of all its sentences but the last.
+        sentence_ends: what has arrived of a text, the characters of its line before it, whether it is whole -> the ends of its
+            sentences.
     """
 
-    def __init__(self, sentence_ends: Callable[[str], list[int]]) -> None:
-        self._ends, self._text = sentence_ends, ""
+    def __init__(self, sentence_ends: SentenceEnds) -> None:
+        self._ends, self._text, self._column = sentence_ends, "", 0
 
     def __len__(self) -> int:
         return len(self._text)
 
     def add(self, text: str) -> list[str]:
         """Add a piece of text; return the sentences that are now complete."""
-        *lines, self._text = (self._text + text).split("\n")
-        sentences = [sentence for line in lines for sentence in self._cut_text(line)]
-        complete = self._text[: self._text.rfind(" ") + 1]
-        if ends := self._ends(complete):
-            sentences += split_at(complete, ends)[:-1]
-            self._text = self._text[ends[-1] :]
-        return sentences
+        self._text += text
+        return self._take(self._ends(self._text, self._column, False))
 
     def finish(self) -> list[str]:
         """Return the sentences of the rest of the text."""
-        rest, self._text = self._text, ""
-        return self._cut_text(rest)
+        ends = self._ends(self._text, self._column, True)
+        sentences = self._take([*ends, len(self._text)])
+        self._column = 0
+        return [sentence for sentence in sentences if sentence]
 
-    def _cut_text(self, text: str) -> list[str]:
-        return [sentence for sentence in split_at(text, self._ends(text)) if any(map(str.isalnum, sentence))]
+    def _take(self, ends: list[int]) -> list[str]:
+        sentences = [_without_signs(self._text[start:end]) for start, end in zip([0, *ends], ends)]
+        taken, self._text = self._text[: ends[-1] if ends else 0], self._text[ends[-1] if ends else 0 :]
+        line = taken.rfind("\n") + 1
+        self._column = len(taken) - line if line else self._column + len(taken)
+        return sentences
 
 
-def split_at(text: str, ends: list[int]) -> list[str]:
-    """Split a text at the ends of its sentences."""
-    return [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+def _without_signs(sentence: str) -> str:
+    """Remove the lines without words before a sentence, and spaces around it."""
+    lines = sentence.split("\n")
+    return "\n".join(dropwhile(lambda line: not any(map(str.isalnum, line)), lines)).strip()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from common.arguments import LARGEST_SEED
@@ -88,7 +89,8 @@ class SpeechStream:
     @property
     def speech(self) -> Speech:
         """The whole speech after iteration: audio, mel (M, T) and alignment (K, S)."""
-        speech = join_pieces(self.speeches, self.pieces)
+        assert self._synthesizer is not None
+        speech = join_pieces(self.speeches, self.pieces, self._synthesizer.audio)
         assert speech is not None
         return speech
 
@@ -124,8 +126,13 @@ class SpeechStream:
         except RuntimeError:  # the loop is closed, so nobody consumes
             self.cancel()
 
+    def put_silence(self, seconds: float) -> None:
+        """Pass on silence, which takes no memory before it is encoded."""
+        if samples := round(seconds * self.sampling_rate):
+            self.put(torch.zeros(1).expand(samples))
+
     def begin(self, voice: Synthesizer) -> None:
-        """Cut the text into pieces. Raises DataError if it cannot be read."""
+        """Cut the text into pieces. Raises DataError if it cannot be read or has no words."""
         self._synthesizer = voice
         self.pieces = voice.cut_line(Line(self.request.text, self.seed, self.request.number))
 
@@ -148,8 +155,6 @@ class Visit:
 
 def check(request: SpeechRequest, config: ServingConfig) -> None:
     """Raise RequestError if a request's values cannot be used."""
-    if not request.text.strip():
-        raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
     if (found := len(request.text)) > config.max_characters:
         message = f"input: {found} characters, expected at most {config.max_characters} (--max-characters)"
         raise RequestError(400, message, param="input", code="text_too_long")
@@ -158,6 +163,12 @@ def check(request: SpeechRequest, config: ServingConfig) -> None:
         value = getattr(request, name)
         if value is not None and not 0 <= value <= largest:  # NaN fails this as well
             raise RequestError(400, f"{name}: {value}, expected 0 to {largest:.10g}", param=name, code="out_of_range")
+
+
+def require_text(request: SpeechRequest) -> None:
+    """Raise RequestError for an empty text. Among others, it has nothing to say, as others without words."""
+    if not request.text.strip():
+        raise RequestError(400, "input: empty, expected a text", param="input", code="empty_text")
 
 
 def check_unspoken(found: int, config: ServingConfig) -> None:

@@ -55,7 +55,7 @@ class Voices:
             raise DataError(f"--default-voice {config.default_voice}: no such voice, expected {self._listing()}")
         self._default_voice, self._default_vocoder = config.default_voice, config.vocoder
         self._loaded: dict[tuple[str, str], Synthesizer] = {}
-        self._settings = SynthesisConfig(half=config.fp16, int8=config.int8, plain=config.plain)
+        self._settings = SynthesisConfig(half=config.fp16, int8=config.int8, plain=config.plain, lexicon=config.lexicon)
 
     def load(self, device: torch.device | str | None = None) -> None:
         """Load the models of all voices. Raises DataError for a checkpoint that cannot be read or does not fit the others."""
@@ -89,9 +89,17 @@ class Voices:
         name = self.resolve(name)
         return self._loaded[name, self.vocoders(name)[0]].audio.sampling_rate
 
-    def sentence_ends(self, name: str, text: str) -> list[int]:
-        """Return the ends of all sentences of a text but the last, as a loaded voice reads it."""
-        return acoustic_stages(self._loaded[name, GRIFFIN_LIM].acoustic).sentence_ends(text)
+    def sentence_ends(self, name: str, text: str, column: int, is_whole: bool) -> list[int]:
+        """Return the ends of the sentences in what has arrived of a text, as a loaded voice reads it."""
+        return acoustic_stages(self._loaded[name, GRIFFIN_LIM].acoustic).sentence_ends(text, column, is_whole)
+
+    def notes(self, name: str, text: str) -> list[str]:
+        """List what a text demands of a loaded voice in vain. Texts with mistakes have none, since the request is refused."""
+        acoustic = self._loaded[name, GRIFFIN_LIM].acoustic
+        try:
+            return acoustic_stages(acoustic).notes(text, acoustic.options)
+        except DataError:
+            return []
 
     def resolve(self, name: str | None) -> str:
         """Return the name of a voice: the default for None, "" and OpenAI's voices. Raises RequestError 404 for unknown names."""

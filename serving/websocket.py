@@ -21,7 +21,7 @@ from starlette.websockets import WebSocketDisconnect
 from common.spec import SENTENCE_PAUSE
 from serving.encoding import Encoder
 from serving.engine import Engine
-from serving.errors import RequestError, not_ready_error
+from serving.errors import NOTHING, RequestError, not_ready_error
 from serving.limits import pace_of
 from serving.schemas import SocketMessage
 from serving.sentences import SentenceCutter
@@ -199,6 +199,9 @@ class Session:
                 pace.add(encoder.seconds(audio))
                 await self._send(encoder.encode(audio), current)
             await self._send(encoder.finish(), current)
+        except RequestError as error:
+            if error.code != NOTHING:
+                raise
         finally:
             stream.cancel()
 

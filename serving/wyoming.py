@@ -17,7 +17,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from serving.encoding import Encoder
 from serving.engine import Engine
-from serving.errors import RequestError, not_ready_error
+from serving.errors import NOTHING, RequestError, not_ready_error
 from serving.limits import Pace, StallError
 from serving.sentences import SentenceCutter
 from serving.stream import SpeechRequest, Visit, check_unspoken
@@ -142,6 +142,9 @@ class Handler(AsyncEventHandler):
                 async for audio in stream:
                     self.pace.add(encoder.seconds(audio))
                     await self.write_event(AudioChunk(encoder.rate, WIDTH, 1, encoder.encode(audio)).event())
+            except RequestError as error:
+                if error.code != NOTHING:
+                    raise
             finally:
                 stream.cancel()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,15 +18,17 @@ from torch import Tensor
 from common.audio.audio_processing import load_audio
 from common.audio.stft import AudioConfig, TacotronSTFT
 from common.data.filelist import BadRows, Utterance
+from common.data.lexicon import Lexicon
 from common.data.mels import audio_seconds, check_clips, check_settings, length_problem, load_mel, mel_seconds
 from common.data.number_words import numbers_cleaner
 from common.data.transliteration import compose
 from common.errors import DataError, shorten
 from common.options import Check, check_fields, from_options, option
-from common.spec import Key, Options, Piece
+from common.spec import SENTENCE_PAUSE, Key, Options, Piece
 from tacotron2.loss_function import Tacotron2Targets
 from tacotron2.text import BUILT_IN, Alphabet, alphabet_of, dropped_symbols, text_to_sequence
 from tacotron2.text.cleaners import get_cleaner
+from tacotron2.text.form import Block, Form, join_blocks, name_letter, read_form
 from tacotron2.text.symbols_file import symbols_file
 
 # B batch, S symbols, T frames, M mels
@@ -35,7 +38,14 @@ POSITIVE = Check(lambda limit: limit > 0, "more than 0")  # infinity switches a 
 TEXT_READINGS = ("spoken", "as-published")
 
 
-class SpokenText(str):
+_LETTER = re.compile("[A-Za-z]")
+
+
+class WrittenText(str):
+    """A text without markup, its words replaced as the lexicon says. Neither is done again: &amp;lt; is &lt; and no tag."""
+
+
+class SpokenText(WrittenText):
     """A text that has been read aloud. It is not read again: alone, a part of it may read differently."""
 
 
@@ -54,7 +64,7 @@ class Tacotron2DataConfig:
     text_reading: str = option(
         TEXT_READINGS[0],
         "how inference reads English; spoken: numbers, units, dates and the like in words before the cleaners; "
-        "as-published: the cleaners alone, as in training",
+        "as-published: the cleaners alone, as in training, and no markup, pauses or blocks",
         choices=TEXT_READINGS,
     )
     symbols: Sequence[str] | None = option(
@@ -72,6 +82,7 @@ class Tacotron2DataConfig:
         "read precomputed mels: the filelists name .pt files instead of audio",
         action=argparse.BooleanOptionalAction,
     )
+    lexicon: Lexicon | None = None  # of inference
     n_frames_per_step: int = 1
     longest_clip: float = option(
         60.0,
@@ -94,18 +105,52 @@ class Tacotron2DataConfig:
         """Symbols of the texts."""
         return alphabet_of(self.symbols)
 
+    def form(self, text: str, needs_words: bool = True) -> Form:
+        """Divide a text for inference into blocks, and replace the words in its lexicon.
+
+        If they need words, the pauses of the others follow the block before them. Raises DataError as read_form does.
+        """
+        if isinstance(text, WrittenText):
+            return Form([Block(text)])
+        as_published = self.text_reading == TEXT_READINGS[1]
+        form = Form([Block(text)]) if as_published else read_form(text, self.alphabet)
+        blocks, lead = [], form.lead
+        for block in form.blocks:
+            written = WrittenText(self.lexicon(block.text) if self.lexicon else block.text)
+            if self.reads_english:
+                written = WrittenText(name_letter(written))
+            if as_published or not needs_words or self._has_words(written):
+                blocks.append(Block(written, block.pause))
+            elif blocks and block.pause is not None:
+                blocks[-1] = Block(blocks[-1].text, (blocks[-1].pause or 0.0) + block.pause)
+            else:
+                lead += block.pause or 0.0
+        return form._replace(blocks=blocks, lead=lead)
+
+    def _has_words(self, text: WrittenText) -> bool:
+        is_plain = self.alphabet == BUILT_IN and _LETTER.search(text) is not None  # most are, and encoding takes time
+        return is_plain or _has_words(self.encode(text), self.alphabet)
+
     def read_aloud(self, text: str) -> str:
         """Convert a text for inference to spoken words: English in the built-in alphabet only; other texts stay."""
-        return text if isinstance(text, SpokenText) or not self.reads_english else _read_english(text)
+        if isinstance(text, SpokenText):
+            return text
+        blocks = self.form(text).blocks
+        spoken = [_read_english(block.text) if self.reads_english else block.text for block in blocks]
+        return join_blocks([Block(words, block.pause) for words, block in zip(spoken, blocks, strict=True)])
+
+    def encode(self, text: str) -> list[int]:
+        """Convert a text for inference to symbol ids. Raises DataError for braces with mistakes and pauses out of range."""
+        return text_to_sequence(self.read_aloud(text), self.text_cleaners, self.alphabet)
 
     @property
     def reads_english(self) -> bool:
         """True if texts for inference are read aloud as English."""
         is_english = "english_cleaners" in self.text_cleaners and self.alphabet == BUILT_IN
-        return is_english and self.text_reading != "as-published"
+        return is_english and self.text_reading != TEXT_READINGS[1]
 
 
-# Inference converts a phrase three times: to cut, encode and plot it.
+# Inference converts a phrase several times: to check, cut, encode and plot it.
 @lru_cache(maxsize=256)
 def _read_english(text: str) -> str:
     from tacotron2.text.reading.reader import read_english  # training never reads aloud
@@ -151,7 +196,7 @@ class TextMelDataset:
         self.config = from_options(Tacotron2DataConfig, options)
         self.audio = from_options(AudioConfig, options)
         self.utterances = utterances
-        self.ids = _encode_all([row.text for row in utterances], self.config)
+        self.ids = _encode_all([row.text for row in utterances], self.config, self._encode)
         self.lengths = [len(ids) for ids in self.ids]
         self.stft = None if self.config.load_mel_from_disk else TacotronSTFT.from_config(self.audio)
         if self.config.load_mel_from_disk:
@@ -174,6 +219,9 @@ class TextMelDataset:
                 f"({self.config.symbols_per_second:g} a second, --symbols-per-second): is it the text of this clip?"
             )
         return length_problem(path, seconds, self.config.longest_clip)
+
+    def _encode(self, text: str) -> list[int]:
+        return text_to_sequence(text, self.config.text_cleaners, self.config.alphabet)
 
     def __len__(self) -> int:
         return len(self.utterances)
@@ -207,10 +255,8 @@ class TextMelDataset:
 
 def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
     """Encode texts for inference as padded symbol ids (B, S) and lengths (B,). Raises BadRows for invalid texts."""
-    ids = [
-        torch.tensor(sequence)
-        for sequence in _encode_all(texts, from_options(Tacotron2DataConfig, options), read_aloud=True)
-    ]
+    config = from_options(Tacotron2DataConfig, options)
+    ids = [torch.tensor(sequence) for sequence in _encode_all(texts, config, config.encode)]
     lengths = torch.tensor([len(sequence) for sequence in ids])
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
@@ -218,23 +264,36 @@ def encode(texts: list[str], options: Options) -> tuple[Tensor, Tensor]:
 def spell(text: str, options: Options) -> list[str]:
     """List the symbols of a text for inference, one for each of its ids."""
     config = from_options(Tacotron2DataConfig, options)
-    return [config.alphabet.symbols[i] for i in _encode_one(text, config, read_aloud=True)]
+    return [config.alphabet.symbols[i] for i in config.encode(text)]
 
 
 def pieces(text: str, limit: int, options: Options) -> list[Piece]:
-    """Cut a text for inference into pieces of at most `limit` spoken characters, each with its pause; 0 is no limit.
+    """Cut a text for inference into its blocks, and those into pieces of at most `limit` spoken characters; 0 is no limit.
 
-    Together the pieces have the words of the whole text. Pieces without words are left out; of a very long text without any, only
-    its beginning stays. An invalid text stays whole, since encode reports its error.
+    Together the pieces have the words of the whole text. Pieces without words are left out, so a text without words has none. An
+    invalid text stays whole, since encode reports its error.
     """
-    config, whole = from_options(Tacotron2DataConfig, options), [Piece(text, 0.0)]
-    if not limit or len(config.read_aloud(text)) <= limit:
-        return whole
+    config = from_options(Tacotron2DataConfig, options)
     try:
-        ids = _encode_one(text, config, read_aloud=True)
+        form = config.form(text)
+        cuts = [_cut_block(block, limit, config) for block in form.blocks]
     except DataError:
-        return whole
-    if _is_silent(ids, config.alphabet):
+        return [Piece(text, 0.0)]
+    parts = [piece for cut in cuts for piece in cut]
+    if parts:
+        parts[0] = parts[0]._replace(lead=form.lead)
+        parts[-1] = parts[-1]._replace(pause=form.blocks[-1].pause or 0.0)
+    return parts
+
+
+def _cut_block(block: Block, limit: int, config: Tacotron2DataConfig) -> list[Piece]:
+    pause = SENTENCE_PAUSE if block.pause is None else block.pause
+    whole = [Piece(block.text, pause)]
+    if (
+        not limit
+        or len(config.read_aloud(block.text)) <= limit
+        or _is_silent(config.encode(block.text), config.alphabet)
+    ):
         return whole
     from tacotron2.text import sentences
     from tacotron2.text.reading.reader import read_places
@@ -243,26 +302,30 @@ def pieces(text: str, limit: int, options: Options) -> list[Piece]:
     spellers = filter(None, map(numbers_cleaner, config.text_cleaners))
     read = read_places if config.reads_english else next((speller.read_places for speller in spellers), None)
     steps = sentences.Conversion(read, clean) if read else sentences.Conversion(clean=clean)
-    parts = [Piece(SpokenText(piece.text), piece.pause) for piece in sentences.cut_text(text, limit, steps)]
-    encoded = [(piece, _encode_one(piece.text, config, read_aloud=True)) for piece in parts]
+    parts = [Piece(SpokenText(text), own) for text, own, *_ in sentences.cut_text(block.text, limit, steps)]
+    encoded = [(piece, config.encode(piece.text)) for piece in parts]
     if with_words := [piece for piece, ids in encoded if _has_words(ids, config.alphabet)]:
-        return with_words
-    if len(text) > sentences.LONGEST_UNCUT:  # signs alone, or white space, of which cut_text keeps nothing
-        return [next((piece for piece, ids in encoded if ids), Piece(" ", 0.0))]
+        return [*with_words[:-1], with_words[-1]._replace(pause=pause)]
+    if (
+        len(block.text) > sentences.LONGEST_UNCUT
+    ):  # as published: signs alone, or spaces, of which cut_text keeps nothing
+        return [Piece(next((piece.text for piece, ids in encoded if ids), SpokenText(" ")), pause)]
     return whole
-
-
-def sentence_ends(text: str) -> list[int]:
-    """List the places where the sentences of a text end, except for the last."""
-    from tacotron2.text import sentences
-
-    return sentences.sentence_ends(text)
 
 
 def unspoken(text: str, options: Options) -> list[str]:
     """List the characters of a text for inference that produce no sound, in their order. Raises DataError as encode does."""
     config = from_options(Tacotron2DataConfig, options)
-    return dropped_symbols(config.read_aloud(compose(text)), config.text_cleaners, config.alphabet)
+    form = config.form(compose(text), needs_words=False)
+    dropped = [
+        dropped_symbols(config.read_aloud(block.text), config.text_cleaners, config.alphabet) for block in form.blocks
+    ]
+    return list(dict.fromkeys([*form.left_out, *(character for some in dropped for character in some)]))
+
+
+def notes(text: str, options: Options) -> list[str]:
+    """List what a text for inference demands in vain. Raises DataError as encode does."""
+    return list(from_options(Tacotron2DataConfig, options).form(text, needs_words=False).notes)
 
 
 def find_dropped(text: str, options: Options) -> list[str]:
@@ -271,22 +334,16 @@ def find_dropped(text: str, options: Options) -> list[str]:
     return dropped_symbols(compose(text), config.text_cleaners, config.alphabet)
 
 
-def _encode_one(text: str, config: Tacotron2DataConfig, read_aloud: bool) -> list[int]:
-    """Clean a text and convert it to symbol ids; with `read_aloud`, for inference only, spell its numbers first."""
-    ids = text_to_sequence(text, config.text_cleaners, config.alphabet)  # errors give positions in the original text
-    if read_aloud and (spoken := config.read_aloud(text)) != text:
-        return text_to_sequence(spoken, config.text_cleaners, config.alphabet)
-    return ids
-
-
-def _encode_all(texts: Sequence[str], config: Tacotron2DataConfig, read_aloud: bool = False) -> list[list[int]]:
+def _encode_all(
+    texts: Sequence[str], config: Tacotron2DataConfig, encode_one: Callable[[str], list[int]]
+) -> list[list[int]]:
     """Convert each text to symbol ids. Raises one BadRows for all texts that are invalid or have no words."""
     alphabet = config.alphabet
     sequences: list[list[int]] = []
     problems: dict[int, str] = {}
     for number, text in enumerate(texts):
         try:
-            sequences.append(_encode_one(text, config, read_aloud))
+            sequences.append(encode_one(text))
         except DataError as error:
             problems[number] = str(error)
         else:

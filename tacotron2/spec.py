@@ -16,8 +16,8 @@ from tacotron2.data_function import (
     TextMelDataset,
     encode,
     find_dropped,
+    notes,
     pieces,
-    sentence_ends,
     spell,
     unspoken,
 )
@@ -26,6 +26,7 @@ from tacotron2.guard import DecodingGuard
 from tacotron2.loss_function import Tacotron2Loss, Tacotron2LossConfig
 from tacotron2.model import Tacotron2, Tacotron2Output
 from tacotron2.text import alphabet_of
+from tacotron2.text.form import ended_sentences
 from tacotron2.transfer import transfer
 
 
@@ -169,7 +170,8 @@ SPEC = ModelSpec(
         spell=spell,
         pieces=pieces,
         unspoken=unspoken,
-        sentence_ends=sentence_ends,
+        sentence_ends=ended_sentences,
+        notes=notes,
         dropped=find_dropped,
         guard=use_guard,
         frame_limits=Tacotron2.frame_limits,

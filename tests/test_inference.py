@@ -298,12 +298,21 @@ def test_a_line_of_many_pages_is_spoken(tmp_path: Path) -> None:
 
 
 def test_characters_that_are_left_out_are_said_by_their_lines(tmp_path: Path) -> None:
-    lines = ["“Two” — at 6:45 p.m. for £5, été.", "I ♥ it, 🙂 and ♥.", "Three."]
+    lines = [
+        "“Two” — at 6:45 p.m. for £5, été.",
+        "I ♥ it, 🙂 and ♥.",
+        "",
+        "***",
+        '<speak><voice name="a">Three.</voice></speak>',
+    ]
     printed = succeed("inference.py", *tiny(tmp_path, lines), "--vocoder", "griffin-lim")
     left_out = re.findall(r"^.*: the alphabet has .*$", printed, re.M)
     assert [line.split(f"{tmp_path}/")[1] for line in left_out] == [
         "phrases.txt:2: the alphabet has no '♥', '🙂': left out"
     ]
+    assert "phrases.txt: no words in lines 3, 4: no sound" in printed
+    assert "phrases.txt:5: <voice> of SSML has no effect" in printed
+    assert sorted(path.name for path in tmp_path.glob("audio_*")) == ["audio_0.wav", "audio_1.wav", "audio_4.wav"]
 
 
 def rewritten(path: Path, folder: Path, layout: str) -> Path:

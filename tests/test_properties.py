@@ -28,8 +28,7 @@ from common.data.filelist import BadRows, read_filelist, read_phrases  # noqa: E
 from common.data.mels import load_mel, save_mel  # noqa: E402
 from common.errors import DataError, UsageError  # noqa: E402
 from common.training.arguments import parse_training_arguments  # noqa: E402
-from exports.voice import default_options  # noqa: E402
-from models import REGISTRY  # noqa: E402
+from models import REGISTRY, default_options  # noqa: E402
 from serving.sentences import SentenceCutter  # noqa: E402
 from tacotron2.data_function import TEXT_READINGS, encode  # noqa: E402
 from tacotron2.spec import SPEC  # noqa: E402

@@ -84,6 +84,21 @@ def test_a_stream_of_pieces_has_their_pauses_and_no_more() -> None:
     assert parts[0].any() and parts[-1].any()
 
 
+def test_pauses_stand_in_their_places_and_texts_without_words_have_no_sound() -> None:
+    ours = voice(vocoder=False, lexicon={"two": "One"})
+    text = "[pause:0.5s]Title\n\nTwo,[pause:0.25s] two.[pause:1s]"
+    speech, silent = ours.speak([text, "* * *"])
+    assert (speech.pieces, silent.pieces, len(silent.audio)) == (3, 0, 0)
+    frames, seconds = 3 * 100 * 256, 0.5 + 0.35 + 0.25 + 1.0
+    assert len(speech.audio) == frames + sum(round(22050 * pause) for pause in (0.5, 0.35, 0.25, 1.0))
+    assert not speech.audio[:11025].any() and speech.audio[11025:12000].any() and not speech.audio[-22050:].any()
+    assert sum(map(len, ours.stream(text))) == len(speech.audio) == pytest.approx(frames + 22050 * seconds, abs=4)
+    assert ours.symbols("Two.") == list("one.") and not ours.has_words("...")
+    for call in (ours.speak, lambda text: list(ours.stream(text)), ours.has_words):
+        with pytest.raises(DataError, match="nothing to speak" if call != ours.has_words else "expected 0 to 60 s"):
+            call("[pause:99s]" if call == ours.has_words else "🙂")
+
+
 def test_the_consumer_of_a_stream_may_draw_random_numbers() -> None:
     ours = voice(longest_piece=50)
     quiet = torch.cat(list(ours.stream(LONG)))
@@ -125,7 +140,7 @@ def test_batches_are_yielded_as_they_are_done_and_sound_as_speak(monkeypatch) ->
         monkeypatch.setattr(synthesizer, "available_memory", lambda device, memory=memory: memory)
         assert ours.default_batch_size() == size
     with pytest.raises(DataError, match="item 2: "):
-        next(ours.speak_batches(ours.lines(["One.", "Two }"])))
+        next(ours.speak_batches(ours.lines(["One.", "Two {HH"])))
 
 
 def test_the_embedded_voice_speaks() -> None:
@@ -153,7 +168,7 @@ def test_mistakes_are_errors_of_the_user(tmp_path: Path, monkeypatch) -> None:
         SynthesisConfig(sigma_infer=-1, denoising_strength=float("nan"), longest_piece=-2, normalize="loud")
     assert all(flag in str(error.value) for flag in ("--sigma-infer", "--denoising", "--longest-piece", "--normalize"))
     with pytest.raises(DataError, match="item 2: "):
-        voice(vocoder=False).speak(["One.", "Two }"])
+        voice(vocoder=False).speak(["One.", "Two {HH"])
     monkeypatch.setattr(synthesizer, "EMBEDDED", tmp_path)
     with pytest.raises(DataError, match="no such voice"):
         Synthesizer.embedded()

@@ -33,6 +33,10 @@ class BadRows(DataError):
         self.problems = problems
 
 
+class NothingToSay(BadRows):
+    """Texts of which none has words. Beside others, such a text is left out."""
+
+
 @contextmanager
 def lines_of(path: str | os.PathLike[str]) -> Iterator[None]:
     """Context that turns BadRows about the items of a file into a DataError about its lines."""
@@ -63,10 +67,12 @@ def sift_filelist(path: str | os.PathLike[str]) -> tuple[dict[int, Utterance], d
 def read_phrases(path: str | os.PathLike[str]) -> list[str]:
     """Read the phrases of a UTF-8 file, one per line and in order: item i is line i + 1. Trailing blank lines do not count.
 
+    A blank line is a phrase without words, since outputs are named by line number.
+
     Raises:
         DataError: if the file is missing or empty, or has bad lines, which are all listed in one message.
     """
-    return _read_items(path, _parse_phrase, "expected a text file with one phrase a line (-i)")
+    return _read_items(path, str, "expected a text file with one phrase a line (-i)")
 
 
 def check_files(
@@ -134,12 +140,6 @@ def _parse_utterance(row: str) -> Utterance:
     if not text:
         raise _RowError("no text after '|', expected path|text")
     return Utterance(path, text)
-
-
-def _parse_phrase(row: str) -> str:
-    if not row:  # outputs are named by line number, so no line may be skipped
-        raise _RowError("blank line, expected a phrase: remove the line")
-    return row
 
 
 def _missing_filelist_hint(path: str | os.PathLike[str]) -> str:

@@ -54,7 +54,7 @@ def add_speaking_arguments(parser: argparse.ArgumentParser, specs: Specs, **defa
     vocoder = f"vocoder; {GRIFFIN_LIM} needs no model (default: the one with a checkpoint, otherwise {GRIFFIN_LIM})"
     add("--vocoder", choices=[*vocoder_flags(specs), GRIFFIN_LIM], help=vocoder)
     add_vocoding_arguments(parser)
-    add_fields(parser, SynthesisConfig, "seed", **defaults)
+    add_fields(parser, SynthesisConfig, "seed", "lexicon", **defaults)
     precision = parser.add_mutually_exclusive_group()
     add_fields(precision, SynthesisConfig, "half")
     add_fields(precision, SpeakingOptions, "cpu")

@@ -12,6 +12,7 @@ from common import arguments
 from common.audio.audio_processing import NORMALIZATIONS, TARGET_RMS
 from common.audio.stft import AudioConfig
 from common.data.filelist import BadRows
+from common.data.lexicon import Lexicon, lexicon_of
 from common.errors import DataError, UsageError
 from common.options import NOT_NEGATIVE, flag_of, from_options, option, problems_of
 from common.spec import AcousticInference, ModelSpec
@@ -27,7 +28,7 @@ EMBEDDED_DENOISING_STRENGTH = 0.03  # the embedded WaveGlow is small and hums; v
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisConfig:
-    """Options of a Synthesizer. Raises UsageError that lists every value out of range by its flag.
+    """Options of a Synthesizer. Raises UsageError that lists every value out of range by its flag, DataError for a bad lexicon.
 
     `options` holds flags of the models and of audio by name, for example {"gate_threshold": 0.6, "attention_window": 4}. A flag
     that contradicts a checkpoint's stored settings is a UsageError when the checkpoint is loaded.
@@ -49,7 +50,7 @@ class SynthesisConfig:
     longest_piece: int = option(
         150,
         "longest phrase, in characters as read, that is spoken in one piece; longer ones are split at sentence ends, else at "
-        "; : or dashes, else at commas; 0: never split",
+        "; : or dashes, else at commas; 0: never split a paragraph",
         check=NOT_NEGATIVE,
     )
     # at each call; None: one from PyTorch's generator at each call
@@ -66,9 +67,17 @@ class SynthesisConfig:
         f"loudness: RMS of {TARGET_RMS}, without clipping",
         choices=NORMALIZATIONS,
     )
+    # in a program, a Lexicon or a mapping will do as well
+    lexicon: Path | Lexicon | Mapping[str, str] | None = option(
+        None,
+        "UTF-8 file of words with their spoken forms: WRITTEN, a tab, and words or {ARPAbet}; lines that begin with # are comments",
+        type=Path,
+        metavar="PATH",
+    )
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lexicon", lexicon_of(self.lexicon))
         problems = problems_of(self)
         if self.normalize not in NORMALIZATIONS:
             problems.append(f"--normalize: {self.normalize!r}, expected one of {', '.join(NORMALIZATIONS)}")

@@ -27,6 +27,7 @@ from common.inference.stages import Line, Speech
 DIGEST_BYTES = 12
 SILENT = "no sound, since the voice stopped before its first frame: add words or a full stop"
 OTHERS_WRITTEN = "the other lines are written"
+UNFIT = f"does not fit into memory, not even as the only line of a batch; {OTHERS_WRITTEN}"
 
 
 def write_sound(path: Path, text: str, speech: Speech, sample_format: str = SAMPLE_FORMATS[0]) -> str:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from common import precision
 from common.audio.stft import SILENCE, AudioConfig
-from common.data.filelist import BadRows
+from common.data.filelist import BadRows, NothingToSay
+from common.data.lexicon import Lexicon
 from common.draws import Draws
 from common.errors import UsageError
 from common.fast import Request, accelerate
@@ -27,7 +28,6 @@ from common.spec import AcousticInference, Piece
 
 PER_SECOND, SECONDS = "_items_per_sec", "_latency"  # suffixes of the numbers in the log
 TEXT_PAUSE = 0.5  # seconds of silence after each of several lines in a stream
-CHECKED_TEXTS = 64  # texts encoded together when checking for mistakes
 
 
 class Line(NamedTuple):
@@ -78,7 +78,7 @@ class Speech(NamedTuple):
     """The speech of one text, on the CPU.
 
     The pieces of a text that was cut are concatenated: in `audio` with their pauses, in `mel` without, and in `alignment` with NaN
-    past the symbols of each piece.
+    past the symbols of each piece. A text without words has none of them.
     """
 
     audio: Tensor  # (N,), float32
@@ -142,6 +142,12 @@ def acoustic_stages(loaded: LoadedModel) -> AcousticInference:
     return loaded.spec.inference
 
 
+def use_lexicon(loaded: LoadedModel, lexicon: Lexicon) -> LoadedModel:
+    """Give an acoustic model a lexicon. Raises DataError for ARPAbet that the model lacks."""
+    lexicon.check(lambda spoken: acoustic_stages(loaded).encode(spoken, loaded.options))
+    return loaded._replace(options=loaded.options | {"lexicon": lexicon})
+
+
 def prepare_model(loaded: LoadedModel, request: Request, plain: bool = False) -> LoadedModel:
     """Convert a model by the first fast way for inference that applies; `plain` leaves it as it is.
 
@@ -186,13 +192,13 @@ def synthesise(lines: Sequence[Line], pipeline: Pipeline, longest_piece: int = 0
     """Lines -> speech; texts of more than `longest_piece` characters (0: no limit) in pieces with pauses between them.
 
     The models run on at most `batch_size` pieces (0: all) at once; a batch that does not fit into memory runs in halves.
-    Raises BadRows as the model's encode does.
+    A text without words has an empty speech. Raises BadRows as the model's encode does.
     """
     check_texts([line.text for line in lines], pipeline.acoustic)
     cuts = [cut_line(line, pipeline.acoustic, longest_piece) for line in lines]
     batch = synthesise_pieces([piece for of_line in cuts for piece in of_line], pipeline, batch_size)
     in_order = iter(batch.speeches)
-    joined = [join_pieces(list(islice(in_order, len(of_line))), of_line) for of_line in cuts]
+    joined = [join_pieces(list(islice(in_order, len(of_line))), of_line, pipeline.audio) for of_line in cuts]
     return batch._replace(speeches=joined)
 
 
@@ -223,18 +229,21 @@ def stream(line: Line, pipeline: Pipeline, longest_piece: int = 0, last_pause: f
     Pieces are synthesised one after another. Pauses are yielded too, `last_pause` seconds after the last piece. Joined, the parts
     equal the audio of `synthesise`, up to differences at the edges of a vocoder's parts.
     """
-    check_texts([line.text], pipeline.acoustic)
+    require_words([line.text], pipeline.acoustic)
     pieces = cut_line(line, pipeline.acoustic, longest_piece)
     speeches: list[Speech] = []
     numbers = []
+    rate = pipeline.audio.sampling_rate
     for piece in pieces:
+        if piece.lead:
+            yield torch.zeros(round(piece.lead * rate))
         (piece_stream,) = stream_pieces([piece], pipeline)
         speech, of_piece = yield from piece_stream.steps
         speeches.append(speech)
         numbers.append((1, of_piece))
-        pause = last_pause if piece is pieces[-1] else piece.pause
-        yield torch.zeros(round(pause * pipeline.audio.sampling_rate))
-    joined = join_pieces(speeches, pieces)
+        pause = piece.pause + (last_pause if piece is pieces[-1] else 0.0)
+        yield torch.zeros(round(pause * rate))
+    joined = join_pieces(speeches, pieces, pipeline.audio)
     assert joined is not None
     return joined, combine_numbers(numbers)
 
@@ -302,16 +311,28 @@ def _finite_audio(
         yield audio
 
 
-def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> None:
-    """Raise one BadRows for all texts that cannot be read."""
-    problems: dict[int, str] = {}
-    for start in range(0, len(texts), CHECKED_TEXTS):
+def check_texts(texts: Sequence[str], acoustic: LoadedModel) -> list[bool]:
+    """Return which texts have words. Raises one BadRows for all texts that cannot be read."""
+    stages, problems = acoustic_stages(acoustic), {}
+    cuts = [[piece.text for piece in stages.pieces(text, 0, acoustic.options)] for text in texts]
+    for number, cut in enumerate(cuts):
         try:
-            acoustic_stages(acoustic).encode(list(texts[start : start + CHECKED_TEXTS]), acoustic.options)
+            if cut:
+                stages.encode(cut, acoustic.options)
         except BadRows as error:
-            problems |= {start + number: problem for number, problem in error.problems.items()}
+            problems[number] = "; ".join(error.problems.values())
     if problems:
         raise BadRows(problems)
+    return [bool(cut) for cut in cuts]
+
+
+def require_words(texts: Sequence[str], acoustic: LoadedModel) -> None:
+    """Raise one BadRows for all texts that cannot be read, and NothingToSay if no text has words."""
+    if texts and not any(check_texts(texts, acoustic)):
+        try:
+            acoustic_stages(acoustic).encode(list(texts), acoustic.options)
+        except BadRows as error:
+            raise NothingToSay(error.problems) from None
 
 
 def cut_line(line: Line, acoustic: LoadedModel, longest_piece: int) -> list[Piece]:
@@ -368,24 +389,25 @@ def _speeches(batch: MelBatch, audio: Tensor, pieces: Sequence[Piece], config: A
     ]
 
 
-def join_pieces(speeches: Sequence[Speech | None], pieces: Sequence[Piece]) -> Speech | None:
-    """Join the pieces of a line with their pauses, except the last one's; None if a piece is missing."""
+def join_pieces(speeches: Sequence[Speech | None], pieces: Sequence[Piece], audio: AudioConfig) -> Speech | None:
+    """Join the pieces of a line with their pauses; None if a piece is missing."""
     whole = [speech for speech in speeches if speech is not None]
     if len(whole) < len(speeches):
         return None
-    if len(whole) == 1:
-        return whole[0]
-    rate = whole[0].sampling_rate
+    rate = audio.sampling_rate
+    if not whole:
+        return Speech(torch.zeros(0), rate, torch.zeros(audio.n_mel_channels, 0), torch.zeros(0, 0), ())
     sounds: list[Tensor] = []
     parts: list[Part] = []
     for speech, piece in zip(whole, pieces, strict=True):
+        sounds.append(torch.zeros(round(piece.lead * rate)))
         start = sum(map(len, sounds)) / rate
         parts += [part._replace(start=start + part.start) for part in speech.parts]
         sounds += [speech.audio, torch.zeros(round(piece.pause * rate))]
     symbols = max(speech.alignment.shape[1] for speech in whole)
     alignments = [F.pad(speech.alignment, (0, symbols - speech.alignment.shape[1]), value=math.nan) for speech in whole]
     return Speech(
-        torch.cat(sounds[:-1]),
+        torch.cat(sounds),
         rate,
         torch.cat([speech.mel for speech in whole], dim=1),
         torch.cat(alignments),

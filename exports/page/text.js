@@ -2,7 +2,7 @@
 //
 // Reads: numbers below 10^9, years, decimals, ordinals, dollars, %, &, the abbreviations of the cleaners, and {ARPAbet}.
 // Leaves out: dates, times, units, fractions, ranges, signs before numbers, other currencies, initialisms (TV, U.S.), addresses,
-// Roman numerals, and letters beyond accented Latin ones. tests/exports/test_web.py compares both front ends.
+// Roman numerals, letters beyond accented Latin ones, markup and pauses. tests/exports/test_web.py compares both front ends.
 
 const SMALL = (
   "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen " +
@@ -20,6 +20,13 @@ const ABBREVIATIONS = Object.entries({
   drs: "doctors", rev: "reverend", lt: "lieutenant", hon: "honorable", sgt: "sergeant", capt: "captain", esq: "esquire",
   ltd: "limited", col: "colonel", ft: "fort",
 }).map(([short, full]) => [new RegExp(`\\b${short}\\.`, "g"), full]);
+
+// Names of letters, for a sentence of one letter
+const LETTERS = (
+  "a=ay b=bee c=see d=dee e=ee f=eff g=gee h=aitch i=eye j=jay k=kay l=ell m=em n=en o=oh p=pee q=cue r=are s=ess t=tee u=you " +
+  "v=vee w=double-you x=ex y=why z=zee"
+);
+const NAMES = Object.fromEntries(LETTERS.split(" ").map((entry) => entry.split("=")));
 
 const SIGNS = [
   [/[‘’´]/g, "'"], [/[“”„"]/g, ""], [/…/g, "..."], [/\s*—\s*/g, ", "], [/[–−]/g, "-"], [/\s*&\s*/g, " and "],
@@ -94,5 +101,6 @@ export function sentences(text, symbols) {
   const spoken = text.trim().split(/(\{[^{}]*\})/).map((part) => (part.startsWith("{") ? part : clean(part))).join("");
   // three points and a point after a single letter, as in "p.m.", end no sentence
   const parts = spoken.split(/(?<=[A-Za-z0-9'})][a-z'})](?:\.|[!?]+))\s+/);
-  return parts.filter((part) => /[a-z{]/.test(part)).map((part) => idsOf(part, ids));
+  const named = parts.map((part) => part.replace(/^([^a-z0-9{]*)([a-z])([^a-z0-9{]*)$/, (_, before, letter, after) => before + NAMES[letter] + (after || ".")));
+  return named.filter((part) => /[a-z{]/.test(part)).map((part) => idsOf(part, ids));
 }

@@ -25,7 +25,7 @@ from serving.config import ConversationConfig
 from serving.conversation import Conversation
 from serving.encoding import Encoder
 from serving.engine import Engine
-from serving.errors import RequestError
+from serving.errors import NOTHING, RequestError
 from serving.page.relay import Channel, Relay
 from serving.stream import SpeechRequest, SpeechStream, Visit
 
@@ -226,7 +226,12 @@ class Talker:
                 if speech is None:
                     speech = self.speaker.start(stream.sampling_rate)
                 yield Talk(speech.token if len(sentences) == 1 else keep, keep, " ".join(sentences), *[keep] * 3)
-                await self.speaker.pass_on(stream, None, speech)
+                try:
+                    await self.speaker.pass_on(stream, None, speech)
+                except RequestError as error:
+                    if error.code != NOTHING:
+                        raise
+                    continue
                 if speech.is_left:
                     break
                 speech.add(bytes(2 * round(SENTENCE_PAUSE * speech.rate)))

@@ -127,7 +127,7 @@ class Speaker:
             pieces = voice.speak_pieces(parts)
         except BadRows as error:
             raise DataError(f"text: {'; '.join(error.problems.values())}") from None
-        speech = join_pieces(pieces, parts)
+        speech = join_pieces(pieces, parts, voice.audio)
         if speech is None:
             raise DataError("not enough memory for this text; try a shorter one")
         symbols = [voice.symbols(part.text) for part in parts]

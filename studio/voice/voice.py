@@ -199,5 +199,7 @@ def preferred_vocoders(plan: Plan) -> list[str]:
 def write_samples(project: Project, plan: Plan, rows: list[Utterance], vocoder: str) -> None:
     """Write samples/sample_N.wav of validation texts."""
     voice = load_voice(project, plan, vocoder)
-    for number, (row, speech) in enumerate(zip(rows, voice.speak([row.text for row in rows]), strict=True), 1):
-        write_sound(project.voice / "samples" / f"sample_{number}.wav", row.text, speech)
+    for positions, batch in voice.speak_batches(voice.lines([row.text for row in rows])):
+        for place, speech in zip(positions, batch.speeches, strict=True):
+            if speech is not None:
+                write_sound(project.voice / "samples" / f"sample_{place + 1}.wav", rows[place].text, speech)

@@ -26,14 +26,18 @@ _BRACED = re.compile(r"\{[^{}]*\}")
 _CLOSING = r"[\"'”’»)\]]*"
 _NOT_IN_RUN = r"(?<![.!?…])(?<![.!?…]\s)"  # a trial from each point of a long run would take quadratic time
 _SENTENCE = re.compile(rf"{_NOT_IN_RUN}([.!?…](?:\s?[.!?…])*){_CLOSING}(?=\s)|[。！？｡]+[」』”’）]*")
+_LINE_BREAKS = ("\n", "\v")
+_SENTENCE_OR_LINE = re.compile(rf"{_SENTENCE.pattern}|[{''.join(_LINE_BREAKS)}]")
 _CLAUSE = re.compile(rf"[;:]{_CLOSING}(?=\s)|[；：]|\s?[—―]+|(?<!-)--+(?![->])|(?<![0-9\s])\s[-–](?=\s)")
 _COMMA = re.compile(rf",{_CLOSING}(?=\s)|[，、]")
 _SPACE = re.compile(r"\s+")
+_LAST_MARK = re.compile(rf"([.!?…。！？｡:：]){_CLOSING}\Z")
 _UNIT = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # a character, or the ARPAbet in braces
 LONGEST_UNCUT = 1000  # characters without a place to cut; beyond that, any place will do
 _WINDOW = 100  # characters on each side of a place that may affect how cleaners convert it
 _TRIALS = 100  # places tried in a text without a place to cut
 
+LONGEST_LINE = 40  # characters; a longer line may be one of wrapped prose
 _LONGEST_WORD = 24  # characters searched before a point
 _WORD_BEFORE = re.compile(r"[\w.&'’-]*\Z")
 _WORD_AFTER = re.compile(r"\s+[\"'“‘«(\[]*([^\s\"'”’»)\],;:!?]*)")
@@ -191,16 +195,38 @@ def _skip(text: str, place: int) -> int:
 
 def sentence_ends(text: str) -> list[int]:
     """List the ends of all sentences but the last: words precede and follow each."""
-    masked = _mask_arpabet(text)
+    return find_ends(_mask_arpabet(text), lambda place: False)
+
+
+def find_ends(masked: str, is_line_end: Callable[[int], bool]) -> list[int]:
+    """List the ends of the sentences of a text without markup: at marks, words precede and follow each, at line breaks precede.
+
+    `is_line_end` tells of the place of a line break, "\\n" or "\\v", whether it ends a sentence.
+    """
     last = max((i for i, character in enumerate(masked) if character.isalnum()), default=0)
     ends, position, has_words = [], 0, False
-    for match in _SENTENCE.finditer(masked):
+    for match in _SENTENCE_OR_LINE.finditer(masked):
         has_words = has_words or any(map(str.isalnum, masked[position : match.end()]))
         position = match.end()
-        if has_words and position <= last and _is_end(masked, match):
+        if not has_words:
+            continue
+        is_line = match[0] in _LINE_BREAKS
+        if is_line_end(match.start()) if is_line else position <= last and _is_end(masked, match):
             ends.append(position)
             has_words = False
     return ends
+
+
+def ends_sentence(line: str, length: int | None = None) -> bool:
+    """True if the break after a line ends a sentence: after a mark, and after a short line, as in lists, poems and headings.
+
+    A longer line is wrapped prose, which runs on. `length` counts characters that a part of a line lacks, too.
+    """
+    line = line.rstrip()
+    if (len(line) if length is None else length) < LONGEST_LINE:
+        return True
+    mark = _LAST_MARK.search(line[-_LONGEST_WORD:])
+    return mark is not None and not (mark[1] == "." and _may_go_on(line[-_LONGEST_WORD:][: mark.start()]))
 
 
 def _is_end(text: str, match: re.Match[str]) -> bool:
@@ -213,12 +239,24 @@ def _is_end(text: str, match: re.Match[str]) -> bool:
         return False
     if match[1] != ".":
         return True
-    before = _WORD_BEFORE.search(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
-    assert before is not None  # the pattern also matches the empty string
-    word = before[0].lstrip("'’-&.")
+    word = _word_before(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
     if _is_in(word, _NEVER_LAST) or (_is_in(word, _BEFORE_NUMBERS) and following[:1] in tuple("0123456789#")):
         return False
     return not (_INITIALS.fullmatch(word) or _is_in(word, _SELDOM_LAST)) or _is_in(following, _OPENERS)
+
+
+def _may_go_on(before: str) -> bool:
+    """True if a point behind this text may be that of an abbreviation."""
+    word = _word_before(before)
+    return _INITIALS.fullmatch(word) is not None or any(
+        _is_in(word, words) for words in (_NEVER_LAST, _BEFORE_NUMBERS, _SELDOM_LAST)
+    )
+
+
+def _word_before(text: str) -> str:
+    before = _WORD_BEFORE.search(text)
+    assert before is not None  # the pattern also matches the empty string
+    return before[0].lstrip("'’-&.")
 
 
 def _is_in(word: str, words: frozenset[str]) -> bool:

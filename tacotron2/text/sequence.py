@@ -6,11 +6,49 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from common.errors import DataError, shorten
-from tacotron2.text.alphabet import BUILT_IN, Alphabet, is_phone
+from tacotron2.text.alphabet import ARPABET, BUILT_IN, Alphabet, is_phone
 from tacotron2.text.cleaners import get_cleaner
 
 _BRACED = re.compile(r"\{([^{}]*)\}")
 _MISTAKES_SHOWN, _PHONES_SHOWN = 20, 8
+_BRACES = re.compile(r"\{([^{}]*)(\}?)|\}")
+_NEARLY = re.compile(r"[\w\s,;/.!?'-]*")  # of what may be meant as ARPAbet
+_PHONES = frozenset(phone.rstrip("012") for phone in ARPABET)
+_SHAPE = re.compile(r"[A-Z]{2}[0-9]?|[A-Z][0-9]")
+_SURE = 2  # words behind an open brace that must look like ARPAbet
+
+
+def plain_braces(text: str, alphabet: Alphabet) -> tuple[str, tuple[str, ...]]:
+    """Remove the braces of a text that hold no ARPAbet, as those of JSON; return which of { and } there were.
+
+    Raises DataError for braces that nearly hold ARPAbet, with their positions.
+    """
+    places: list[int] = []
+    for braces in _BRACES.finditer(text):
+        if not _is_arpabet(braces[1], braces[2]):
+            places += [braces.start(), *([braces.end() - 1] if braces[2] else [])]
+    characters = list(text)
+    for place in places:
+        characters[place] = " "
+    _split_braces("".join(characters), alphabet)
+    for place in places:
+        is_within_word = place > 0 and text[place - 1].isalnum() and text[place + 1 : place + 2].isalnum()
+        characters[place] = " " if is_within_word else ""
+    return "".join(characters), tuple(dict.fromkeys(text[place] for place in places))
+
+
+def _is_arpabet(content: str | None, closing: str | None) -> bool:
+    """True if braces hold ARPAbet, or nearly do: then a mistake is likelier than another use of braces."""
+    if not content or (closing and not _NEARLY.fullmatch(content)):
+        return False
+    if closing and set(content.split()) <= set(ARPABET):
+        return bool(content.split())
+    words = re.findall(r"[A-Za-z]+[0-9]*", content) if closing else content.split()[:_SURE]
+    if closing and len(words) == 1 and _SHAPE.fullmatch(words[0]):
+        return True
+    phones = [word for word in words if word.rstrip("0123456789").upper() in _PHONES]
+    is_clear = any(len(word) > 1 and (word.isupper() or word[-1].isdigit() or len(phones) > 1) for word in phones)
+    return is_clear and len(words) <= (2 if closing else 1) * len(phones)
 
 
 def _brace_mistakes(text: str, alphabet: Alphabet) -> Iterator[str]:

@@ -17,7 +17,8 @@ from common.inference.vocoders import LoadedModel
 from exports.__main__ import main
 from exports.targets import Source, export, missing_parts
 from exports.voice import RUNNERS
-from synthesizer import Synthesizer, default_options
+from models import default_options
+from synthesizer import Synthesizer
 from tacotron2.model import Tacotron2
 from tacotron2.spec import SPEC as ACOUSTIC
 from tests.recipe import ROOT

@@ -17,7 +17,7 @@ from scipy.io import wavfile
 from common.errors import DataError, UsageError
 from exports import web
 from exports.manifest import read_manifest
-from synthesizer import default_options
+from models import default_options
 from tacotron2.data_function import encode, spell
 from tacotron2.text import symbols
 from tests.exports.conftest import skip_without_packages
@@ -39,6 +39,8 @@ SENTENCES = [
     "SHE SAID NO?!",
     "  Hello;  there: (see above)\nand\tmore!!",
     "half-hour, mid-1999 and a 5-year plan",
+    "I",
+    "“B!”",
 ]
 SPOKEN = "Good morning. It is half past 9, and Mr. Brown has 21 cups."
 

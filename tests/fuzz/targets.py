@@ -23,8 +23,7 @@ from common.errors import DataError, UsageError
 from common.inference.voice_folder import read_config
 from common.training.arguments import parse_training_arguments
 from exports.manifest import read_manifest
-from exports.voice import default_options
-from models import REGISTRY
+from models import REGISTRY, default_options
 from serving.answers import read_entries
 from serving.sentences import SentenceCutter
 from studio.plan.file import read_plan, write_plan

@@ -102,6 +102,13 @@ def test_a_body_that_cannot_be_read(app: FastAPI, kind: str, content: bytes, wor
     assert len(error_of(speak(app, seed="x" * 10000), 400)["message"]) < 300
 
 
+def test_ssml_without_effect_is_noted_and_a_letter_is_spoken(app: FastAPI) -> None:
+    response = speak(app, input='<speak><prosody rate="slow">I</prosody></speak>', response_format="pcm")
+    assert response.headers["x-note"] == "<prosody> of SSML has no effect"
+    assert response.content == pcm("I") and len(response.content) > 2 * 0.25 * 22050
+    assert "x-note" not in speak(app, input="<b>Yes!</b>").headers
+
+
 def test_events_are_those_of_openai(app: FastAPI) -> None:
     response = speak(app, stream_format="sse")
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -172,15 +179,20 @@ def test_a_wrong_body_is_400_with_found_and_expected(app: FastAPI, body: dict, p
 
 
 def test_a_batch_is_an_archive_of_the_single_answers_and_errors(app: FastAPI) -> None:
-    texts = ["Two.", "Yes!", "{HH AH0 XX9}"]
+    texts = ["Two.", "Yes!", "{HH AH0 XX9}", " ", "***"]
     response = call(app, "POST", BATCH, json={"input": texts, "seed": 3, "response_format": "wav"})
-    assert response.headers["content-type"] == "application/zip" and response.headers["x-seed"] == "3,3,3"
+    assert response.headers["content-type"] == "application/zip" and response.headers["x-seed"] == "3,3,3,3,3"
     with zipfile.ZipFile(io.BytesIO(response.content)) as archive:
-        assert archive.testzip() is None and archive.namelist() == ["audio_0.wav", "audio_1.wav", "error_2.json"]
+        assert archive.testzip() is None and archive.namelist() == [
+            "audio_0.wav",
+            "audio_1.wav",
+            *(f"error_{i}.json" for i in (2, 3, 4)),
+        ]
         for number, text in enumerate(texts[:2]):
             samples, _ = soundfile.read(io.BytesIO(archive.read(f"audio_{number}.wav")), dtype="int16")
             assert samples.tobytes() == pcm(text)  # to the end that the header states
-        error = json.loads(archive.read("error_2.json"))["error"]
+        error, *silent = (json.loads(archive.read(f"error_{number}.json"))["error"] for number in (2, 3, 4))
+    assert [one["code"] for one in silent] == ["nothing_to_say"] * 2
     assert error["code"] == "invalid_text" and "XX9" in error["message"] and "item" not in error["message"]
     response = call(app, "POST", BATCH, json={"input": ["Two."], "response_format": "opus"})
     assert zipfile.ZipFile(io.BytesIO(response.content)).namelist() == ["audio_0.ogg"]
@@ -193,8 +205,8 @@ def test_limits_of_a_batch(app: FastAPI) -> None:
         error = error_of(call(own, "POST", BATCH, json={"input": ["a"] * count}), 400)
         assert f"{count} texts, expected at most {most}" in error["message"]
     assert error_of(call(app, "POST", BATCH, json={"input": []}), 400)["param"] == "input"
-    error = error_of(call(app, "POST", BATCH, json={"input": ["Two.", " "]}), 400)
-    assert error["param"] == "input.1" and error["message"].startswith("input.1: empty")
+    error = error_of(call(app, "POST", BATCH, json={"input": ["Two.", "a" * 4097]}), 400)
+    assert error["param"] == "input.1" and error["message"].startswith("input.1: 4097 characters")
 
 
 def test_models_and_voices(app: FastAPI) -> None:

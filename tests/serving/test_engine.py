@@ -38,6 +38,7 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", sigma=0.5, denoising_strength=0.1)]
     requests += [SpeechRequest(text=TEXTS[1], seed=3, vocoder="waveglow", denoising_strength=0.0)]
     requests += [SpeechRequest(text=TEXTS[0], seed=4, number=3)]
+    requests += [SpeechRequest(text="[pause:0.2s]Title\n\nB[pause:1.5s] <b>No.</b>[pause:0.1s]", seed=5)]
 
     async def call() -> list[torch.Tensor]:
         return list(await asyncio.gather(*(collect(engine.submit(request)) for request in requests)))
@@ -46,7 +47,7 @@ def test_requests_under_load_are_the_streams_of_the_library(engine: Engine) -> N
     sounds = run(call())
     batches = sample(engine, "tts_batch_size_count") - before[0]
     pieces = sample(engine, "tts_batch_size_sum") - before[1]
-    assert pieces == 7 + len(pieces_of(LONG)) and batches < pieces  # several pieces were one batch
+    assert pieces == 10 + len(pieces_of(LONG)) and batches < pieces  # several pieces were one batch
     for request, sound in zip(requests, sounds, strict=True):
         settings = {"vocoder": request.vocoder, "denoising_strength": request.denoising_strength}
         settings |= {"sigma_infer": request.sigma} if request.sigma else {}
@@ -94,6 +95,8 @@ def test_the_speech_of_a_stream_has_its_mel_and_symbols(engine: Engine) -> None:
         ({"text": "Two.", "voice": "../embedded"}, 404, "voice", "is not one of embedded"),
         ({"text": "Two.", "vocoder": "flute"}, 400, "vocoder", "'flute' is not one of this voice's"),
         ({"text": "{HH AH0 XX9}"}, 400, "input", "XX9"),
+        ({"text": "One. [pause:-1s]"}, 400, "input", "'[pause:-1s]': expected 0 to 60 s"),
+        ({"text": "* * *"}, 400, "input", "holds nothing to speak"),
     ],
 )
 def test_a_request_that_cannot_be_spoken(

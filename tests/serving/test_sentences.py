@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 
 from serving.sentences import SentenceCutter
-from tacotron2.text.sentences import sentence_ends
+from tacotron2.text.form import ended_sentences
 
-TEXT = 'Dr. Who came at 5 p.m. on Monday. Really? Yes, really! "It was late." He left.\nThe end of it'
+TEXT = """Dr. Who came at 5 p.m. on Monday. Really? Yes, really! "It was late." He left.
+The end of it
+# A heading that is longer than forty characters
+This line is one of wrapped prose, which goes
+on in the next. <b>It ends[pause:1s] here.</b> And a title="One. Two." too<br>- an item
+- which is longer than forty characters and has no mark
+- last {AH0
+B} <img alt="One. Two. Three">"""
 SENTENCES = [
     "Dr. Who came at 5 p.m. on Monday.",
     "Really?",
@@ -15,12 +22,21 @@ SENTENCES = [
     '"It was late."',
     "He left.",
     "The end of it",
+    "# A heading that is longer than forty characters",
+    "This line is one of wrapped prose, which goes\non in the next.",
+    "<b>It ends[pause:1s] here.",
+    '</b> And a title="One.',
+    'Two." too<br>',
+    "- an item",
+    "- which is longer than forty characters and has no mark",
+    "- last {AH0",
+    'B} <img alt="One. Two. Three">',
 ]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
 def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
-    cutter = SentenceCutter(sentence_ends)
+    cutter = SentenceCutter(ended_sentences)
     pieces = [TEXT[start : start + size] for start in range(0, len(TEXT), size)]
     sentences = [sentence for piece in pieces for sentence in cutter.add(piece)]
     assert sentences + cutter.finish() == SENTENCES
@@ -28,7 +44,7 @@ def test_sentences_do_not_depend_on_the_pieces(size: int) -> None:
 
 
 def test_a_sentence_is_complete_with_the_word_after_it() -> None:
-    cutter = SentenceCutter(sentence_ends)
+    cutter = SentenceCutter(ended_sentences)
     assert cutter.add("Good morning. It") == []
     assert cutter.add(" is") == ["Good morning."]
     assert len(cutter) == len(" It is")
@@ -36,17 +52,17 @@ def test_a_sentence_is_complete_with_the_word_after_it() -> None:
 
 
 def test_lines_without_words_are_left_out() -> None:
-    cutter = SentenceCutter(sentence_ends)
+    cutter = SentenceCutter(ended_sentences)
     assert cutter.add("One.\n\n ... \nTwo.\n") == ["One.", "Two."]
     assert cutter.add("?!") == [] and cutter.finish() == []
 
 
 def test_a_number_is_a_word() -> None:
-    cutter = SentenceCutter(sentence_ends)
+    cutter = SentenceCutter(ended_sentences)
     assert cutter.add("12.\n") == ["12."]
 
 
 @pytest.mark.parametrize("text", ["One.\tTw", "Yes!No", "One. Tw"])
 def test_half_a_word_completes_nothing(text: str) -> None:
-    cutter = SentenceCutter(sentence_ends)
+    cutter = SentenceCutter(ended_sentences)
     assert cutter.add(text) == [] and len(cutter) == len(text)

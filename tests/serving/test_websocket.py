@@ -20,7 +20,7 @@ from tests.serving.conftest import LONG, reference, running_engine
 pytestmark = pytest.mark.slow
 PATH = "/v1/audio/speech/stream"
 SENTENCES = ["Yes!", "It is nine.", "Good morning."]
-TEXT = " ".join(SENTENCES)
+TEXT = f"{SENTENCES[0]}\n* * *\n{SENTENCES[1]} {SENTENCES[2]}\n🙂"
 PATIENCE = 120  # seconds
 
 

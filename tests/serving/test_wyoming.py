@@ -57,6 +57,16 @@ def test_a_whole_text_is_spoken_after_an_error_within_a_stream(engine: Engine) -
     assert any(len(event.payload or b"") > 0 for event in events)
 
 
+def test_a_text_without_words_has_no_audio(engine: Engine) -> None:
+    from wyoming.tts import Synthesize
+
+    async def steps(client: Any) -> list[Any]:
+        await client.write_event(Synthesize("***").event())
+        return await read_until(client, "audio-stop")
+
+    assert [event.type for event in with_client(engine, steps)] == ["audio-start", "audio-stop"]
+
+
 def test_more_events_than_are_read_ahead_are_answered(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     from wyoming.info import Describe
 

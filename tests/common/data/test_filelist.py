@@ -115,13 +115,12 @@ def test_all_missing_files_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_phrases_are_lines_and_all_bad_ones_are_reported_at_once(tmp_path: Path) -> None:
-    content = "\ufeffThe first | phrase.\r\n  Second.\u2028Still second. \r\n\r\n"
+    content = "\ufeffThe first | phrase.\r\n \t\n  Second.\u2028Still second. \r\n\r\n"
     path = write(tmp_path / "phrases.txt", content)
-    assert read_phrases(path) == ["The first | phrase.", "Second.\u2028Still second."]
-    path = write(tmp_path / "phrases.txt", b"\nOne.\n \t\nTwo.\xff\nThree.\n")
+    assert read_phrases(path) == ["The first | phrase.", "", "Second.\u2028Still second."]
+    path = write(tmp_path / "phrases.txt", b"\nOne.\xff\n \t\nTwo.\xff\nThree.\n")
     assert failure(read_phrases, path).splitlines() == [
-        f"{path}:1: blank line, expected a phrase: remove the line",
-        f"{path}:3: blank line, expected a phrase: remove the line",
+        f"{path}:2: byte 0xff at column 5 is not UTF-8",
         f"{path}:4: byte 0xff at column 5 is not UTF-8",
     ]
 

@@ -111,7 +111,7 @@ class Batches(Reader):
 
 def in_pieces(text: str, limit: int, options: dict) -> list[Piece]:
     parts = text.split("-") if limit and len(text) > limit else [text]
-    return [Piece(part, 0.5) for part in parts]
+    return [Piece(part, 0.5 if number else 0.0) for number, part in zip(range(len(parts))[::-1], parts, strict=True)]
 
 
 def encode_joined(texts: list[str], options: dict) -> tuple[Tensor, Tensor]:

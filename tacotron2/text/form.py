@@ -1,0 +1,279 @@
+"""The form of a text: markup removed, and the text divided where a sentence ends for other reasons than its words.
+
+    read_form("# News\n\nIt **rains**.[pause:1s]Stay in.")
+    blocks "News", "It rains." with a pause of 1 s, and "Stay in."
+
+HTML tags and entities, Markdown, and of SSML <speak>, <p>, <s> and <break>. Headings, list items, paragraphs and short lines are
+blocks, each spoken by itself. Braces that hold no ARPAbet are characters like others.
+
+All patterns take linear time: each trial ends at the next sign that could begin another one.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from common.data.transliteration import to_ascii
+from common.errors import DataError, shorten
+from common.spec import SENTENCE_PAUSE
+from tacotron2.text.alphabet import Alphabet
+from tacotron2.text.markdown import BLOCK_START, HEADING, remove_markdown
+from tacotron2.text.sentences import CLAUSE_PAUSE, COMMA_PAUSE, ends_sentence, find_ends
+from tacotron2.text.sequence import plain_braces
+
+PAUSE = 0.5  # seconds of [pause]
+LONGEST_PAUSE, MOST_PAUSES = 60.0, 600.0  # seconds of one pause, and of all pauses of a text
+_STRENGTHS = {
+    **{"none": 0.0, "x-weak": 0.1, "weak": COMMA_PAUSE, "medium": CLAUSE_PAUSE},
+    **{"strong": SENTENCE_PAUSE, "x-strong": 2 * SENTENCE_PAUSE},
+}
+_SECONDS = re.compile(
+    r"\s*\+?([0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})\s*(ms|msecs?|milliseconds?|s|secs?|seconds?)?\s*", re.I
+)
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+BLOCKS = _names("""
+address article aside blockquote body br button caption center dd details dialog div dl dt fieldset figcaption figure footer form
+h1 h2 h3 h4 h5 h6 head header hr html legend li main menu nav ol option p pre section select speak summary table tbody td tfoot th
+thead title tr ul
+""")
+_INLINE = _names("""
+a abbr acronym area audio b base bdi bdo big canvas cite code col colgroup data datalist del dfn em embed font i iframe img input
+ins kbd label link map mark meta meter noscript object output param picture progress q rp rt ruby s samp script slot small source
+span strike strong style sub sup svg template textarea time track tt u var video wbr
+""")
+_SSML = _names("emphasis lang lexicon metadata phoneme prosody say-as token voice w")
+
+LETTERS = {
+    name[0].upper(): name[2:]
+    for name in _names("""
+a=ay b=bee c=see d=dee e=ee f=eff g=gee h=aitch i=eye j=jay k=kay l=ell m=em n=en o=oh p=pee q=cue r=are s=ess t=tee u=you v=vee
+w=double-you x=ex y=why z=zee
+""")
+}
+
+_BREAK, _PAUSE = "\n\n", "\x1d"  # the second stands for a pause while tags are replaced; texts have none of their own
+_MARKED = re.compile(r"[<&\[\\{}\n\r*_`~#>|•‣◦▪●·\x0b\x0c\x1d\x85\u2028\u2029]|\A\s*[-+]\s")
+_LINE_BREAK = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_HIDDEN = re.compile(r"<(?:!--|(script|style)\b[^<>]*>)", re.I)
+_ENDS_OF_HIDDEN = {
+    name: re.compile(end, re.I) for name, end in {"": "-->", "script": r"</script\s*>", "style": r"</style\s*>"}.items()
+}
+_RAISED = re.compile(
+    r"(?<=[0-9])<sup>([−-]?)([0-9]{1,3})</sup>|(?<=\bm)<sup>()([23])</sup>|(?<=[cmk]m)<sup>()([23])</sup>", re.I
+)
+_RAISED_DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_ATTRIBUTES = r"[\s/](?:(?:[^<>\"']|\"[^\"<]*\"|'[^'<]*')*|[^<>]*)"
+_TAG = re.compile(
+    rf"\[[ \t]*pause(?:[ \t]*:([^\[\]\n]{{0,60}}))?\]|<(/?)([A-Za-z][A-Za-z0-9:._-]*)({_ATTRIBUTES})?>|<[!?][^<>]*>",
+    re.I,
+)
+_FIRST_MARK = re.compile(r"[.,;:!?…]+(?=\s|\Z)")
+_ATTRIBUTE = re.compile(r"\b(time|strength)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s/>]*))", re.I)
+
+
+class Block(NamedTuple):
+    """A part of a text that is spoken by itself, and the seconds of silence that the text demands after it; None: as usual."""
+
+    text: str
+    pause: float | None = None
+
+
+class Form(NamedTuple):
+    """The blocks of a text, the silence before them, the characters that are left out, and what has no effect."""
+
+    blocks: list[Block]
+    lead: float = 0.0
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_form(text: str, alphabet: Alphabet) -> Form:
+    """Read the form of a text. Raises DataError for a pause out of range, and for braces that nearly hold ARPAbet."""
+    if not _MARKED.search(text):
+        return Form([Block(text)])
+    text, braces = plain_braces(text, alphabet)
+    text = _LINE_BREAK.sub("\n", text.replace(_PAUSE, " "))
+    tags = _Tags("".join(_visible(text)) if "<" in text else text)
+    text = tags.replace(remove_markdown(_RAISED.sub(_raise, tags.text)))
+    blocks: list[Block] = []
+    lead = 0.0
+    for part, pause in zip(text.split(_PAUSE), [*tags.pauses, None]):
+        mark = _FIRST_MARK.match(part)
+        if mark and blocks:  # "Wait[pause:1s]." ends before the pause
+            blocks[-1] = blocks[-1]._replace(text=f"{blocks[-1].text}{mark[0]}")
+            part = part[mark.end() :]
+        blocks += [Block(_decode(block)) for block in _blocks(part)]
+        if pause is None:
+            continue
+        if blocks:
+            blocks[-1] = blocks[-1]._replace(pause=(blocks[-1].pause or 0.0) + pause)
+        else:
+            lead += pause
+    return Form(blocks, lead, braces, tuple(dict.fromkeys(tags.notes)))
+
+
+def _visible(text: str) -> Iterator[str]:
+    """Yield a text without comments, and without scripts and styles and their contents. Those that do not end stay."""
+    place = 0
+    endless: set[str] = set()
+    for opening in _HIDDEN.finditer(text):
+        kind = (opening[1] or "").lower()
+        if opening.start() < place or kind in endless:
+            continue
+        if (end := _ENDS_OF_HIDDEN[kind].search(text, opening.end())) is None:
+            endless.add(kind)
+            continue
+        yield text[place : opening.start()]
+        place = end.end()
+    yield text[place:]
+
+
+def _raise(match: re.Match[str]) -> str:
+    minus, digits = (group for group in match.groups() if group is not None)
+    return ("⁻" if minus else "") + digits.translate(_RAISED_DIGITS)
+
+
+class _Tags:
+    """Replaces the tags of a text; collects its pauses in seconds, and notes on what has no effect."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.pauses, self.notes = text, list[float](), list[str]()
+        self._closed = {name.lower() for name in re.findall(r"</([A-Za-z][A-Za-z0-9:._-]*)", text)}
+        self._is_ssml = re.search(r"<speak\b", text, re.I) is not None
+
+    def replace(self, text: str) -> str:
+        """Replace tags by nothing, by the end of a block, or by the sign of a pause. Raises DataError for a pause out of range."""
+        text = _TAG.sub(self._replacement, text)
+        if (total := sum(self.pauses)) > MOST_PAUSES:
+            raise DataError(
+                f"text: pauses of {total:.10g} s in all, expected at most {MOST_PAUSES:g} s: divide the text"
+            )
+        return text.replace("<![CDATA[", "").replace("]]>", "") if "<![CDATA[" in text else text
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        whole, value, closing, name, attributes = match[0], match[1], match[2], match[3], (match[4] or "").strip()
+        if whole[0] == "[":
+            is_pause = value is None or value.strip()[:1] in tuple("0123456789+-.")
+            return self._pause(whole, value or str(PAUSE)) if is_pause else whole
+        if name is None:
+            return whole if whole.startswith("<![") else ""
+        name = name.lower()
+        if name == "break":
+            return "" if closing else self._break(whole, attributes)
+        has_form = not attributes or "=" in attributes or attributes == "/"
+        if len(name) == 1 and not has_form:  # if a <b and c> d
+            return whole
+        if name in BLOCKS or (self._is_ssml and name == "s"):
+            return _BREAK
+        if name in _SSML or ":" in name or (self._is_ssml and not closing):
+            self.notes += [] if closing else [f"<{name}> of SSML has no effect"]
+            return ""
+        is_xml = bool(attributes) and has_form
+        return "" if name in _INLINE or is_xml or name in self._closed else whole
+
+    def _break(self, whole: str, attributes: str) -> str:
+        values = {found[1].lower(): found[2] or found[3] or found[4] or "" for found in _ATTRIBUTE.finditer(attributes)}
+        if "time" in values:
+            return self._pause(whole, values["time"])
+        strength = values.get("strength", "medium").lower()
+        if strength not in _STRENGTHS:
+            raise DataError(f"text: {shorten(whole)!r}: expected strength {', '.join(_STRENGTHS)}")
+        return self._pause(whole, str(_STRENGTHS[strength]))
+
+    def _pause(self, whole: str, value: str) -> str:
+        found = _SECONDS.fullmatch(value)
+        seconds = float(found[1]) / (1000 if (found[2] or "s")[0] in "mM" else 1) if found else -1.0
+        if not 0 <= seconds <= LONGEST_PAUSE:
+            example = "[pause:0.5s]" if whole[0] == "[" else '<break time="500ms"/>'
+            raise DataError(f"text: {shorten(whole)!r}: expected 0 to {LONGEST_PAUSE:g} s, as in {example}")
+        self.pauses.append(seconds)
+        return _PAUSE
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Yield the blocks of a text without markup: its lines, joined where wrapped prose runs on."""
+    lines: list[str] = []
+    for line in (line.strip() for line in f"{text}\n".split("\n")):
+        if line:
+            lines.append(line)
+        if lines and (not line or ends_sentence(line)):
+            yield " ".join(lines)
+            lines = []
+
+
+def join_blocks(blocks: Sequence[Block]) -> str:
+    """Join blocks to one text, in which each is a sentence, or a clause if a pause follows it."""
+    parts: list[str] = []
+    before: float | None = None
+    for text, pause in blocks:
+        if parts and parts[-1][-1:].isalnum():
+            parts.append("." if before is None else ",")
+        parts += [" ", text] if parts else [text]
+        before = pause
+    return "".join(parts)
+
+
+def name_letter(text: str) -> str:
+    """Write a letter without other words as its name, which voices can say: "A" is "ay."."""
+    letters = [character for character in text if character.isalnum()]
+    if len(letters) != 1 or "{" in text or (name := LETTERS.get(to_ascii(letters[0]).upper())) is None:
+        return text
+    return text.replace(letters[0], name if len(text.strip()) > 1 else f"{name}.")
+
+
+def _decode(text: str) -> str:
+    return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text
+
+
+# --- a text that arrives in parts ---
+
+# Markup whose end has arrived, and markup that may still end. Both have a longest length, so that no reader waits without end.
+_MARKUP = re.compile(
+    r"\{[^{}\n]{0,200}\}|</?(?P<name>[A-Za-z][A-Za-z0-9:._-]{0,60})(?:[\s/][^<>]{0,500})?>|<[!?][^<>]{0,500}>"
+    r"|\[[ \t]{0,9}pause[^\[\]\n]{0,60}\]|\v",
+    re.I,
+)
+_OPEN = re.compile(r"(?:\{[^{}\n]{0,200}|<(?:[A-Za-z/!?][^<>]{0,570})?|\[[^\[\]\n]{0,80})\Z")
+_BLOCK_END = "\v"
+
+
+def ended_sentences(text: str, column: int = 0, is_whole: bool = False) -> list[int]:
+    """List the ends of the sentences of a text that arrives in parts, where its blocks and lines end, too.
+
+    Args:
+        text: what has arrived since the last of these ends.
+        column: the characters of its first line before it.
+        is_whole: True if nothing follows. Otherwise, what may depend on what follows is no end yet.
+    """
+    masked = _MARKUP.sub(_mask, text)
+    if not is_whole:
+        still_open = _OPEN.search(masked)
+        masked = masked[: still_open.start()] if still_open else masked
+        masked = masked[: len(masked) - len(re.split(r"\s", masked)[-1])]
+
+    def is_line_end(place: int) -> bool:
+        start = masked.rfind("\n", 0, place) + 1
+        line, before = text[start:place], 0 if start else column
+        if masked[place] == _BLOCK_END or ends_sentence(line, before + len(line.rstrip())):
+            return True
+        return (not before and HEADING.match(line) is not None) or BLOCK_START.match(
+            text, place + 1, len(masked)
+        ) is not None
+
+    return find_ends(masked, is_line_end)
+
+
+def _mask(markup: re.Match[str]) -> str:
+    """Replace {ARPAbet} by letters and other markup by spaces, of the same length, with a sign at the end of a block."""
+    if markup[0][0] == "{":
+        return "X" * len(markup[0])
+    return " " * (len(markup[0]) - 1) + (_BLOCK_END if (markup["name"] or "").lower() in BLOCKS else " ")
