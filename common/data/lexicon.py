@@ -34,7 +34,8 @@ class Lexicon:
         """Raise one DataError for the entries whose ARPAbet `encode` refuses, as it does with BadRows."""
         written = [word for word, spoken in self.entries.items() if "{" in spoken or "}" in spoken]
         try:
-            encode([self.entries[word] for word in written])
+            if written:
+                encode([self.entries[word] for word in written])
         except BadRows as error:
             places = {word: self.places.get(word, f"lexicon: {word!r}") for word in written}
             raise DataError(
