@@ -282,7 +282,7 @@ class Synthesizer:
 
     def words(self, text: str, speech: Speech) -> list[Word]:
         """List the words of a text with the seconds in which this voice's `speech` of it speaks them. Marks alone are no words."""
-        return list_words(text, speech, self.symbols)
+        return list_words(acoustic_stages(self.acoustic).written(text, self.acoustic.options), speech, self.symbols)
 
     def unspoken(self, text: str) -> list[str]:
         """List the characters of a text that the model has no symbol for."""

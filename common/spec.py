@@ -118,6 +118,8 @@ class AcousticInference:
     sentence_ends: Callable[[str, int, bool], list[int]] = field(default=_line_ends)
     # a text -> its characters that are not spoken
     unspoken: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
+    # a text -> its words as written, without markup
+    written: Callable[[str, Options], str] = field(default=lambda text, options: text)
     # a text -> sentences on what it demands in vain
     notes: Callable[[str, Options], list[str]] = field(default=lambda text, options: [])
     # a text of training data -> its characters that have no symbol

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from common.arguments import LARGEST_SEED
-from common.inference.stages import join_pieces
+from common.inference.stages import acoustic_stages, join_pieces
 from common.inference.words import Timetable, Word
 from common.spec import Piece
 from serving.config import ServingConfig
@@ -109,7 +109,9 @@ class SpeechStream:
         if self._drafts and self._timetable is None:
             assert self._synthesizer is not None
             texts = [piece.text for piece in self.pieces]
-            self._timetable = Timetable(self.request.text, texts, self._synthesizer.symbols)
+            acoustic = self._synthesizer.acoustic
+            text = acoustic_stages(acoustic).written(self.request.text, acoustic.options)
+            self._timetable = Timetable(text, texts, self._synthesizer.symbols)
         words = []
         while self._drafts and self._timetable:
             start, draft = self._drafts.popleft()

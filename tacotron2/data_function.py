@@ -323,6 +323,17 @@ def unspoken(text: str, options: Options) -> list[str]:
     return list(dict.fromkeys([*form.left_out, *(character for some in dropped for character in some)]))
 
 
+def written(text: str, options: Options) -> str:
+    """Return the words of a text as written, without markup. A text with mistakes stays."""
+    config = from_options(Tacotron2DataConfig, options)
+    if config.text_reading == TEXT_READINGS[1]:
+        return text
+    try:
+        return " ".join(block.text for block in read_form(text, config.alphabet).blocks)
+    except DataError:
+        return text
+
+
 def notes(text: str, options: Options) -> list[str]:
     """List what a text for inference demands in vain. Raises DataError as encode does."""
     return list(from_options(Tacotron2DataConfig, options).form(text, needs_words=False).notes)

@@ -20,6 +20,7 @@ from tacotron2.data_function import (
     pieces,
     spell,
     unspoken,
+    written,
 )
 from tacotron2.fast.table import WAYS
 from tacotron2.guard import DecodingGuard
@@ -171,6 +172,7 @@ SPEC = ModelSpec(
         pieces=pieces,
         unspoken=unspoken,
         sentence_ends=ended_sentences,
+        written=written,
         notes=notes,
         dropped=find_dropped,
         guard=use_guard,
