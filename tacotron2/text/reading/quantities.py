@@ -1,177 +1,12 @@
-"""Rules of reader.py for dates, times, telephone numbers and other groups of digits, and money.
-
-A rule has three parts: where it begins, a pattern, and a function from the pattern's groups to words. It begins at digits ("0"), at
-capitals or small letters at the start of a word ("A", "a"), at spaces (" ") or at other signs ("-"). Rules are tried in the order
-of the list, so more specific patterns come first. Every pattern reads a bounded stretch of text or consumes all that it reads, so
-that time grows linearly with the length of a text.
-"""
+"""Rules of reader.py for money, and for telephone numbers, codes and other groups of digits."""
 
 from __future__ import annotations
 
-import calendar
-from collections.abc import Callable
+import re
 
-from tacotron2.text.reading.numbers import (
-    MONTHS,
-    cardinal,
-    decimal,
-    digits,
-    groups_of_digits,
-    number_or_year,
-    ordinal,
-    two_digits,
-    year,
-)
-
-Rule = tuple[str, str, Callable[..., str]]
-
-# Patterns of numbers: whole ones, and those with a point.
-INTEGER = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,11}(?![0-9]|,[0-9])|[0-9]{1,36}(?![0-9]))"
-NUMBER = rf"(?:{INTEGER}(?:\.[0-9]{{1,40}}(?![0-9]))?|(?<![\w.])\.[0-9]{{1,40}}(?![0-9]))"
-DASH = r"\s?[-–]\s?"
-
-_MONTH_NAMES = (
-    r"Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
-    r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
-)
-MONTH = rf"(?:{_MONTH_NAMES}|{_MONTH_NAMES.upper()})"
-_DAY = r"(?:0?[1-9]|[12][0-9]|3[01])"
-_MONTH_DIGITS = r"(?:0?[1-9]|1[0-2])"
-_YEAR = r"[12][0-9]{3}(?![0-9]|[,.][0-9])"
-SUFFIX = r"(?:st|nd|rd|th|ST|ND|RD|TH)"
-NO_MORE = r"(?![A-Za-z0-9:%°/]|[.,][0-9])"  # after a number that is not part of a longer token
-
-# The point of an abbreviation stays if it also ends the sentence. These capitalised words follow it within a sentence.
-_WITHIN = (
-    r"Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-    r"|(?:EST|EDT|CST|CDT|MST|MDT|PST|PDT|ET|CT|MT|PT|GMT|UTC|AD|BC|Eastern|Central|Mountain|Pacific)\b"
-)
-POINT = rf"(?:\.(?![\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?!{_WITHIN})[A-Z])))?"
-
-
-def month(name: str) -> str:
-    """Full name of a month from its abbreviation or its number."""
-    if name.isdigit():
-        return MONTHS[int(name) - 1]
-    return next(full for full in MONTHS if full[:3] == name[:3].capitalize())
-
-
-# --- dates ---
-
-
-def _date(name: str, day: str, in_year: str | None = None, last_day: str | None = None) -> str:
-    until = f" to {ordinal(last_day)}" if last_day else ""
-    return f"{month(name)} {ordinal(day)}{until}" + (f", {year(in_year)}" if in_year else "")
-
-
-def _numeric_date(month_number: str, day: str, number: str, written: str = "mdy") -> str:
-    """Date in digits, with two-digit years between 1950 and 2049; three numbers if the month has no such day.
-
-    `written` is the order of month, day and year in the text.
-    """
-    in_year = number if len(number) == 4 else f"{'19' if number >= '50' else '20'}{number}"
-    if int(day) > calendar.monthrange(int(in_year), int(month_number))[1]:
-        numbers = {"m": cardinal(month_number), "d": cardinal(day), "y": number_or_year(number)}
-        return ", ".join(numbers[part] for part in written)
-    return _date(month_number, day, in_year)
-
-
-def _day_month(article: str | None, day: str, name: str, in_year: str | None) -> str:
-    return f"{article or 'the'} {ordinal(day)} of {month(name)}" + (f", {year(in_year)}" if in_year else "")
-
-
-def _year_and_number(first: str, second: str) -> str:
-    """Month or range of years: "2021-03" is a month; "1914-18", "2008-09" and "1999-00" are ranges."""
-    if second <= first[2:] and 1 <= int(second) <= 12:
-        return f"{month(second)} {year(first)}"
-    century = int(first[:2]) + (second < first[2:])
-    return f"{year(first)} to {year(f'{century}{second}') if second[0] == '0' else cardinal(second)}"
-
-
-def _era(number: str, letters: str) -> str:
-    return f"{year(number)} {' '.join(letters.replace('.', ''))}"
-
-
-_DATES: list[Rule] = [
-    # 2021-03-04, 2021/03/04
-    ("0", rf"({_YEAR})[-/]({_MONTH_DIGITS})[-/]({_DAY})(?![0-9/-])", lambda y, m, d: _numeric_date(m, d, y, "ymd")),
-    # 3/4/2021 and 3/4/21: month, day, year
-    ("0", rf"({_MONTH_DIGITS})/({_DAY})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])", _numeric_date),
-    # 25/12/2021 can only be day, month, year
-    (
-        "0",
-        rf"({_DAY})/({_MONTH_DIGITS})/([0-9]{{4}}|[0-9]{{2}})(?![0-9/])",
-        lambda d, m, y: _numeric_date(m, d, y, "dmy"),
-    ),
-    # 31.12.2021: day, month, year
-    ("0", rf"({_DAY})\.({_MONTH_DIGITS})\.({_YEAR})", lambda d, m, y: _numeric_date(m, d, y, "dmy")),
-    # on 3/4: without "on" it is a fraction
-    ("0", rf"(?<=\b[Oo]n\s)({_MONTH_DIGITS})/({_DAY})(?![0-9/]|[.,][0-9]|-[A-Za-z]|\sof\b)", _date),
-    # 03-04-2021, as with slashes
-    ("0", rf"({_MONTH_DIGITS})-({_DAY})-({_YEAR})(?![0-9-])", _numeric_date),
-    # March 3, 1998; Mar. 3rd; March 3-5
-    (
-        "A",
-        rf"\b({MONTH})\.?\s({_DAY}){SUFFIX}?{NO_MORE}(?:{DASH}({_DAY}){SUFFIX}?{NO_MORE})?(?:,?\s({_YEAR}))?",
-        lambda m, d, last, y: _date(m, d, y, last),
-    ),
-    # 3 March 1998
-    ("0Aa", rf"(?:\b([Tt]he)\s)?({_DAY}){SUFFIX}?\s({MONTH})\b{POINT}(?:,?\s({_YEAR}))?", _day_month),
-    # Mar. 1998
-    ("A", rf"\b({MONTH})\.?(,?)\s({_YEAR})", lambda m, comma, y: f"{month(m)}{comma} {year(y)}"),
-    # 2021-03, 1914-18
-    ("0", r"((?:1[1-9]|20)[0-9]{2})[-–]([0-9]{2})(?![0-9%-]|[.,/:][0-9])", _year_and_number),
-    # in 1066: anywhere else, eleventh-century years are plain numbers
-    (
-        "0",
-        rf"(?:(?<=\b[Ii]n\s)|(?<=\b[Ss]ince\s)|(?<=\b[Yy]ear\s)|(?<=\b[Uu]ntil\s)|(?<=\b[Aa]round\s)|(?<=\bAD\s))(10[0-9]{{2}}){NO_MORE}",
-        year,
-    ),
-    # 44 BC, 1066 A.D.
-    ("0", rf"([0-9]{{1,4}})\s?((?:BCE?|CE|AD)\b|(?:B\.C(?:\.E)?|C\.E|A\.D)(?=\.){POINT})", _era),
-]
-
-# --- times ---
-
-_NOON = rf"(?:\s?([AaPp])(?:\.\s?[Mm]\b{POINT}|[Mm]\b))"
-
-
-def _time(hour: str, minute: str, second: str | None, half: str | None, noon: str | None) -> str:
-    words = _hour_and_minute(int(hour), minute, bool(half) or noon is not None)
-    if second and int(second):
-        words += f" and {cardinal(str(int(second)))} second{'' if int(second) == 1 else 's'}"
-    return words + (f" {half.upper()} M" if half else "")
-
-
-def _hour_and_minute(hour: int, minute: str, has_half: bool) -> str:
-    """Name of a time of day. Full hours end in o'clock, unless A M or P M follows."""
-    name = cardinal(str(hour))
-    if minute != "00":
-        return f"{name} {two_digits(minute)}"
-    if hour == 0:
-        return "midnight"
-    if hour > 12:
-        return f"{name} hundred"
-    return name if has_half else f"{name} o'clock"
-
-
-_TIMES: list[Rule] = [
-    # 6:45 p.m., 6:05, 10:00, 12:00 noon, 18:30, 2:05:30
-    (
-        "0",
-        rf"([01]?[0-9]|2[0-4]):([0-5][0-9])(?::([0-5][0-9]))?(?![0-9]|[:.][0-9])"
-        rf"(?:{_NOON}|((?=\s(?:noon|midnight|hours|o['’]clock)\b))|)",
-        _time,
-    ),
-    # 6.45 p.m.
-    ("0", rf"(1[0-2]|0?[1-9])\.([0-5][0-9]){_NOON}", lambda hour, minute, half: _time(hour, minute, None, half, None)),
-    # 7am, 7 p.m.
-    ("0", rf"(1[0-2]|0?[1-9]){_NOON}", lambda hour, half: _time(hour, "00", None, half, None)),
-    # 12:00:00:00 and other groups that are not a time
-    ("0", r"(?<![0-9])(?<![0-9]:)([0-9]+(?::[0-9]+){2,})", lambda number: ", ".join(map(cardinal, number.split(":")))),
-    # 16:9, 1:100
-    ("0", rf"([0-9]{{1,9}}):([0-9]{{1,9}}){NO_MORE}", lambda one, other: f"{cardinal(one)} to {cardinal(other)}"),
-]
+from tacotron2.text.reading.numbers import cardinal, decimal, digits, groups_of_digits, number_or_year, two_digits
+from tacotron2.text.reading.patterns import AFTER_ARTICLE, BEFORE_NOUN, DASH, NUMBER, Rule, any_of, behind
+from tacotron2.text.reading.tables import CODES, MANY, SIGNED, UNITS, WORDS_AND_UNITS
 
 # --- digits in groups ---
 
@@ -201,21 +36,129 @@ def _video_format(number: str, letter: str) -> str:
     return f"{cardinal(number[:-2])} {two_digits(number[-2:])} {letter.upper()}"
 
 
+# --- codes: digit by digit ---
+
+# What is always a code, and what is one with four digits or more.
+_SECRETS = (
+    r"OTP|PIN|PINs?\scode|[Pp]asscode|[Pp]assword|CVV|CVC|(?:(?:[Vv]erification|[Ss]ecurity|[Aa]ccess|[Cc]onfirmation|[Aa]ctivation"
+    r"|[Pp]romo|[Aa]rea|[Zz]ip|ZIP|[Pp]ostal|[Ee]rror|[Pp]ass|[Ll]ogin)\s)?[Cc]ode|[Ee]rror|[Ee]xtension|[Zz]ip|ZIP"
+)
+_NUMBERED = (
+    r"[Oo]rder|[Ii]nvoice|[Tt]icket|[Cc]ase|[Bb]ooking|[Rr]eservation|[Rr]eference|[Rr]ef|[Cc]onfirmation|[Tt]racking|[Aa]ccount|[Aa]cct"
+    r"|[Cc]ustomer|[Mm]ember|[Ss]erial|[Pp]olicy|[Cc]laim|[Rr]eceipt|[Tt]ransaction|[Pp]urchase|[Ii]tem|[Mm]odel|[Pp]art|ID|[Uu]ser|SKU|PO"
+    r"|[Rr]outing|[Pp]assport|[Ll]icense|[Pp]arcel|[Ss]hipment|[Pp]hone"
+)
+_NUMBER_SIGN = r"(?:\s?\#\s?|\s(?:number|Number|no\.|No\.|ID|id|code)(?:\sis)?[:\s]\s?\#?|\s(?:is|was)[:\s]\s?\#?|:\s?\#?)"
+_NOT_COUNTED = r"(?![0-9]|[.,:/][0-9]|[%°]|\s(?:of|[a-z]{3,}s)\b)"  # order 5000 units
+_CODE = rf"([A-Z]{{0,3}}-?)([0-9]{{3,12}}){_NOT_COUNTED}"
+_NOT_A_YEAR = r"(?!(?:1[5-9]|20)[0-9]{2}\b)"
+
+
+def _code(words: str, letters: str, number: str) -> str:
+    """Code digit by digit; 404 too, but 200 is two hundred, and order 5000 five thousand."""
+    is_round = number[0] != "0" and (len(number) == 3 and number.endswith("00") or number.endswith("000"))
+    words = re.sub("[Nn]o\\.", "number", words.replace("#", "")).rstrip()
+    return " ".join(filter(None, (words, letters, cardinal(number) if is_round else digits(number))))
+
+
+def _flight(words: str, airline: str | None, number: str) -> str:
+    letters = " ".join(airline or "")
+    return f"{words} {letters} {digits(number) if len(number) > 2 else cardinal(number)}".replace("  ", " ")
+
+
+def _pairs(number: str) -> str:
+    """Four digits in pairs, ten ninety-nine; three as seven forty-seven."""
+    return f"{cardinal(number[:-2])} {two_digits(number[-2:])}" if number[-2:] != "00" else f"{cardinal(number[:-2])} hundred"
+
+
+_PARTS = ('~section ', '~chapter ', '~page ', '~problem ', '~exercise ', '~question ', '~article ', '~part ', '~lesson ', '~rule ')
+
+_CODES: list[Rule] = [
+    # OTP 482913, PIN: 0042, the code is 7391
+    ("Aa", rf"\b((?:{_SECRETS})(?:{_NUMBER_SIGN}|\s)){_CODE}", _code),
+    # order 48213, invoice no. 20391, account #1234
+    ("Aa", rf"\b((?:{_NUMBERED}){_NUMBER_SIGN}){_CODE}", _code),
+    ("Aa", rf"\b((?:{_NUMBERED})\s)(?=[A-Z]{{0,3}}-?[0-9]{{4}}){_NOT_A_YEAR}{_CODE}", _code),
+    # card ending 8876, account ending in 0192, but not the year ending 2019
+    (
+        "Aa",
+        r"\b((?:[Cc]ard|[Aa]ccount|[Aa]cct|[Nn]umber|[Pp]hone|Visa|Mastercard|MasterCard|Amex|IBAN)"
+        r"(?:\snumber)?(?:\s(?:is|that))?\s(?:ending|ends)\s(?:in\s|with\s)?)()([0-9]{3,6})\b",
+        _code,
+    ),
+    ("a", rf"\b((?:ending|ends)\s(?:in\s|with\s)?)(){_NOT_A_YEAR}([0-9]{{4}})\b(?![.,:/][0-9])", _code),
+    # flight 1549, Flight UA 245, flight BA2490
+    ("Aa", r"\b([Ff]lights?(?:\s(?:number|no\.))?)\s([A-Z]{2}(?=\s?[0-9]))?\s?([0-9]{1,4})\b(?![.,:/][0-9]|\s[a-z]{4,}s\b)", _flight),
+    # 0x1F, #FF8800
+    ("0", r"0[xX]([0-9A-Fa-f]{1,16})\b", lambda number: f"zero X {_hexadecimal(number)}"),
+    ("-", r"#(?=[0-9A-Fa-f]{0,5}[0-9])([0-9A-Fa-f]{6})\b(?<!#[0-9]{6})", lambda number: f"hash {_hexadecimal(number)}"),
+    # two 1099s, Form 1040
+    ("0", r"(10(?:40|95|98|99))['’]?s\b", lambda number: f"{_pairs(number)}s"),
+    ("0", rf"{behind('~form ', '~a ', '~IRS ')}(10(?:40|95|98|99))\b(?![.,:/][0-9])(?=-?[A-Z]|\s(?:form|tax)|[^\w-]|\Z)", _pairs),
+    ("0", r"(10(?:40|95|98|99))(?=-[A-Z])", _pairs),
+    # Boeing 747-400, A320-200: no ranges
+    ("0", r"(7[0-8]7)-([0-9]{1,3})\b(?!-)", lambda kind, variant: f"{_pairs(kind)} {_variant(variant)}"),
+    ("A", r"\bA(3[0-9]{2})-([0-9]{1,4})\b(?!-)", lambda kind, variant: f"A {_pairs(kind)} {_variant(variant)}"),
+    # version 3-2
+    (
+        "0",
+        rf"{behind('~version ', '~model ', '~figure ', '~table ', '~exhibit ', '~fig. ', '~apartment ', '~unit ', '~apt ', '~apt. ')}"
+        r"([0-9]{1,4})-([0-9]{1,4})\b(?!-)",
+        lambda first, last: f"{cardinal(first)} dash {cardinal(last)}",
+    ),
+    (
+        "0",
+        rf"{behind(*_PARTS)}([0-9]{{1,4}})-([0-9]{{1,4}})\b(?!-)",
+        lambda first, last: f"{cardinal(first)} {'dash' if int(first) > int(last) else 'to'} {cardinal(last)}",
+    ),
+]
+
+
+def _hexadecimal(number: str) -> str:
+    return " ".join(digits(character) if character.isdigit() else character.upper() for character in number)
+
+
+def _variant(number: str) -> str:
+    return f"{cardinal(number[0])} hundred" if len(number) == 3 and number.endswith("00") else cardinal(number)
+
+
+def _telephone(number: str, extension: str | None = None) -> str:
+    """Digits of a telephone number, with or without an extension: 555-555-5678 x12."""
+    plus = "plus " if number.startswith("+") else ""
+    if extension is None:
+        return plus + groups_of_digits(number)
+    return f"{plus}{groups_of_digits(number)} extension {cardinal(extension) if len(extension) < 3 else digits(extension)}"
+
+
+_EXTENSION = r"(?:,?\s?(?:x|[Ee]xt\.?)\s?([0-9]{1,6})\b)?"
+
 _GROUPS: list[Rule] = [
-    # (555) 123-4567, +1 555-123-4567, 1.555.123.4567
+    # (555) 123-4567, (555)-123-4567, +1 555-123-4567, 1.555.123.4567, 555 123 4567 x12
     (
         "0-",
-        r"(\+?)((?:1[-.\s])?(?:\([0-9]{3}\)\s?[0-9]{3}[-.\s]|[0-9]{3}[-.\s][0-9]{3}[-.])[0-9]{4})(?![0-9])",
-        lambda plus, number: ("plus " if plus else "") + groups_of_digits(number),
+        r"(\+?(?:1[-.\s])?(?:\([0-9]{3}\)[-\s]?[0-9]{3}[-.\s]|[0-9]{3}(?:[-.\s][0-9]{3}[-.]|\s[0-9]{3}\s))[0-9]{4})"
+        rf"(?![0-9]){_EXTENSION}",
+        _telephone,
     ),
-    # +44 20 7946 0958
-    ("-", r"\+([0-9]{1,3}(?:[-.\s]\(?[0-9]{1,4}\)?){2,5})(?![0-9])", lambda number: f"plus {groups_of_digits(number)}"),
+    # +44 20 7946 0958, +44 (0)20 7946 0958
+    (
+        "-",
+        rf"(\+[0-9]{{1,3}}(?:[-.\s]?\([0-9]{{1,4}}\)\s?[0-9]{{0,4}}|[-.\s][0-9]{{1,6}}){{2,5}})(?![0-9]){_EXTENSION}",
+        _telephone,
+    ),
+    # 0800 123 456, 020 7946 0958, 07700 900123
+    (
+        "0",
+        rf"(0[0-9]{{2,4}}[-\s][0-9]{{3,4}}[-\s][0-9]{{3,6}}|\(0[0-9]{{2,4}}\)\s[0-9]{{3,4}}\s[0-9]{{3,4}}|0[0-9]{{4}}\s[0-9]{{5,6}})"
+        rf"(?![0-9-]){_EXTENSION}",
+        _telephone,
+    ),
     # 1-800-FLOWERS
     ("0", r"1-([89])00-(?=[A-Za-z])", lambda digit: f"one {digits(digit)} hundred "),
     # 555-1234
     ("0", r"([2-9][0-9]{2})-([0-9]{4})(?![0-9-]|[.,][0-9])", _seven_digits),
     # call 911
-    ("0", r"(?:(?<=\b[Cc]all\s)|(?<=\b[Dd]ial\s)|(?<=[Cc]alled\s)|(?<=[Cc]alling\s))(911)\b", digits),
+    ("0", rf"{behind('~call ', '~dial ', 'called ', 'calling ')}(911)\b", digits),
     # 978-0-306-40615-7, 9-1-1
     ("0", r"([0-9]{1,7}(?:[-–][0-9]{1,7}){2,6})(?![0-9-])", _number_with_dashes),
     # 1.2.3, 192.168.0.1
@@ -231,14 +174,6 @@ _GROUPS: list[Rule] = [
 
 # --- money ---
 
-_CURRENCIES = {
-    "$": ("dollar", "dollars", "cent", "cents"),
-    "£": ("pound", "pounds", "penny", "pence"),
-    "€": ("euro", "euros", "cent", "cents"),
-    "₹": ("rupee", "rupees", "paisa", "paise"),
-    "¥": ("yen", "yen"),
-    "₩": ("won", "won"),
-}
 _COUNTRIES = {
     "US": "U S ",
     "CA": "Canadian ",
@@ -247,16 +182,61 @@ _COUNTRIES = {
     "A": "Australian ",
     "NZ": "New Zealand ",
     "HK": "Hong Kong ",
+    "S": "Singapore ",
+    "NT": "New Taiwan ",
+    "MX": "Mexican ",
 }
 SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion", "tn": "trillion"}
-_SIGN = rf"((?:{'|'.join(_COUNTRIES)})?\$|[£€¥₹₩])"
-_SCALE = r"(?:[\s-]?(hundred|thousand|million|billion|trillion)\b|([KMB]|mn?|k|bn?|tn)\b)"
+_SIGNS = any_of(sign for sign in SIGNED if len(sign) == 1 and sign != "$")
+_SIGN = rf"((?:\b(?:{'|'.join(_COUNTRIES)}))?\$|\bR\$|[{_SIGNS.replace('|', '')}]|\b(?:Rs|kr)\.?(?=\s?[0-9]))"
+_SCALE = r"(?:[\s-]?(hundred|thousand|million|billion|trillion|lakh|crore)\b|([KMB]|mn?|k|bn?|tn)\b)"
+_ANY_SIGN = rf"[$£€¥{_SIGNS.replace('|', '')}]"
 
-# Between an article and a noun units are in the singular: "a $5 bill", "a 10 km race", but not "a $5 or a $10 bill".
-# Elsewhere, one of these two groups or both are None.
-AFTER_ARTICLE = r"(?:((?<=\b[Aa]\s)|(?<=\b[Aa]n\s))|)"
-_NO_NOUN = "a|an|and|as|at|but|by|each|for|from|if|in|is|less|more|of|on|or|per|than|the|to|was|when"
-BEFORE_NOUN = rf"(?:((?=\s(?!(?:{_NO_NOUN})\b)[a-z]))|)"
+# Numbers as other countries write them. They become American ones, which the next pass reads with the sign behind them.
+_NARROW = "[\u00a0\u2009\u202f]"
+_WITH_COMMA = r"[0-9]{1,3}(?:[.\s][0-9]{3}){1,4},[0-9]{1,2}|[0-9]{1,6},[0-9]{1,2}"
+_WITH_POINTS = r"[0-9]{1,3}(?:\.[0-9]{3}){2,4}"
+_NO_DIGIT = r"(?![0-9]|[.,][0-9])"
+_START = r"(?<![0-9])(?<![0-9][.,])(?<![0-9]\s)"
+_MONEY_BEHIND = rf"\s?(?:{_ANY_SIGN}(?!\s?[0-9])|(?:{any_of(CODES)}|kr|zł|Kč)\b)"
+_UNIT_BEHIND = rf"\s?(?:%|°\s?[CF]?|(?:{any_of(UNITS.keys() - WORDS_AND_UNITS)})(?![\w]|\s?,))"
+_GROUPED = r"(?:\s[0-9]{3}){2,4}|\s(?:000|[0-9]00|[0-9]{2}0)"
+
+
+def _american(number: str, sign: str | None = "") -> str:
+    """Write 1.234,56 as 1,234.56, and 10 000 as 10,000."""
+    whole, _, rest = number.partition(",")
+    whole = re.sub(r"[.\s]", "", whole)
+    return f"{int(whole):,}" + (f".{rest}" if rest else "") + (sign or "")
+
+
+_FOREIGN: list[Rule] = [
+    # €5,50, € 1.234,50, €1.500, 1.000.000 €, 27,50 €
+    ("-A", rf"{_SIGN}\s?({_WITH_COMMA}|{_WITH_POINTS}){_NO_DIGIT}", lambda sign, amount: sign + _american(amount)),
+    ("-", rf"€\s?([0-9]{{1,3}}\.[0-9]{{3}}){_NO_DIGIT}", lambda amount: f"€{_american(amount)}"),
+    ("0", rf"{_START}({_WITH_COMMA}|{_WITH_POINTS})({_MONEY_BEHIND})", _american),
+    # 1.234,56; 0,5; 3,5 %
+    (
+        "0",
+        rf"{_START}([0-9]{{1,3}}(?:[.\s][0-9]{{3}}){{1,4}},[0-9]{{1,2}}|0,[0-9]{{1,6}}){_NO_DIGIT}({_UNIT_BEHIND})?",
+        _american,
+    ),
+    ("0", rf"{_START}([0-9]{{1,4}},[0-9]{{1,2}}){_NO_DIGIT}({_UNIT_BEHIND})", _american),
+    # 1,00,000
+    (
+        "0-A",
+        rf"(?:{_SIGN}\s?|)([0-9]{{1,2}}(?:,[0-9]{{2}})+,[0-9]{{3}}){_NO_DIGIT}",
+        lambda sign, amount: (sign or "") + _american(amount.replace(",", "")),
+    ),
+    # 10 000: with narrow spaces anywhere; with plain ones a number that is round, has more groups or counts something
+    ("0", rf"{_START}([0-9]{{1,3}}(?:{_NARROW}[0-9]{{3}})+){_NO_DIGIT}({_MONEY_BEHIND}|{_UNIT_BEHIND})?", _american),
+    (
+        "0",
+        rf"{_START}(?<!\+)([1-9][0-9]{{0,2}}(?:{_GROUPED}|\s[0-9]{{3}}(?={_MONEY_BEHIND}|{_UNIT_BEHIND}|\s(?:{any_of(MANY)})\b)))"
+        rf"(?!\s?[-/:+]?[0-9]|[.,:/-][0-9])({_MONEY_BEHIND}|{_UNIT_BEHIND})?",
+        _american,
+    ),
+]
 
 
 def _money(
@@ -269,13 +249,14 @@ def _money(
     noun: str | None = None,
 ) -> str:
     """Amount of money, or a range of two amounts."""
-    one, many, *coins = _CURRENCIES[sign[-1]]
+    one, many, *coins = SIGNED[sign if sign in SIGNED else sign[-1]]
     is_attributive = article is not None and noun is not None
     scale = SCALES[short.lower()] if short else scale
     whole, _, rest = low.replace(",", "").partition(".")
     country = _COUNTRIES.get(sign[:-1], "")
-    if coins and len(rest) == 2 and not (scale or high):
-        return _notes_and_coins((whole, rest), ((country + one, country + many), tuple(coins)), is_attributive)
+    if coins and len(rest) == 2 and not scale and (high is None or re.search(r"\.[0-9]{2}\Z", high)):
+        amount = _notes_and_coins((whole, rest), ((country + one, country + many), tuple(coins)), is_attributive)
+        return f"{amount} to {_money(None, sign, high)}" if high else amount
     amount = " ".join(part for part in (decimal(low), high and f"to {decimal(high)}", scale) if part)
     if is_attributive:
         return f"{amount}{'-' if amount.isalpha() and not country else ' '}{country}{one}"
@@ -292,13 +273,25 @@ def _notes_and_coins(numbers: tuple[str, ...], names: tuple[tuple[str, ...], ...
     return (" " if is_attributive else ", ").join(amounts) or f"zero {names[0][1]}"
 
 
+def _in_currency(code: str, number: str, scale: str | None, short: str | None) -> str:
+    """Amount behind the code of its currency: USD 500."""
+    scale = SCALES[short.lower()] if short else scale
+    return " ".join(part for part in (decimal(number), scale, UNITS[code][number != "1" or scale is not None]) if part)
+
+
 _MONEY: list[Rule] = [
-    # $5, £0.50, US$20, $2.5 million, $5M, $10-20, a $5 bill
-    ("A-", rf"{AFTER_ARTICLE}{_SIGN}\s?({NUMBER})(?:[kKMB]?{DASH}[$£€¥]?({NUMBER}))?{_SCALE}?{BEFORE_NOUN}", _money),
+    # $5, £0.50, US$20, $2.5 million, $5M, $10-20, a $5 bill, Rs. 500
+    (
+        "Aa-",
+        rf"{AFTER_ARTICLE}{_SIGN}\s?({NUMBER})(?:[kKMB]?{DASH}{_ANY_SIGN}?({NUMBER})(?!%))?{_SCALE}?{BEFORE_NOUN}",
+        _money,
+    ),
     # $-5
     ("A-", rf"{_SIGN}[-−]({NUMBER})", lambda sign, amount: f"minus {_money(None, sign, amount)}"),
     # 20€
-    ("0-", rf"({NUMBER})\s?([$£€¥₹₩])(?!\s?\.?[0-9])", lambda amount, sign: _money(None, sign, amount)),
+    ("0-", rf"({NUMBER})\s?({_ANY_SIGN})(?!\s?\.?[0-9])", lambda amount, sign: _money(None, sign, amount)),
+    # USD 500, EUR 2.5m
+    ("A", rf"\b({any_of(CODES)})\s?({NUMBER}){_SCALE}?(?![\w%])", _in_currency),
 ]
 
-QUANTITIES = [*_DATES, *_GROUPS, *_TIMES, *_MONEY]
+QUANTITIES = [*_FOREIGN, *_CODES, *_GROUPS, *_MONEY]

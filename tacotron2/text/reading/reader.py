@@ -19,9 +19,13 @@ from functools import cache
 from typing import NamedTuple
 
 from common.data.transliteration import to_ascii
-from tacotron2.text.reading.quantities import QUANTITIES, Rule
+from tacotron2.text.reading.addresses import ADDRESSES
+from tacotron2.text.reading.dates import DATES
+from tacotron2.text.reading.numerals import NUMERALS
+from tacotron2.text.reading.patterns import Rule
+from tacotron2.text.reading.quantities import QUANTITIES
 from tacotron2.text.reading.units import NUMBERS
-from tacotron2.text.reading.words import ADDRESSES, INITIALISMS, SIGNS, WORDS
+from tacotron2.text.reading.words import INITIALISMS, SIGNS, WORDS, is_spelled
 
 _FRACTION = "⁄"
 _DIGITS = tuple("0123456789")
@@ -31,7 +35,7 @@ _WITHOUT_SYMBOL = frozenset('"#$%&*+/<=>@[\\]^`|~')  # ASCII characters that the
 _BRACKETS = {"{": "(", "}": ")"}  # brackets of other scripts must not become braces, which enclose ARPAbet
 
 # If several rules match at a place, the first one applies.
-_RULES: list[Rule] = [("-", rf"({_BRACED})", str), *ADDRESSES, *QUANTITIES, *WORDS, *NUMBERS]
+_RULES: list[Rule] = [("-", rf"({_BRACED})", str), *ADDRESSES, *NUMERALS, *DATES, *QUANTITIES, *WORDS, *NUMBERS]
 
 # Guards for the place where a rule may begin, by its letter.
 _BEGINNINGS = {
@@ -151,7 +155,9 @@ def _reader(is_all_caps: bool) -> _Reader:
 def _is_all_caps(text: str) -> bool:
     """True if a text is all in capitals, so that capitals do not mark initialisms."""
     plain = re.sub(_BRACED, "", text)
-    return len(re.findall(r"[A-Z]{2}\S*", plain)) > 1 and not any(character.islower() for character in plain)
+    words = re.findall(r"[A-Z]{2}\S*", plain)
+    are_words = any(not is_spelled(word) for word in re.findall("[A-Z]{2,}", plain))  # not 12 PM ET
+    return len(words) > 1 and are_words and not any(character.islower() for character in plain)
 
 
 def _normalise_signs(text: str) -> Iterator[_Segment]:

@@ -15,23 +15,27 @@ from tacotron2.text.reading.numbers import (
     plural,
     two_digits,
 )
-from tacotron2.text.reading.quantities import (
+from tacotron2.text.reading.dates import MONTH
+from tacotron2.text.reading.patterns import (
+    A_NOUN,
     AFTER_ARTICLE,
+    AN_ARTICLE,
     BEFORE_NOUN,
     INTEGER,
-    MONTH,
     NUMBER,
     POINT,
-    SCALES,
     SUFFIX,
     Rule,
+    any_of,
+    behind,
 )
-from tacotron2.text.reading.tables import UNITS, any_of
+from tacotron2.text.reading.quantities import SCALES
+from tacotron2.text.reading.tables import COUNTED, COUNTING, DIRECTIONS, MANY, MEASURES, STREETS, UNITS, WORDS_AND_UNITS
 
 _INCH = UNITS["in"]
 _POWERS = {"²": "square", "2": "square", "³": "cubic", "3": "cubic", "sq": "square", "cu": "cubic"}
-_WORDS = {"s", "W", "in"}  # "s" needs a space before it, "W" no street after it, "in" a point or a direction
-_SYMBOLS = any_of(UNITS.keys() - _WORDS).replace("°", r"°\s?")
+_TWINS = str.maketrans("μΩ", "µΩ")  # Greek mu and omega for the signs of micro and ohm
+_SYMBOLS = any_of(UNITS.keys() - WORDS_AND_UNITS).replace("°", r"°\s?").replace("µ", "[µμ]").replace("Ω", "[ΩΩ]")
 _SYMBOL = rf"(?:{_SYMBOLS}|(?<=\s)s|W(?!\.?\s[A-Z0-9])|in(?=\.|\s(?:long|wide|tall|high|deep|thick|by|x)\b))"
 _POWER = r"(?:\^?([23²³]))?"
 _END = r"(?![A-Za-z0-9])"
@@ -39,7 +43,7 @@ _UNIT = rf"(?:(sq|cu)\.?\s)?({_SYMBOL}){_POWER}{_END}(?:/({_SYMBOLS}|s){_POWER}{
 
 
 def _names(symbol: str) -> tuple[str, str]:
-    return UNITS["".join(symbol.split())]  # "° C"
+    return UNITS["".join(symbol.split()).translate(_TWINS).replace("floz", "fl oz").replace("fl.oz", "fl oz")]  # "° C"
 
 
 def _unit(
@@ -79,15 +83,109 @@ def _feet_and_inches(feet: str, inches: str) -> str:
     return f"{cardinal(feet)} {foot} {decimal(inches)} {inch}"
 
 
+def _durations(hours: str | None, minutes: str | None, seconds: str | None) -> str:
+    """Hours, minutes and seconds beside each other: 1h 20m."""
+    parts = ((hours, "hour"), (minutes, "minute"), (seconds, "second"))
+    return " ".join(f"{cardinal(str(int(n)))} {unit}{'' if int(n) == 1 else 's'}" for n, unit in parts if n)
+
+
+def _position(degrees: str, minutes: str, seconds: str | None, direction: str | None) -> str:
+    """Latitude or longitude: 40° 26′ 46″ N."""
+    words = f"{cardinal(degrees)} degree{'' if degrees == '1' else 's'} {_durations(None, minutes, None)}"
+    return " ".join(
+        part for part in (words, seconds and f"{decimal(seconds)} seconds", direction and DIRECTIONS[direction].lower()) if part
+    )
+
+
+def _scientific(number: str, sign: str, power: str, *unit: str | None) -> str:
+    """Number with an exponent, with or without a unit: 1e-5, 3e8 m/s."""
+    words = f"{decimal(number)} E {'minus ' if sign in ('-', '−') else ''}{cardinal(str(int(power)))}"
+    return words if unit[1] is None else f"{words} {_unit(*unit)[1]}"  # type: ignore[arg-type]
+
+
+def _days(days: str, hours: str, minutes: str | None) -> str:
+    return f"{cardinal(days)} day{'' if days == '1' else 's'} {_durations(hours, minutes, None)}"
+
+
+def _mark(number: str | None, mark: str | None, other: str | None, _: str | None) -> str:
+    """Inches or feet before a noun or a direction: a 27" monitor, 6' long; the noun has the unit in the singular."""
+    return f"{decimal(number or other or '')} {UNITS['ft' if mark and mark in FEET else 'in'][0]}"
+
+
+FEET = "'’′"
+# A length of a race, and the places whose numbers have a letter.
+_SCREENS = "run|runs|race|races|runner|runners|video|videos|tv|monitor|monitors|screen|screens|display|displays|resolution|camera|footage"
+_DISTANCE = (
+    rf"[0-9]{{1,2}}k\s(?:{_SCREENS}|TV|TVs)\b"
+    rf"|{behind('~a ', '~the ', '~my ', '~first ')}(?:5|10|15)k(?:\s*\Z|[,.;:!?]|\s(?:and|or|in|on|this|last|next|today|for|to)\b)"
+)
+_PLACE = behind("~gate ", "~room ", "~seat ", "~seats ", "~flat ", "~apt ", "~apt. ", "~unit ", "~row ", "~bus ", "~suite ", "~locker ", "#")
+_WIDE = "monitor|screen|TV|display|laptop|tablet|wheel|pipe|pizza|board|nail|rim|tire|tyre|speaker|bolt|pan|plate|cake|subwoofer|shelf"
+_MARK = rf"([\"”″{FEET}])"
+
 _WITH_UNITS: list[Rule] = [
+    # 1h 20m, 5m 30s, 2h 5m 10s, 2d 4h
+    ("0", r"([0-9]{1,4})d\s?([0-9]{1,2})h(?:\s?([0-9]{1,2})m(?:in)?)?\b", _days),
+    (
+        "0",
+        r"([0-9]{1,4})\s?(?:h|hr|hrs)\s?([0-9]{1,2})\s?(?:m|min|mins)\b(?:\s?([0-9]{1,2})\s?(?:s|sec|secs)\b)?",
+        _durations,
+    ),
+    ("0", r"([0-9]{1,4})\s?(?:m|min)\s?([0-9]{1,2})\s?(?:s|sec|secs)\b", lambda m, s: _durations(None, m, s)),
+    # 40° 26′ N
+    (
+        "0",
+        r"([0-9]{1,3})°\s?([0-9]{1,2})['’′](?:\s?([0-9]{1,2}(?:\.[0-9]{1,3})?)[\"”″])?(?:\s?([NSEW])\b)?",
+        _position,
+    ),
     # 5'10", 5 ft 10 in
-    ("0", r"([0-9]{1,3})['’′]([0-9]{1,2})(?:[\"”″]|''|(?!\w))", _feet_and_inches),
+    ("0", r"([0-9]{1,3})['’′]\s?([0-9]{1,2}(?:\.[0-9])?)(?:[\"”″]|''|(?!\w))", _feet_and_inches),
+    # a 27" monitor, a 5' fence; 6' long
+    (
+        "0",
+        rf"(?:{AN_ARTICLE}({NUMBER}){_MARK}(?=\sTVs?\b|{A_NOUN})|(?<![\"“‘'])({NUMBER})([\"”″])(?=\s(?:{_WIDE})s?\b))",
+        _mark,
+    ),
+    (
+        "0",
+        rf"({NUMBER}){_MARK}(?=\s(?:tall|wide|deep|long|high|thick|in\sdiameter)\b)",
+        lambda number, mark: f"{decimal(number)} {UNITS['ft' if mark in FEET else 'in'][number != '1']}",
+    ),
     ("0", rf"([0-9]{{1,3}})\s?ft\.?,?\s([0-9]{{1,2}}(?:\.[0-9])?)\s?in\b{POINT}", _feet_and_inches),
     # 10" x 12"
     (
         "0-",
         rf"({NUMBER})[\"″]\s?[xX×]\s?({NUMBER})[\"″]",
         lambda width, height: f"{decimal(width)} {_INCH[width != '1']} by {decimal(height)} {_INCH[height != '1']}",
+    ),
+    # 1.2m views, 5M users, 3bn people, 10k, 300k, but not a 10k race, gate 101K and 221B Baker St.
+    (
+        "0",
+        rf"(?<![A-Za-z-])([0-9]{{1,3}}(?:\.[0-9]{{1,3}})?)\s?([mMBbK]|[bmt]n)(?=\+?\s(?:{any_of(MANY)})\b)",
+        lambda number, scale: f"{decimal(number)} {SCALES[scale.lower()]}",
+    ),
+    (
+        "0",
+        rf"(?<![A-Za-z-])(?!{_DISTANCE})([0-9]{{1,3}}(?:\.[0-9]{{1,3}})?)(k|[bmt]n)\b",
+        lambda number, scale: f"{decimal(number)} {SCALES[scale]}",
+    ),
+    # 1e-5
+    (
+        "0",
+        rf"([0-9]{{1,3}}(?:\.[0-9]{{1,20}})?)[eE]([-−+]?)([0-9]{{1,3}})\b(?:\s?{_UNIT})?",
+        _scientific,
+    ),
+    # 75F
+    (
+        "0",
+        rf"(?<![A-Za-z-])(?!{_PLACE})([0-9]{{2,3}}(?:\.[0-9])?)([CF])\b(?![-+#.][A-Za-z0-9])",
+        lambda number, scale: f"{decimal(number)} {UNITS['°' + scale][1]}",
+    ),
+    # 10' x 12'
+    (
+        "0",
+        r"([0-9]{1,3})['’′]\s?[xX×]\s?([0-9]{1,3})['’′](?!\w)",
+        lambda width, length: f"{cardinal(width)} {UNITS['ft'][width != '1']} by {cardinal(length)} {UNITS['ft'][length != '1']}",
     ),
     # 5 km, 5 lbs., 60 km/h, 20°C, 5 %, 100 sq. ft., a 5-mile run
     ("0-", rf"{AFTER_ARTICLE}({NUMBER})(\s?|-){_UNIT}{BEFORE_NOUN}", _quantity),
@@ -121,7 +219,30 @@ def _mixed_quantity(whole: str, numerator: str, denominator: str, *unit: str | N
     return f"{cardinal(whole)} {fraction(numerator, denominator)}{many}"
 
 
+def _out_of(number: str, total: str) -> str:
+    return f"{decimal(number)} out of {cardinal(total)}"
+
+
+_PAIR = rf"([0-9]{{1,6}}){_SLASH}([0-9]{{1,6}})(?![0-9/⁄]|[.,][0-9]|{SUFFIX})"
+_BEFORE_COUNTS = behind(
+    *(f"~{noun}{colon} " for noun in COUNTING for colon in ("", ":")),
+    *("~rate it ", "~rated it ", "~give it ", "~gave it ", "~gives it ", "~got ", "score of ", "rating of ", "~with a solid ", "~solid ", "["),
+)
+_NO_MEASURE = rf"(?!-[A-Za-z]|\s?[\"″%°]|\s?(?:of\s|{any_of(MEASURES)}\b))"
+
 _FRACTIONS: list[Rule] = [
+    # 3/4 time
+    ("0", r"([2-9]|12)/(2|4|8)(?=\s(?:time|meter|signature|beat|rhythm)\b)", lambda n, d: f"{cardinal(n)} {cardinal(d)}"),
+    # step 3/5, rated 8/10, 37/100 files, 4.5/5
+    ("0", rf"(?=[0-9]{{1,6}}/)(?:{_BEFORE_COUNTS}){_PAIR}{_NO_MEASURE}", _out_of),
+    (
+        "0",
+        rf"(?<![0-9/]){_PAIR}(?=\s(?:{any_of(COUNTED)})\b|(?<=/[0-9]{{2}})\s(?!{any_of(MEASURES)})[a-z]{{3,}}[^s\W]s\b)",
+        _out_of,
+    ),
+    # a 5/8" bolt
+    ("0", rf"(?<![0-9/])([0-9]{{1,2}}){_SLASH}([0-9]{{1,2}})(?:[\"”](?=\s[a-z])|″)", lambda n, d: f"{fraction(n, d)} inch"),
+    ("0", r"([0-9]\.[0-9])/(5|10)\b(?![.,/][0-9])", _out_of),
     # 2 1/2, 2-1/2 lbs.
     ("0", rf"([0-9]{{1,4}})[\s-]([0-9]{{1,3}}){_SLASH}([0-9]{{1,3}}){_BEHIND}(?:\s?{_UNIT})?", _mixed_quantity),
     # 1/2, 3/4 lb, 3/4-inch, 1/10th, 120/80, but not 2019/20
@@ -140,7 +261,18 @@ def _decade(number: str) -> str:
     return plural(number_or_year(number).removeprefix("one "))
 
 
+_SCORES = behind(
+    *("~won ", "~win ", "~wins ", "~lost ", "~lose ", "~beat ", "score ", "scored ", "~led ", "~lead ", "~leading ", "~tied ", "~drew "),
+    *("score: ", "score was ", "score is ", "final: ", "result: ", "victory ", "defeat ", "~them ", "~up ", "~down ", "~of "),
+)
+
 _OTHERS: list[Rule] = [
+    # 1960s-80s
+    (
+        "0-",
+        r"(?:(?<!\w)['’])?([0-9]{2}|[12][0-9]{2}0)['’]?s\s?[-–]\s?['’]?([0-9]{2}|[12][0-9]{2}0)['’]?s\b",
+        lambda first, last: f"{_decade(first)} to {_decade(last)}",
+    ),
     # 1st, 1,000th
     ("0", rf"({INTEGER}){SUFFIX}{_END}", ordinal),
     # 1990s, '90s, 747s
@@ -150,8 +282,15 @@ _OTHERS: list[Rule] = [
     # 2.5M, 100K
     (
         "0",
-        r"([0-9]{1,3}\.[0-9]{1,3}|[0-9]{3})([KMB])\b",
+        rf"(?!{_PLACE})([0-9]{{1,3}}\.[0-9]{{1,3}}|[0-9]{{3}})([KMB])\b(?!\s[A-Z][a-z]+\s(?:{any_of(STREETS)}|Street|Road)\b)",
         lambda number, scale: f"{decimal(number)} {SCALES[scale.lower()]}",
+    ),
+    # 3 - 2, but not a score: won 3 - 2
+    (
+        "0",
+        rf"(?<![\w.,$£€:-])(?<!-\s)(?!{_SCORES})({INTEGER})\s-\s(?=({INTEGER})(?!\s-\s|[.,:/%][0-9]|\s?(?:[ap]\.?m|%)|[^-]{{0,40}}=))",
+        lambda number, other: f"{number_or_year(number) if number.isdigit() else cardinal(number)} "
+        + ("minus " if int(number.replace(",", "")) > int(other.replace(",", "")) else "to "),
     ),
     # 3.14, .75, 1,500, 1998
     (
@@ -173,9 +312,23 @@ def _power(minus: str, exponent: str) -> str:
     return f"to the minus {cardinal(number)}" if minus else f"to the {ordinal(number)}"
 
 
+def _ratio(symbol: str, per: str, power: str | None) -> str:
+    size = f"{_POWERS[power]} " if power else ""
+    return f"{_names(symbol)[1]} per {size}{_names(per)[0]}"
+
+
+_RATIO_OF = "km|mi|m|cm|ft|kg|g|mg|µg|L|mL|ml|MB|GB|kWh"
+_RATIO_TO = "h|hr|s|sec|min|kg|L|mL|ml|dL|m|cm|km"
+
 _SIGNS: list[Rule] = [
     # 5-3=2, 10 - 4 = 6, 5−3
     (" -", r"(?<=[0-9])\s?(?:[-–](?=\s?[0-9][0-9\s.,+*/×x–-]{0,40}=)|−)\s?(?=[0-9])", lambda: "minus"),
+    # 5! = 120
+    ("-", r"(?<=[0-9])!(?=\s?[=+*/×÷])", lambda: "factorial"),
+    # 3x - 5
+    (" ", r"(?<=[0-9][a-z])\s[-–]\s(?=[0-9])", lambda: "minus"),
+    # 15% - 1 hr
+    (" ", r"(?<=%)\s-\s(?=[0-9.]{1,9}(?![0-9.%]|\s?%))", lambda: " - "),
     # 10-20, 10 – 20, 9am-5pm, March 3 - April 5
     (
         " -",
@@ -189,7 +342,7 @@ _SIGNS: list[Rule] = [
     # 4x4, 3 x 5
     (" Aa", r"(?<=[0-9])\s?[xX]\s?(?=[0-9])", lambda: "by"),
     # 3x faster
-    ("a", r"(?<=[0-9])x\b", lambda: "times"),
+    ("a", r"(?<=[0-9])x\b(?!\s?[-+=*/–][\s0-9])", lambda: "times"),
     # 10 / 2, 1/2/3
     (" ", r"(?<=[0-9])\s[/÷]\s(?=[0-9])", lambda: "divided by"),
     ("-", r"(?<=[0-9])[/⁄](?=[0-9])", lambda: "slash"),
@@ -206,6 +359,15 @@ _SIGNS: list[Rule] = [
     ("-", r"#\s?(?=[0-9])", lambda: "number"),
     # $5/month, 60 miles/hour, 10/kg
     ("-", rf"(?<=[0-9])/({_SYMBOLS}){_END}", lambda symbol: f"per {_names(symbol)[0]}"),
+    # km/h, kg/m³ without a number; people/km2
+    ("aA", rf"(?<![\w/])({_RATIO_OF})/({_RATIO_TO}){_POWER}{_END}(?!/)", _ratio),
+    ("a", rf"(?<=per\s)(km|mi|m|cm)\^?([23²³]){_END}", lambda symbol, power: f"{_POWERS[power]} {_names(symbol)[0]}"),
+    (
+        "-",
+        rf"(?<=[a-z]{{3}})/(km|mi|m|cm)\^?([23²³]){_END}",
+        lambda symbol, power: f"per {_POWERS[power]} {_names(symbol)[0]}",
+    ),
+    ("-", rf"(?<=[a-z]{{3}})/(km|mi|kg|ha|hr|hrs|min|sec|mL|ml|lb){_END}", lambda symbol: f"per {_names(symbol)[0]}"),
     (
         "-",
         r"(?<=\w)/(?=(?:second|minute|hour|night|day|week|month|year|person|mile|gallon|unit|head|serving)\b)",

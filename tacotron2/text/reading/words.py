@@ -1,49 +1,13 @@
-"""Rules of reader.py for letters and signs: addresses, abbreviations, initials, Roman numerals, symbols."""
+"""Rules of reader.py for letters and signs: abbreviations, initials, symbols."""
 
 from __future__ import annotations
 
 import re
 
 from tacotron2.text.reading import tables
-from tacotron2.text.reading.numbers import ROMAN, cardinal, digits, groups_of_digits, number_or_year, ordinal, roman
-from tacotron2.text.reading.quantities import POINT, Rule, month
-from tacotron2.text.reading.tables import any_of
-
-# --- addresses of the internet ---
-
-_VOWEL = re.compile("[^B-DF-HJ-NP-TV-XZb-df-hj-np-tv-xz]")  # y counts as a vowel here, and so do letters with an accent
-_PATH = r"[^\s{}\"<>“”]*[^\W_]"
-
-
-def _address(text: str) -> str:
-    """Read an address word by word, with names for the signs between."""
-    parts = re.findall(r"[A-Za-z]+|[0-9]+|[^\w\s]|_|[^\W\d_]+", text)
-    return " ".join(filter(None, map(_part_of_address, parts)))
-
-
-def _part_of_address(part: str) -> str:
-    if part.isdigit():
-        return number_or_year(part) if len(part) in (1, 2, 4) else digits(part)
-    if part.isalpha():
-        is_spelled = part.lower() in tables.SPELLED_IN_ADDRESSES or (len(part) < 6 and not _VOWEL.search(part))
-        return " ".join(part.upper()) if is_spelled else part
-    return tables.SIGNS_IN_ADDRESSES.get(part, "")
-
-
-ADDRESSES: list[Rule] = [
-    # john.smith@example.com
-    ("0Aa", r"(?<![\w.+-])(\w[\w.+-]{0,63}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,5})\b", _address),
-    # https://www.example.com/a/b?c=1: the scheme is left out
-    ("Aa", rf"\b[Hh][Tt]{{2}}[Pp][Ss]?://({_PATH})/?", _address),
-    ("Aa", rf"\b([Ww]{{3}}\.{_PATH})/?", _address),
-    # example.com/page, notes.txt
-    (
-        "0Aa",
-        r"(?<![\w@.-])([A-Za-z0-9][A-Za-z0-9-]{0,62}(?:\.[A-Za-z0-9-]{1,63}){0,4}"
-        rf"\.(?:{any_of(tables.ENDINGS)})(?:/{_PATH})?)(?![\w@-])/?",
-        _address,
-    ),
-]
+from tacotron2.text.reading.dates import month
+from tacotron2.text.reading.numbers import cardinal, groups_of_digits, ordinal
+from tacotron2.text.reading.patterns import POINT, Rule, any_of, behind
 
 # --- abbreviations ---
 
@@ -51,7 +15,7 @@ _DAY_OR_MONTH = rf"(?:{any_of([*tables.DAYS, *tables.DAYS.values(), *tables.SHOR
 # A capital after a name with a point does not prove that a sentence starts; only these words do.
 _OPENER = rf"[\"'”’)\]]{{0,3}}(?:\s*\Z|\s+[\"'“‘(\[]?(?:{any_of(tables.OPENERS)})\b(?!\.))"
 _POINT_OF_NAME = rf"(?:\.(?!{_OPENER}))?"
-_STREET = rf"((?!(?:{any_of(tables.OPENERS + tables.NOT_STREET_NAMES)})\b)[A-Z][a-z]+|[0-9]{{1,3}}(?:st|nd|rd|th))"
+_STREET = rf"((?!(?:{any_of(tables.OPENERS + tables.NOT_STREET_NAMES)})\b)[A-Z][a-z]+(?:['’]s)?|[0-9]{{1,3}}(?:st|nd|rd|th))"
 _KIND = any_of(tables.STREETS)
 _STATE = any_of(tables.STATES)
 
@@ -64,6 +28,14 @@ def _street(name: str, kind: str) -> str:
     return f"{ordinal(name[:-2]) if name[0].isdigit() else name} {tables.STREETS[kind]}"
 
 
+def _small_street(kind: str) -> str:
+    return tables.STREETS[kind.capitalize()].lower()
+
+
+_SAINTS = "louis|john|johns|paul|pauls|peter|petersburg|patrick|patricks|mary|marys|george|andrew|andrews|james|nicholas|helens|lucia"
+# Behind a street without capitals: the end, or a word that is no name.
+_NO_NAME = r"\s*\Z|\s?[.,;:!?)]|\s(?:in|and|or|near|at|is|was|to|today|now|on|by|for|from|with|this|that|next|after|before)\b"
+
 _ABBREVIATIONS: list[Rule] = [
     # Mon.-Fri., Jan-Dec
     (
@@ -73,10 +45,18 @@ _ABBREVIATIONS: list[Rule] = [
     ),
     # No. 5, p. 12, pp. 3-5, c. 1900
     ("Aa", rf"\b({any_of(tables.BEFORE_NUMBER)})\.\s?(?=[0-9#])", tables.BEFORE_NUMBER.__getitem__),
+    ("Aa", rf"\b({any_of(tables.NUMBER_WITHOUT_POINT)})(?=\s[0-9])(?!\s[0-9]+(?:st|nd|rd|th)\b)", tables.NUMBER_WITHOUT_POINT.__getitem__),
+    # No 10 Downing Street, but not "No 2 people"
+    (
+        "A",
+        r"\bN[oO](?=\s[0-9]{1,5}(?:\s*\Z|[.,;:!?)](?![0-9])|\s(?:[A-Z]|(?:on|in|of|for|at|is|was|seed|ranked|single|hit)\b)))",
+        lambda: "Number",
+    ),
     ("Aa", rf"\b({any_of(tables.BEFORE_YEAR)})\.\s?(?=[12][0-9]{{3}}\b)", tables.BEFORE_YEAR.__getitem__),
     ("a", r"\bv(?=[0-9])", lambda: "version"),
     # 123 N. Oak Blvd.
     ("A", r"(?<=[0-9]\s)([NSEW])\.(?=\s[A-Z0-9])", tables.DIRECTIONS.__getitem__),
+    ("A", rf"(?<![\w.])(?<![A-Z]\.\s)([NSEW])\.(?=\s(?:[0-9]+(?:st|nd|rd|th)|[A-Z][a-z]+\s(?:{_KIND}))\b)", tables.DIRECTIONS.__getitem__),
     ("A", rf"(?<=[0-9]\s)([NSEW])(?=\s[A-Z][a-z]+\s(?:{_KIND})\b)", tables.DIRECTIONS.__getitem__),
     # 123 Main St. Springfield: behind a house number it is a street
     ("0A", rf"(?:(?<=[0-9]\s)|(?<=\b[NSEW]\s)|(?<=\b[NSEW]\.\s)){_STREET}\s({_KIND})\b{_POINT_OF_NAME}", _street),
@@ -87,18 +67,41 @@ _ABBREVIATIONS: list[Rule] = [
         _street,
     ),
     # 5th Ave New York: these abbreviations have no other meaning
-    ("0A", rf"\b{_STREET}\s(Ave|Rd|Blvd|Hwy|Pkwy)\b(?!['’]){_POINT_OF_NAME}", _street),
+    ("0A", rf"\b{_STREET}\s({any_of(tables.STREETS_ANYWHERE)})\b(?!['’]){_POINT_OF_NAME}", _street),
     # Boston, MA 02134; Austin, TX
-    ("A", rf"\b({_STATE})(?=\s[0-9]{{5}}\b(?!,))", tables.STATES.__getitem__),
-    ("0", rf"(?<=\b(?:DC|{_STATE})\s)([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])", groups_of_digits),
+    ("A", rf"\b({_STATE})(?=,?\s[0-9]{{5}}\b(?!,))", tables.STATES.__getitem__),
+    ("0", rf"(?:(?<=\b(?:DC|{_STATE})\s)|(?<=\b(?:DC|{_STATE}),\s))([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])", groups_of_digits),
     (
         "A",
         rf"(?<=,\s)(?!{any_of(tables.NOT_ALWAYS_STATES)})({_STATE})(?=\s*\Z|[,.;:)!?])",
         tables.STATES.__getitem__,
     ),
+    # St. Louis, Mo., and Albany, N.Y.
+    (
+        "A",
+        rf"\b((?!(?:{any_of(tables.OPENERS)})\b)[A-Z][a-z]{{2,}}),\s({any_of(tables.OLD_STATES)})(?=\.){_POINT_OF_NAME}",
+        lambda town, state: f"{town}, {tables.OLD_STATES[state]}",
+    ),
+    (
+        "0",
+        rf"{behind(*(f'{state}.{comma} ' for state in tables.OLD_STATES for comma in ('', ',')))}([0-9]{{5}}(?:-[0-9]{{4}})?)(?![0-9]|,[0-9])",
+        groups_of_digits,
+    ),
+    # 5th Fl., Hwy 61
+    ("A", r"(?<=[0-9](?:st|nd|rd|th)\s)(?:Fl|FL)\b(?:\.(?!\s*\Z|\s+[A-Z]))?", lambda: "Floor"),
+    ("A", r"\b(Hwy|Rte|Rt|Expy)\b\.?(?=\s[0-9])", lambda road: {"Hwy": "Highway", "Expy": "Expressway"}.get(road, "Route")),
+    # Mr./Mrs. Smith
+    ("A", r"\b(Mr|Mrs|Ms|Dr|Prof)\.?/(Mrs|Ms|Mr|Dr|Prof)\b\.?", lambda first, last: f"{first}. or {last}."),
     # Prof. Smith, Mt. Everest, and without a point Dr Smith
     ("A", rf"\b({any_of(tables.TITLES)})\.(?=\s+[A-Z{{])", tables.TITLES.__getitem__),
     ("A", rf"\b({any_of(tables.TITLES_WITHOUT_POINT)})(?=\s[A-Z][a-z])", tables.TITLES_WITHOUT_POINT.__getitem__),
+    # Mon 6/3, Sat 5pm
+    ("A", rf"\b({any_of(tables.DAYS)})\b(?=,?\s(?:[0-9]{{1,2}}(?:/|:|\s?[ap]m\b)|(?i:{any_of(tables.SHORT_MONTHS)}|may|june|july)\b))", tables.DAYS.__getitem__),
+    (
+        "a",
+        rf"\b(mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)\b\.?(?=,?\s(?:[0-9]{{1,2}}/[0-9]|(?:{any_of(tables.SHORT_MONTHS).lower()})\b\.?\s[0-9]))",
+        lambda day: tables.DAYS[day.capitalize()],
+    ),
     # e.g., etc., Inc., Jan.; Sun. and Sat. only before a date, as they may be words
     ("a", rf"(?<![\w.])({any_of(tables.ABBREVIATIONS)})(?=\.(?!\.)){POINT}", tables.ABBREVIATIONS.__getitem__),
     ("Aa", rf"(?<![\w.])({any_of(tables.NEVER_LAST)})\.(?!\.)", tables.NEVER_LAST.__getitem__),
@@ -110,10 +113,14 @@ _ABBREVIATIONS: list[Rule] = [
         rf"\b(Sat|Sun)\.(?=,|\s(?:[0-9]|(?:{any_of(tables.SHORT_MONTHS)}|May|June|July)\b))",
         tables.DAYS.__getitem__,
     ),
+    # dr smith on elm dr, st louis, 12 oak st
+    ("a", rf"\bst\b\.?(?=\s(?:{_SAINTS})\b)", lambda: "saint"),
+    ("a", rf"(?<=[a-z]\s)(st|dr|ave|rd|blvd)\b\.?(?<!\bthe\s..)(?<!\ba\s..)(?={_NO_NAME})", _small_street),
+    ("a", r"\bdr\b\.?(?=\s[a-z]{2,})", lambda: "doctor"),
     # Ali vs Frazier, Roe v. Wade
     ("a", r"\bvs\b\.?", lambda: "versus"),
     ("a", r"(?<=[a-z]\s)v\.(?=\s[A-Z])", lambda: "versus"),
-    ("a", r"\betc\b", lambda: "et cetera"),
+    ("a", r"(?<!\bslash\s)\betc\b", lambda: "et cetera"),
     ("a", r"\baka\b", lambda: "also known as"),
 ]
 
@@ -148,80 +155,60 @@ _INITIALS: list[Rule] = [
     ("A", r"\bPhD(s)?\b", lambda ending: _letters("PHD", ending)),
     ("a", r"\b(iOS|mRNA|tRNA)\b", lambda word: _letters(word.upper())),
 ]
+# No English word begins or ends in other groups of consonants.
+_ONSET = "(?:[BCDFGHJKLMNPQRSTVWXYZ]|[BCDFGKPST]R|[BCFGKPS]L|S[CKMNPTWHQ]|S[CPT]R|SPL|[CGPRTW]H|[DT]W|QU|KN|THR|SHR|PHR|SCH|WR|CHR)?"
+_CODA = (
+    "(?:[BCDFGHKLMNPRSTVWXYZ]|([BDFGLMNRST])\\1|[CNR]K|C[HT]|CKS?|[NRS]CH|TCH|LD|LFT?|L[KMPST]|M[BPS]|N[CDGSTX]|NTH|[PR]S|PT|P?H|R[BCDFGLMNPT]|[CS]H|TH|GHT"
+    "|S[KMPT]|TS|TZ|FT|GS|DS|KS|LS|WN|WL|WS|YS|NDS|NTS|RTS|RDS|STS|NGS|RKS|RMS|LLS|SS|FFS|NKS|WD|WK|GN|RTH|XT|MPS|BS|LTH|NGTH|WTH|RSE)?"
+)
+_PRONOUNCEABLE = re.compile(f"{_ONSET}[AEIOUY].*(?<=[AEIOUY]){_CODA}|{_ONSET}[AEIOUY]+{_CODA}")
+
+
+def is_spelled(word: str) -> bool:
+    """True for initials that are read letter by letter: NYC and OECD, but not NATO and STOP."""
+    if word in tables.SPELLED_WORDS:
+        return True
+    if len(word) < 4:
+        return word not in tables.SHORT_WORDS and not re.fullmatch(_NO_INITIALS, word)
+    return len(word) < 7 and not _PRONOUNCEABLE.fullmatch(word)
+
+
+def _initials(word: str, ending: str | None = None) -> str:
+    return _letters(word, ending) if is_spelled(word) else word + (ending or "")
+
+
+def _shout(words: str) -> str:
+    """Neighbouring words in capitals: if one of them is no initialism, those that may be words are words."""
+    parts = re.split("([A-Z]+)", words)
+    is_shout = any(len(part) > 1 and part not in tables.ALSO_WORDS and not is_spelled(part) for part in parts[1::2])
+    parts[1::2] = [
+        part if len(part) == 1 or (is_shout and part in tables.ALSO_WORDS) else _initials(part) for part in parts[1::2]
+    ]
+    return "".join(parts)
+
+
 # Not applied to texts in capitals, where any word may look like an initialism.
 INITIALISMS: list[Rule] = [
     # George W. Bush, but not a sentence that ends in Plan B.
     ("A", rf"(?<![\w.'’])(?<![A-Z]\s){_NOT_AFTER}([A-HJ-Z])\.(?=\s[A-Z])(?!{_OPENER})", lambda letter: letter),
     ("A", r"(?<![A-Za-z.])OK(?![A-Za-z])", lambda: "okay"),
     ("A", r"(?<![A-Za-z.])WW(I{1,2})(?![A-Za-z])", lambda number: f"World War {cardinal(str(len(number)))}"),
+    # the WHO, our IT department, the US; 5 PM MT
+    ("A", rf"(?:{behind('~the ', '~by ')})(WHO|US|AD|ID|SEC|LED|AM)\b(?!['’&.][A-Za-z]|\s[A-Z]{{4}})", _letters),
+    ("A", r"\b(WHO)(?=\s(?:said|says|declared|warned|estimates|recommends|recommended|reported|guidelines|officials|data|report)\b)", _letters),
+    ("A", r"\b(IT)(?=\s(?:department|team|support|staff|manager|guy|industry|sector|security|services|infrastructure|company)\b)", _letters),
+    ("A", r"(?<=[0-9]\s[AP]M\s)(MT)\b", _letters),
     # CO2, PS5
     ("A", r"(?<![A-Za-z.])([A-Z]{2})(?=[0-9])", _letters),
-    # FBI, FBI's, CDs
+    # GIVE US A BREAK, I AM
+    ("A", r"(?<![A-Za-z.&'’-])((?:[A-Z]{2,20}|[AI])(?:[,!?]?\s(?:[A-Z]{2,20}|[AI])){1,40})(?![A-Za-z&'’0-9-]|\.[A-Z])", _shout),
+    # FBI, FBI's, CDs, NYC; in six or more letters without a vowel too
     (
         "A",
-        rf"(?<![A-Za-z.])({any_of(tables.SPELLED_WORDS)}|(?!(?:{_NO_INITIALS})(?![A-Za-z]))[B-DF-HJ-NP-TV-XZ]{{2,6}})"
-        r"(['’]?s)?(?![A-Za-z])",
+        rf"(?<![A-Za-z.])((?!(?:{_NO_INITIALS})(?![A-Za-z]))[B-DF-HJ-NP-TV-XZ]{{2,6}})(['’]?s)?(?![A-Za-z])",
         _letters,
     ),
-]
-
-# --- Roman numerals ---
-
-_RULER = rf"(?:{any_of(tables.RULERS)}|(?:{any_of(tables.ROYAL_TITLES)})\s[A-Z][a-z]+)"
-_COUNTED_NOUNS = [
-    *tables.COUNTED_NOUNS,
-    *(word.lower() for word in tables.COUNTED_NOUNS),
-    *(f"{short}." for short in tables.BEFORE_NUMBER),
-]
-_CANONICAL = rf"(?=(?i:{ROMAN})(?![A-Za-z]))"
-_PLACE = rf"(?:{_CANONICAL}(?:[IVXL]{{2,}}|[VX])|(?<=\b[Tt]he\s)I)"  # of centuries; elsewhere a single I is a word
-_IN_ORDER = rf"(?i:{any_of(tables.IN_ORDER)})\b"
-
-
-def _numbered_part(word: str, numeral: str, last: str | None = None) -> str:
-    until = f" to {cardinal(str(roman(last)))}" if last else ""
-    return f"{tables.BEFORE_NUMBER.get(word.rstrip('.'), word)} {cardinal(str(roman(numeral)))}{until}"
-
-
-def _ordinal_range(first: str, last: str | None) -> str:
-    until = f" to {ordinal(str(roman(last)))}" if last else ""
-    return ordinal(str(roman(first))) + until
-
-
-_ROMAN_NUMERALS: list[Rule] = [  # never a single I, which is a word
-    # XIX century, XVIII Dynasty, VI-VII centuries, the XV and XVI centuries, XIXth
-    (
-        "A",
-        rf"(?<![\w.'’])({_PLACE})(?:\s?[-–]\s?({_PLACE}))?"
-        rf"(?=[\s-]{_IN_ORDER}|,?\s(?:and|or|to|through)\s(?:the\s)?{_PLACE}[\s-]{_IN_ORDER})",
-        _ordinal_range,
-    ),
-    (
-        "A",  # in small letters: LIST is a word
-        rf"(?<![\w.'’])(?={ROMAN}(?:st|nd|rd|th)\b)([IVXL]{{2,}}|[VX])(?:st|nd|rd|th)(?!['’])",
-        lambda numeral: ordinal(str(roman(numeral))),
-    ),
-    # Henry VIII, Henry V, but not the initial in Henry V. Smith
-    (
-        "A",
-        rf"\b({_RULER})\s{_CANONICAL}([IVX]{{2,}}|[VX](?!\.?\s?[A-Z]))\b(?!\s[A-Z]\b)",
-        lambda name, numeral: f"{name} the {ordinal(str(roman(numeral)))}",
-    ),
-    # World War II, Chapter XIV, pp. iv-vi
-    (
-        "Aa",
-        rf"\b({any_of(_COUNTED_NOUNS)})\s{_CANONICAL}([IVXLC]{{2,}}|[ivxl]{{2,}})"
-        rf"(?:[-–]{_CANONICAL}([IVXLC]+|[ivxl]+))?(?![\w'’])",
-        _numbered_part,
-    ),
-    # Act V
-    ("A", rf"\b({any_of(tables.NUMBERED_TO_TEN)})\s([VX])\b(?!\.\s?[A-Z]|['’]|\s[A-Z]\b)", _numbered_part),
-    # II, VIII, XIV elsewhere: no word looks like these
-    (
-        "A",
-        r"(?<![\w.'’])(X{0,3}VI{2,3}|X{0,3}I{2,3}|X{1,3}(?:IX|IV|VI?)|X{2,3}I)(?![\w'’])",
-        lambda numeral: cardinal(str(roman(numeral))),
-    ),
+    ("A", r"(?<![A-Za-z.])([A-Z]{2,6})(['’]?s)?(?![A-Za-z])", _initials),
 ]
 
 # --- signs ---
@@ -251,6 +238,10 @@ SIGNS: list[Rule] = [
     ("-", r"=+", lambda: "equals"),
     ("-", r"(?<=\s)<(?=\s)", lambda: "less than"),
     ("-", r"(?<=\s)>(?=\s)", lambda: "greater than"),
+    # p<0.05, <5 people, x > y; I <3 you
+    ("-", r"(?<=\bI\s)<3\b|(?<=[a-z]{3}\s)<3(?=\s*(?:\Z|[!.]))", lambda: "heart"),
+    ("-", r"<(?=\s?[-−]?[$£€]?\.?[0-9])|(?<=\b\w)<(?=\w\b(?!>))", lambda: "less than"),
+    ("-", r"(?<!\A)(?<!\n)>(?=\s?[-−]?[$£€]?\.?[0-9])|>(?=[-−]?[$£€]?\.?[0-9])|(?<=\b\w)>(?=\w\b)", lambda: "greater than"),
     # a * b; around words, as in *very*, it is left out
     (" ", r"(?<=\b\w)\s\*\s(?=\w\b)", lambda: "times"),
     ("-", r"(?<=\w\s)\*(?=\s\w)", lambda: "asterisk"),
@@ -267,4 +258,8 @@ SIGNS: list[Rule] = [
     # characters without a name and without a symbol
     ("-", r"[\"#*/<>\\^_`~®™\x00-\x08\x0e-\x1b\x7f]", lambda: ""),
 ]
-WORDS = [*_ROMAN_NUMERALS, *_ABBREVIATIONS, *_INITIALS]
+# π, Δx, but not a word in Greek
+_GREEK_LETTERS: list[Rule] = [
+    ("a-", rf"([{''.join(tables.GREEK)}])(?![\u0370-\u03ff\u1f00-\u1fff]|[a-z]{{3}})", tables.GREEK.__getitem__),
+]
+WORDS = [*_ABBREVIATIONS, *_INITIALS, *_GREEK_LETTERS]
